@@ -117,6 +117,19 @@ def photo_shard(settings: Settings, count: int, low: int = 50_000, high: int = 1
     return Shard(_kept(settings, f"photos-{count}-{low // 1000}-{high // 1000}kB.tar", make), count)
 
 
+def indexed_photos(settings: Settings, shards: int, count: int) -> str:
+    """``count`` photos in shards with indexes; their shard spec."""
+
+    def make(folder: Path) -> None:
+        source = photo_shard(settings, count).path
+        folder.mkdir(parents=True, exist_ok=True)
+        program = tarkit_environment(settings.work).program("tarkit")
+        target = f"{folder}/p-%03d.tar"
+        call([program, "split", "--quiet", "--index", "--maxcount", str(count // shards), source, "-o", target])
+
+    return f"{_kept(settings, f'photos-{count}-in-{shards}', make)}/p-{{000..{shards - 1:03d}}}.tar"
+
+
 def long_photo_shard(settings: Settings, count: int) -> Shard:
     """``count`` photos of about 50 kB: a pool of 200 over and over, each time under another key."""
     pool = photo_shard(settings, 200, 47_000, 53_000)

@@ -22,6 +22,7 @@ OLD_TARPROC = "tarproc==0.0.6"
 ELASTICAI = "elasticai-api==1.4.2"
 PYRECORDIO = "pyrecordio==0.0.4"
 TORCH = "torch==2.13.0"
+DECODERS = ("pillow", "numpy", "simplejpeg")
 STREAMING = "mosaicml-streaming==0.13.0"
 TENSORFLOW = "tensorflow-cpu==2.21.0"
 PYSPARK = "pyspark==4.3.0"
@@ -198,7 +199,8 @@ def torch_environment(work: Path) -> Environment:
     """tarkit as it is now, webdataset and PyTorch."""
     tarkit_environment(work)
     stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
-    return _make(work / "environments" / "torch", f"{stamp} {TORCH}", [str(work / "source"), TORCH, WEBDATASET])
+    packages = [TORCH, WEBDATASET, *DECODERS]
+    return _make(work / "environments" / "torch", " ".join([stamp, *packages]), [str(work / "source"), *packages])
 
 
 def streaming_environment(work: Path) -> Environment:

@@ -91,12 +91,13 @@ def _row(line: Line) -> str:
 def table(facts: Mapping[str, str], lines: Sequence[Line], quick: bool) -> str:
     """The page that people read."""
     met = sum(line.verdict == "met" for line in lines)
+    missed = sum(line.verdict == "**missed**" for line in lines)
     missing = sum(line.value is None for line in lines)
     parts = [f"# Benchmarks of {facts['date'][:10]}", ""]
     if quick:
         parts += ["**QUICK: small data, few rounds. These numbers show only that the benchmarks run.**", ""]
     parts += [
-        f"{met} of {len(lines)} bars met, {len(lines) - met - missing} missed, {missing} not measured. "
+        f"{met} bars met, {missed} missed, {missing} not measured. "
         "What each line means, and what is unfair about it, is in [the README](../README.md).",
         "",
         "| measurement | tarkit: median (spread) | peer: median (spread) | result | rounds | bar | verdict | note |",

@@ -73,9 +73,11 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """met, missed, or not measured."""
-        if self.value is None or self.bar is None:
+        """met, missed, not measured, or that there is no bar."""
+        if self.value is None:
             return "not measured"
+        if self.bar is None:
+            return "no bar"
         return "met" if self.bar.met(self.value) and not self.wrong else "**missed**"
 
 
@@ -133,7 +135,7 @@ def compare(
     trials: Mapping[str, list[Trial]],
     ours: str,
     theirs: str,
-    bar: Bar,
+    bar: Bar | None,
     *,
     agree: Sequence[str],
     per_second: tuple[int, str] = (0, ""),
@@ -141,20 +143,21 @@ def compare(
 ) -> Line:
     """The line that sets ``ours`` against ``theirs``.
 
-    A bar of "at least" is about speed (their time over ours), one of "at most" about time
+    A bar of "at least", or none, is about speed (their time over ours), one of "at most" about time
     (ours over theirs). The value is the ratio of the medians; the spread is that of the ratios
     of the single rounds. Without agreement on every key of ``agree`` there is no ratio.
     """
     mine, other = timed(trials[ours]), timed(trials[theirs])
     amount, unit = per_second
     own_text, other_text = f"{ours}: {shown(mine, amount, unit)}", f"{theirs}: {shown(other, amount, unit)}"
-    kind = "x speed" if bar.at_least else "x time"
+    is_speed = bar is None or bar.at_least
+    kind = "x speed" if is_speed else "x time"
     wrong = disagreement(trials[ours], trials[theirs], agree)
     if wrong:
         return Line(measures, own_text, other_text, None, kind, "", bar, f"the answers are not the same: {wrong}")
-    ratios = [b / a if bar.at_least else a / b for a, b in zip(mine, other, strict=True)]
+    ratios = [b / a if is_speed else a / b for a, b in zip(mine, other, strict=True)]
     ratio = statistics.median(mine) / statistics.median(other)
-    value = 1 / ratio if bar.at_least else ratio
+    value = 1 / ratio if is_speed else ratio
     return Line(measures, own_text, other_text, value, kind, f"{min(ratios):.2f}-{max(ratios):.2f}", bar, note)
 
 

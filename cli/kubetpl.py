@@ -74,7 +74,7 @@ def _path_in(args: Sequence[str]) -> str | None:
 
 
 def _templates(ctx: click.Context) -> set[str]:
-    from tarkit.k8s.generate import available
+    from tarkit.k8s.templates import available
 
     return {name for name, _ in available(template_folders(ctx.meta.get("kubetpl.path")))}
 

@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import UsageError, counted
 
-from .shared.program import names_in, run_program, say, verbose_option, version_option
+from .shared.program import names_in, run_program, say, standard_options
 from .shared.results import Results, met
 
 NAME = "recordio_gen"
@@ -43,8 +43,7 @@ Examples:
 )
 @click.option("--classes", callback=names_in, metavar="A,B", help="Folders that are the classes, in their order.")
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     training_data_dir: str | None,
     training_data_tar_file: str | None,
@@ -70,7 +69,7 @@ def command(
     written = generate_records(source, output_dir, is_tar=training_data_dir is None, tally=tally, **options)
     with Results(only_messages=True) as results:
         for file in written:
-            results.line(join(output_dir, file.name))
+            results.line(display_name(join(output_dir, file.name)))
     total = sum(file.records for file in written)
     if not total:
         raise UsageError(f"{display_name(source)} gives no record; see --model_file for files that are not images")

@@ -12,7 +12,7 @@ import click
 
 from tarkit.runs.work import PROGRAM, Work, options
 
-from .shared.program import refuse_terminal_input, run_program, verbose_option, version_option, work_options
+from .shared.program import refuse_terminal_input, run_program, standard_options, work_options
 from .shared.results import counts_line, missing_line
 from .shared.sections import LongHelp
 
@@ -35,8 +35,7 @@ cannot be run; 130 interrupted; 143 terminated.
 )
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @work_options(*(name for name in options() if name != "verbose"))
-@verbose_option
-@version_option
+@standard_options
 def tarproc(**options: Any) -> int:
     """Run a command or a Python function over every sample of tar shards.
 

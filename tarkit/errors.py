@@ -101,6 +101,7 @@ PACKAGES = {
     "azure": "adlfs",
     "hdfs": "hdfs-native",
     "images": "pillow numpy",
+    "jpeg": "simplejpeg",
     "msgpack": "msgpack",
     "cbor": "cbor2",
     "webdataset": "webdataset",

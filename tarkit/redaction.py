@@ -31,6 +31,13 @@ def redact(url: str) -> str:
     return "".join(shown for _, shown in _pieces(url))
 
 
+def exposure(option: str, url: str) -> str:
+    """What to warn of before a URL goes into a manifest; "": it has no secret."""
+    shown = redact(url)
+    who = "all who may read the manifest or the job can read"
+    return "" if shown == url else f"{option} {shown}: it has a password or a token in it, which {who}"
+
+
 def redact_text(text: str, words: Iterable[str] = ()) -> str:
     """A sentence with its URLs redacted, and those of ``words`` that have a secret, such as arguments of a program."""
     for word in words:

@@ -24,12 +24,14 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
+from tarkit.store.childstart import signals_after_start
 
 ENGINES = ("docker", "podman", "buildah")
 """Container engines, in the order in which they are looked for."""
 
 _IMAGE = re.compile(r"[\w][\w.:/@+-]*", re.ASCII)
-_INDEX = re.compile(r"https?://[^\s\\'\"/]+(/[^\s\\'\"]*)?", re.ASCII)
+_INDEX = re.compile(r"https?://[^\s\\'\"/?#]+(/[\w.~+%@:/-]*)?", re.ASCII)
+"""Without a query: it may be a token."""
 _PATH = re.compile(r"[\w.,+@=/ -]+")
 """Names without a character that a Dockerfile gives a meaning."""
 _START_OF_SERVER = 30
@@ -173,7 +175,9 @@ def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()
     _image_name(image)
     dockerfile = os.path.join(folder, "Dockerfile")
     if not os.path.isfile(dockerfile):
-        raise MissingInputError("there is no Dockerfile; tarkit zoo init writes one", url=dockerfile)
+        raise MissingInputError("no such file; tarkit zoo init writes one", url=dockerfile)
+    if folder.startswith("-"):  # else an option of the engine
+        folder, dockerfile = os.path.join(".", folder), os.path.join(".", dockerfile)
     return [engine, "build", "-t", image, "-f", dockerfile, *more, folder]
 
 
@@ -191,18 +195,20 @@ def _image_name(image: str) -> None:
 def run_engine(words: Sequence[str]) -> None:
     """Run a command of an engine. What it prints goes to standard error.
     Raises: CommandNotRunnableError: the engine is not here (127), or cannot be run (126). TarkitError: it failed."""
+    process: subprocess.Popen[bytes] | None = None
     try:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2)
+        with signals_after_start():
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2)
+        code = process.wait()
     except FileNotFoundError:
         raise CommandNotRunnableError(f"{words[0]} is not installed", EXIT_NOT_FOUND) from None
     except OSError as error:
         raise CommandNotRunnableError(f"{words[0]} cannot be run: {error.strerror}", EXIT_CANNOT_RUN) from None
-    try:
-        code = process.wait()
     except BaseException:
-        # It removes the container of the step that it was at.
-        process.terminate()
-        process.wait()
+        if process is not None:
+            # It removes the container of the step that it was at.
+            process.terminate()
+            process.wait()
         raise
     if code:
         raise TarkitError(f"{' '.join(words[:2])} failed with exit code {code}; what it printed is above")

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fsspec
 import pytest
 from hypothesis import HealthCheck, settings
 from lanes import is_fast, is_slow, wants_server
 
 if TYPE_CHECKING:
+    from fsspec.implementations.memory import MemoryFileSystem
     from hdfs import Hdfs
+    from httpserver import FaultServer
 
 # Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
@@ -41,6 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
                 signal.signal(number, lambda *_: None)
 
 
+ASKED_FOR = {
+    "elasticdl": "ELASTICDL'S PUBLISHED CLIENTS, LONG RUNS OF THE SHARD SERVICE AND KILLS OF JOBS ARE NOT TESTED",
+    "image": "THE DOCKERFILE IS NOT TESTED",
+}
+"""Marker -> what is not tested where ``-m`` does not name it."""
 HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):
     sys.path.insert(0, str(HERE / folder))
@@ -59,47 +67,66 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (not wants_server(item), not is_slow(item)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what takes long or installs programs, unless its marker is asked for."""
+    for marker, what in ASKED_FOR.items():
+        if item.get_closest_marker(marker) and marker not in item.config.getoption("-m"):
+            pytest.skip(f"NOT ASKED FOR, {what} (tox run -e {marker})")
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from looking at thousands of tests, which stay to the end, each time."""
     gc.collect()
     gc.freeze()
 
 
+def _running(server: str, what: str, *arguments: Path) -> Iterator[str]:
+    """What a server of ``object_servers`` yields. what: is not tested where it cannot be had."""
+    import object_servers
+
+    try:
+        with getattr(object_servers, server)(*arguments) as endpoint:
+            yield endpoint
+    except object_servers.Unavailable as reason:
+        pytest.skip(f"NO {server.upper().replace('_', ' ')}, {what} IS NOT TESTED: {reason}")
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a SeaweedFS of its own; the keys are in object_servers."""
-    from object_servers import Unavailable, seaweedfs
-
-    try:
-        with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as endpoint:
-            yield endpoint
-    except Unavailable as reason:
-        pytest.skip(f"NO SEAWEEDFS, S3 IS NOT TESTED: {reason}")
+    yield from _running("seaweedfs", "S3", tmp_path_factory.mktemp("seaweedfs"))
 
 
 @pytest.fixture(scope="session")
 def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a gcp-storage-emulator of its own."""
-    from object_servers import Unavailable, gcs_emulator
-
-    try:
-        with gcs_emulator(tmp_path_factory.mktemp("gcs")) as endpoint:
-            yield endpoint
-    except Unavailable as reason:
-        pytest.skip(f"NO GCP-STORAGE-EMULATOR, GCS IS NOT TESTED: {reason}")
+    yield from _running("gcs_emulator", "GCS", tmp_path_factory.mktemp("gcs"))
 
 
 @pytest.fixture(scope="session")
 def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of an Azurite of its own; the account and its key are in azure_client."""
-    from object_servers import Unavailable, azurite
-
     pytest.importorskip("adlfs", reason="NO adlfs, AZURE IS NOT TESTED")
-    try:
-        with azurite(tmp_path_factory.mktemp("azurite"), Path.home() / ".cache" / "tarkit-tests") as endpoint:
-            yield endpoint
-    except Unavailable as reason:
-        pytest.skip(f"NO AZURITE, AZURE IS NOT TESTED: {reason}")
+    yield from _running("azurite", "AZURE", tmp_path_factory.mktemp("azurite"), Path.home() / ".cache" / "tarkit-tests")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultServer]:
+    """An HTTP server that fails as it is asked to."""
+    from httpserver import FaultServer
+
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    """The store of ``memory://``, empty."""
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield fs
+    fs.store.clear()
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,47 @@
-"""Elastic training jobs on this machine, for tests that kill parts of them."""
+"""Elastic training jobs on this machine, for tests that kill parts of them; and what tests of training on iris need."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
+import pytest
 from installed import program_path
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _needs(marker: str, library: str, what: str) -> Callable[[F], F]:
+    missing = any(importlib.util.find_spec(name) is None for name in (library, "sklearn", "grpc"))
+    reason = f"NO {library}, scikit-learn OR grpcio, {what} DOES NOT RUN (tox run -e {marker})"
+    skipped = pytest.mark.skipif(missing, reason=reason)
+    return lambda test: getattr(pytest.mark, marker)(skipped(test))
+
+
+needs_torch = _needs("torch", "torch", "ELASTIC TRAINING")
+needs_estimator = _needs("estimator", "tensorflow_estimator", "THE ESTIMATOR")
+
+
+def iris_data(folder: Path) -> Path:
+    """The data as the archive of UCI has them, in another order."""
+    from sklearn.datasets import load_iris
+
+    found = load_iris()
+    rows = [
+        ",".join(map(str, [*numbers, f"Iris-{found.target_names[label]}"]))
+        for numbers, label in zip(found.data, found.target, strict=True)
+    ]
+    random.Random(0).shuffle(rows)
+    path = folder / "iris.data"
+    path.write_text("\n".join(rows) + "\n\n")
+    return path
 
 
 class LocalTraining:

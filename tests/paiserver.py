@@ -17,7 +17,7 @@ from tarkit.openpai.jobfile import read_job
 
 TOKEN = "eyJ0.token-of-a-user"  # noqa: S105 (of the stand-in)
 _JOB = re.compile(r"/api/v2/jobs/([^/~]+)~([^/]+)(/.*)?|/api/v1/user/([^/]+)/jobs/([^/]+)(/.*)?")
-_LOGS = re.compile(r"/attempts/0/taskRoles/(\w+)/taskIndex/(\d+)/attempts/0/logs")
+_LOGS = re.compile(r"/attempts/0/taskRoles/(\w+)/taskIndex/(\d+)/attempts/(\d+)/logs")
 
 
 @dataclass
@@ -96,7 +96,7 @@ class PaiServer:
             self.jobs[name]["jobStatus"]["state"] = "STOPPED"
             return 202, {}
         if logs := _LOGS.fullmatch(rest):
-            return 200, {"locations": [{"name": "all", "uri": f"{self.url}/log/{logs[1]}/{logs[2]}"}]}
+            return 200, {"locations": [{"name": "all", "uri": "/".join((f"{self.url}/log", *logs.groups()))}]}
         return _refusal(404, "NoApiError", path)
 
     def _row(self, name: str) -> dict[str, Any]:

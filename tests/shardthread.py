@@ -1,49 +1,22 @@
-"""Shard services for tests: in a thread of this process, or in a process of their own that can be killed."""
+"""A shard service in a thread of this process."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+import pytest
 
 from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.server import serving
-
-_PROGRAM = """
-import asyncio, json, sys
-from tarkit.service.credentials import Security
-from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules
-from tarkit.service.server import serving
-
-async def main():
-    rules = LeaseRules(**json.loads(sys.argv[3]))
-    async with Dispatcher(Journal(sys.argv[2]), rules) as dispatcher:
-        async with serving(dispatcher, f"127.0.0.1:{sys.argv[1]}"):
-            print("ready", flush=True)
-            await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class InThread:
@@ -57,7 +30,7 @@ class InThread:
         self._state, self._rules, self._security = state, rules, security
         self.port = port
         self._ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -68,12 +41,12 @@ class InThread:
 
     def __enter__(self) -> InThread:
         self._thread.start()
-        assert self._ready.wait(20), "the service did not start"
+        assert self._ready.wait(120), "the service did not start"
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(20)
+        self.loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(120)
 
     def call(self, function: Callable[[], object]) -> None:
         """Run a function in the loop of the service, and return when it has run."""
@@ -81,12 +54,12 @@ class InThread:
         async def run() -> None:
             function()
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(run(), self.loop).result(120)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_until_complete(self._serve())
+        self.loop.close()
 
     async def _serve(self) -> None:
         journal = Journal(str(self._state))
@@ -98,41 +71,17 @@ class InThread:
         journal.close()
 
 
-class Process:
-    """A service in a process of its own, on a port that stays. rules: of its leases, fields of ``LeaseRules``."""
+def held_back(
+    loop: asyncio.AbstractEventLoop, function: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[float, partial[None]]]:
+    """Calls of a function that an event loop is to make after so many seconds; the test makes them."""
+    call_later: Callable[..., Any] = loop.call_later
+    found: list[tuple[float, partial[None]]] = []
 
-    def __init__(self, state: Path, **rules: float) -> None:
-        self._state, self._rules = state, rules
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[str] | None = None
+    def call(seconds: float, called: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if called != function:
+            return call_later(seconds, called, *arguments, **options)
+        return found.append((seconds, partial(called, *arguments)))
 
-    def start(self) -> None:
-        """Start it, and return when it listens."""
-        words = [sys.executable, "-c", _PROGRAM, str(self.port), str(self._state), json.dumps(self._rules)]
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n", "the service did not start"
-
-    def kill(self) -> None:
-        """End it as kill -9 does."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._process = None
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def __enter__(self) -> Process:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.kill()
+    monkeypatch.setattr(loop, "call_later", call)
+    return found

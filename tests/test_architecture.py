@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
-    "store": "allocator cache cachedread compression entries faults publish rangedfile read retry sinks temporary "
-    "transfer url waits window",
+    "store": "allocator cache cachedread childstart compression entries faults publish rangedfile read retry sinks "
+    "temporary transfer url waits window",
     "specs": "braces inputslice outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
-    "samples": "cachedshard codecs dataset epochs gather index indexedshard manifest pieces read sample shardwriter "
-    "tarwriter transforms webloader",
+    "samples": "cachedshard codecs dataset decoders epochs gather index indexedshard manifest pieces read sample "
+    "shardwriter tarwriter transforms webloader",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
+from trainshards import copy_shard, write_shards
 
 from tarkit.errors import CorruptRecordError, DataError, MissingInputError, StreamError, UsageError
-from tarkit.samples.tarwriter import TarWriter
 from tarkit.trainers import auditlog
 from tarkit.trainers.audit import EpochAudit, audit_folder
 from tarkit.trainers.auditlog import audit_line, parsed_line
@@ -25,12 +25,7 @@ State = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard, count in enumerate(COUNTS):
-        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(count):
-                writer.write({"__key__": f"{shard}-{number}", "cls": number})
-    return f"{folder}/s-{{0..3}}.tar"
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS)
 
 
 class Launch:
@@ -69,6 +64,20 @@ def only(epochs: list[EpochAudit]) -> EpochAudit:
 def lines_of(folder: Path) -> Iterator[tuple[Path, list[bytes]]]:
     for path in sorted(folder.glob("*.audit")):
         yield path, path.read_bytes().splitlines(keepends=True)
+
+
+def test_a_loader_that_is_made_before_its_process_knows_its_rank(
+    shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before torch.distributed is initialized."""
+    loaders = [EpochLoader(BatchSource(shards, batch=6, audit=tmp_path)) for _ in range(2)]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, loader in enumerate(loaders):
+        monkeypatch.setenv("RANK", str(rank))
+        list(loader)
+    monkeypatch.setenv("RANK", "0")
+    list(loader)
+    assert [epoch.complete for epoch in audit_folder(str(tmp_path))] == [True, False], "half of the second one"
 
 
 def test_two_epochs_of_two_ranks(shards: str, tmp_path: Path) -> None:
@@ -120,6 +129,18 @@ def test_a_training_goes_back_twice(shards: str, tmp_path: Path) -> None:
     assert only(audit_folder(str(tmp_path))).complete
 
 
+def test_a_training_goes_back_behind_whole_epochs(shards: str, tmp_path: Path) -> None:
+    """Those are undone, and nothing of them is missing before they were begun again."""
+    first = Launch(shards, tmp_path, 2)
+    state = first.step(2)
+    for _ in range(3):
+        first.finish()
+        first.next_epoch()
+    first.step(1)
+    Launch(shards, tmp_path, 1, state).finish()
+    assert only(audit_folder(str(tmp_path), [shards])) == EpochAudit(0, 40, 6, used=36, left_out=4, again=24)
+
+
 def test_a_rank_that_begins_late_undoes_nothing(shards: str, tmp_path: Path) -> None:
     training = Launch(shards, tmp_path, 2)
     first, second = training.loaders
@@ -169,7 +190,7 @@ def test_samples_that_are_dropped_are_shown_and_what_takes_their_places_is_not_t
 
 
 def test_two_processes_that_are_both_the_first_rank(shards: str, tmp_path: Path) -> None:
-    """Ranks that were not told that they are two: each reads everything."""
+    """Ranks that do not know that they are two: each reads everything."""
     one, other = Launch(shards, tmp_path), Launch(shards, tmp_path)
     for training in (one, other):
         training.step(2)
@@ -219,11 +240,12 @@ def test_random_trainings(shards: str, tmp_path: Path) -> None:
                     states.append(training.step())
                 except StopIteration:
                     training.next_epoch()
+        before = set(folder.glob("*.audit"))
         training = Launch(shards, folder, draw.choice([1, 2, 3]), states[-1])
         training.finish()
         epochs = audit_folder(str(folder))
         assert all(epoch.complete and epoch.used == 36 for epoch in epochs), seed
-        path, lines = max(lines_of(folder), key=lambda found: found[0].stat().st_mtime_ns)
+        path, lines = next(found for found in lines_of(folder) if found[0] not in before)
         batches = [line for line in lines if line.startswith(b'{"batch"')]
         lines.remove(draw.choice(batches))
         path.write_bytes(b"".join(lines))
@@ -323,19 +345,22 @@ def test_what_is_not_an_audit(shards: str, tmp_path: Path) -> None:
     (tmp_path / "x.audit").write_bytes(audit_line({"audit": 2}))
     with pytest.raises(DataError, match=r"x\.audit: this is not an audit of version 1"):
         list(auditlog.read_lines(str(tmp_path / "x.audit")))
+    for text in (b"[1]", b"null", b"x"):
+        (tmp_path / "x.audit").write_bytes(b"%s\t%08x\n" % (text, crc32(text)))
+        with pytest.raises(CorruptRecordError, match=r"x\.audit, offset 0: this line of the audit is damaged"):
+            list(auditlog.read_lines(str(tmp_path / "x.audit")))
 
 
 def test_an_index_that_is_gone(shards: str, tmp_path: Path) -> None:
     for shard in range(4):
-        for suffix in ("tar", "idx"):
-            shutil.copy(shards.replace("{0..3}.tar", f"{shard}.{suffix}"), tmp_path)
+        copy_shard(shards.replace("{0..3}", str(shard)), tmp_path)
     copy = f"{tmp_path}/s-{{0..3}}.tar"
     Launch(copy, tmp_path / "audit").finish()
     manifest = [{"url": f"s-{shard}.tar", "nsamples": count} for shard, count in enumerate(COUNTS)]
     (tmp_path / "all.json").write_text(json.dumps({"wids_version": 1, "shardlist": manifest}))
     assert only(audit_folder(str(tmp_path / "audit"), [str(tmp_path / "all.json")])).complete
     (tmp_path / "s-2.idx").unlink()
-    with pytest.raises(UsageError, match=r"s-2\.tar has no index: make it by tarkit index"):
+    with pytest.raises(UsageError, match=r"s-2\.tar has no index .*s-2\.idx: make it by tarkit index"):
         audit_folder(str(tmp_path / "audit"), [str(tmp_path / "all.json")])
 
 

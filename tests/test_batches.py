@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trainshards import every_key, program_of, write_shards
 
 import tarkit
-from tarkit.errors import UsageError
+from tarkit.errors import DecodeError, UsageError
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 
+COUNTS = (20, 20, 20)
+
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard in range(3):
-        with tarkit.TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(20):
-                image = np.full((2, 3, 3), number * 4, "uint8")
-                writer.write({"__key__": f"{shard}-{number}", "png": image, "cls": number, "txt": f"text {number}"})
-    return f"{folder}/s-{{0..2}}.tar"
+    def fields(shard: int, number: int) -> dict[str, Any]:
+        return {"png": np.full((2, 3, 3), number * 4, "uint8"), "cls": number, "txt": f"text {number}"}
+
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS, fields)
 
 
 def loader(shards: str, **options: Any) -> EpochLoader:
@@ -42,6 +42,16 @@ def test_an_epoch_has_each_sample_once_in_arrays(shards: str) -> None:
     epochs = [[name for batch in every for name in batch[0]] for _ in range(3)]
     assert len({tuple(epoch) for epoch in epochs}) == 3
     assert all(sorted(epoch) == sorted(epochs[0]) and len(set(epoch)) == 60 for epoch in epochs)
+
+
+@pytest.mark.parametrize("decode", ["rgb8", "l"])
+def test_only_the_fields_that_are_named_are_decoded(tmp_path: Path, decode: str) -> None:
+    """Of others, some may be damaged, or cannot be decoded at all."""
+    urls = write_shards(tmp_path, [4], lambda shard, number: {"cls": number, "json": b"{", "pkl": b"x"})
+    for batch in loader(urls, batch=4, fields="png;cls __key__", decode=decode):
+        assert sorted(batch[0]) == [0, 1, 2, 3]
+    with pytest.raises(DecodeError, match="field 'json'"):
+        list(loader(urls, batch=4, fields="cls json", decode=decode))
 
 
 @pytest.mark.parametrize("taken", [0, 1, 9, 10])
@@ -83,10 +93,34 @@ def test_it_goes_on_with_another_batch(shards: str, equalize: str) -> None:
     assert [each.get("segments") for each in states] == [None, [[6, 2, 1, 3]], None]
     assert [(each["epoch"], each["next_batch"]) for each in states] == [(0, 3), (0, 4), (1, 0)]
     # 60 - 3 * 6 - 10 = 4 * 8
-    assert sorted(names) == sorted({f"{shard}-{number}" for shard in range(3) for number in range(20)})
+    assert sorted(names) == sorted(every_key(COUNTS))
     whole = loader(shards, batch=8, equalize=equalize)
     whole.set_epoch(1)
     assert [batch[0] for batch in whole] == [sum(parts, []) for parts in zip(*map(epoch_names, ranks), strict=True)]
+
+
+def test_the_length_of_an_epoch_that_was_changed_begins_nothing_anew(shards: str) -> None:
+    source = loader(shards, batch=10).source
+    state = {**loader(shards, batch=6).state_dict(), "next_batch": 3}
+    assert source.place_in(state) == (0, 3)
+    source.order(0, 3)
+    source.maker._lost.add(1)
+    assert (source.batches_of(0, 3), source.batches_of(0, 0), source.batches_of(1, 0)) == (7, 6, 6)
+    assert source.maker._lost == {1}, "the shards that cannot be read are not asked for again"
+
+
+@pytest.mark.parametrize("equalize", ["pad", "repeat"])
+def test_the_length_of_the_rest_of_any_epoch(shards: str, equalize: str) -> None:
+    """Where the last batch's fillers are follows from the epoch, and so how much an early part of it leaves."""
+    for epoch in range(12):
+        first = loader(shards, batch=16, equalize=equalize)
+        first.set_epoch(epoch)
+        running = iter(first)
+        before = [name for _ in range(2) for name in next(running)[0]]
+        then = loader(shards, batch=2, equalize=equalize)
+        then.load_state_dict(first.state_dict())
+        found = before + sum(epoch_names(then), [])
+        assert len(set(found)) == 60 and len(found) <= 66
 
 
 def epoch_names(each: EpochLoader) -> list[list[str]]:
@@ -127,7 +161,25 @@ def test_a_source_goes_to_another_process(shards: str, monkeypatch: pytest.Monke
     monkeypatch.delenv("WORLD_SIZE")
     assert pickle.loads(sent).consumer == (1, 3)
     assert source.consumer == (0, 1)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert pickle.loads(sent).consumer == (1, 3), "Lightning's launcher sets no RANK"
+    monkeypatch.delenv("WORLD_SIZE")
     assert len(next(pickle.loads(sent).epoch_batches(0))) == 2
+
+
+def test_a_data_set_that_goes_from_one_process_to_all_ranks_is_an_error(
+    shards: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would read every sample."""
+    source, dataset = pickle.dumps(loader(shards).source), pickle.dumps(tarkit.WebDataset(shards))
+    named = pickle.dumps(loader(shards, rank=1, world=2).source)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        for call in (lambda: next(pickle.loads(source).epoch_batches(0)), lambda: list(pickle.loads(dataset))):
+            with pytest.raises(UsageError, match="^the data set was made for rank 0 of 1, and was sent to a"):
+                call()
+        assert pickle.loads(named).consumer == (1, 2)
 
 
 def test_a_source_that_gives_fewer_batches_is_an_error(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +192,7 @@ def test_a_source_that_gives_fewer_batches_is_an_error(shards: str, monkeypatch:
 def test_the_program_of_the_page(
     shards: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "training.md").read_text("utf-8")
-    (program,) = re.findall(r"<!-- program: arrays -->\n```python\n(.*?)```", page, re.DOTALL)
+    program = program_of("training.md", "arrays")
     scope: dict[str, Any] = {}
     exec(program.replace("train-{0..2}.tar", shards).replace("batch=32", "batch=30"), scope)  # noqa: S102
     assert (scope["state"]["epoch"], scope["state"]["next_batch"]) == (3, 0)
@@ -159,3 +210,78 @@ def test_what_cannot_be_is_refused_before_anything_is_read(shards: str) -> None:
         loader(shards, batch=61)
     with pytest.raises(UsageError, match="rank and world are 2 and 2"):
         loader(shards, rank=2, world=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epoch": -1}, "epoch of the state is -1; it must be a whole number from 0 to below 2**62"),
+        ({"epoch": 10**30}, "epoch of the state is 1000"),
+        ({"epoch": None}, "epoch of the state is None"),
+        ({"next_batch": -1}, "next_batch of the state is -1"),
+        ({"next_batch": 1.5}, "next_batch of the state is 1.5"),
+        ({"next_batch": 11}, "next_batch of the state is 11, and epoch 0 has 10 batches"),
+        ({"batch": "6"}, "batch of the state is '6'"),
+        (
+            {"batch": 6, "lanes": 1, "turns": 10**12},
+            "lanes is 1 and turns is 1000000000000; their",
+        ),
+        ({"segments": None}, "segments of the state must each have four whole numbers"),
+        ({"segments": [[6, 2, 1]]}, "segments of the state must each have four whole numbers"),
+        (
+            {"segments": [[6, 2, 1, 10**9]]},
+            "segments of the state are [Segment(batch=6, lanes=2, turns=1, b",
+        ),
+        ({"segments": [[6, 2, 1, -3]]}, "segments of the state are"),
+        ({"segments": [[6, 0, 1, 1]]}, "segments of the state are"),
+    ],
+)
+def test_states_that_cannot_be(shards: str, change: dict[str, Any], message: str) -> None:
+    """Of the rest of the epoch, nothing may be left out or come again because of a place that it has not."""
+    each = loader(shards)
+    state = {**each.state_dict(), "next_batch": 2, **change}
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        each.load_state_dict(state)
+    assert (each.state_dict()["epoch"], each.state_dict()["next_batch"]) == (0, 0)
+
+
+def test_what_is_not_a_state(shards: str) -> None:
+    with pytest.raises(UsageError, match="^this is not the state of a data set of shards, but a NoneType$"):
+        loader(shards).load_state_dict(None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="^epoch is 'x'; it must be a whole number"):
+        loader(shards).set_epoch("x")  # type: ignore[arg-type]
+
+
+def test_of_two_iterations_of_a_loader_the_first_is_over(shards: str) -> None:
+    each = loader(shards)
+    first, second = iter(each), iter(each)
+    next(first)
+    names = [next(second)[0]]
+    with pytest.raises(UsageError, match="^epoch 0 is over, as a later iteration of the data set has begun: make a"):
+        next(first)
+    whole = loader(shards)
+    whole.set_epoch(1)
+    assert names + [batch[0] for batch in second] == epoch_names(whole)
+    assert (each.state_dict()["epoch"], each.state_dict()["next_batch"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": 32.0}, "batch is 32.0; it must be a whole number from 1"),
+        ({"seed": None}, "seed is None; every epoch's order follows from it"),
+        ({"seed": float("nan")}, "seed is nan; it must be a whole number"),
+        ({"run": 1.5}, "run is 1.5; it must be at least 1, a whole number"),
+        ({"turns": 10**12}, "lanes is 2 and turns is 1000000000000; their product can be"),
+        ({"rank": 6, "world": 7}, "batch is 6, samples of all ranks together, and there are 7 ranks"),
+    ],
+)
+def test_arguments_that_cannot_be(shards: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        loader(shards, **options)
+
+
+def test_an_index_that_counts_too_many_samples_does_not_fill_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.idx").write_bytes(b"v1.2 999999999999999999\ncls 512 1 a.cls\n")
+    with pytest.raises(UsageError, match="^999999999999999999 samples are more than 100000000 runs of 100: take a"):
+        loader(f"{tmp_path}/a.tar")

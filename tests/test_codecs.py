@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import DecodeError, EncodeError, MissingExtraError, UsageError
+from tarkit.samples import images
 from tarkit.samples.codecs import decode_field, decode_sample, encode_field, encode_sample, make_encoder
 
 RGB = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
@@ -221,6 +222,40 @@ def test_pickle_is_refused_by_name(extension: str) -> None:
     with pytest.raises(DecodeError, match="can run any code") as caught:
         decode_field(f"x.{extension.upper()}", pickle.dumps(Bomb()), key="k", url="s.tar")
     assert (caught.value.key, caught.value.url) == ("k", "s.tar")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}, {"subsampling": 1}]
+)
+def test_the_quick_decoder_of_jpeg_gives_what_pillow_does(options: dict[str, Any], monkeypatch: Any) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg")
+    noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
+    stream = io.BytesIO()
+    PIL.Image.fromarray(noise).resize((211, 147)).save(stream, "JPEG", **options)
+    calls: list[int] = []
+    quick = lambda data: calls.append(len(data)) or simplejpeg.decode_jpeg(data)  # noqa: E731
+    found = []
+    for decoder in (None, quick):
+        monkeypatch.setattr(images, "_quick_decoder", lambda decoder=decoder: decoder)
+        found.append([decode_field("jpg", stream.getvalue(), image=word) for word in ("rgb8", "rgb", "l8")])
+    assert calls == [len(stream.getvalue())] * 2
+    for plain, other in zip(*found, strict=True):
+        assert np.array_equal(plain, other) and plain.dtype == other.dtype and other.flags.writeable
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
+def test_a_jpeg_that_the_quick_decoder_does_not_take(mode: str, monkeypatch: Any) -> None:
+    """Pillow decodes grey and CMYK, and judges of one that is cut, with and without the other library."""
+    stream, found = io.BytesIO(), []
+    PIL.Image.fromarray(RGB).convert(mode).save(stream, "JPEG")
+    data = stream.getvalue()[: -20 if mode == "RGB" else None]
+    for decoder in (images._quick_decoder(), None):
+        monkeypatch.setattr(images, "_quick_decoder", lambda decoder=decoder: decoder)
+        try:
+            found.append(decode_field("jpg", data, image="rgb8"))
+        except DecodeError as error:
+            found.append(str(error))
+    assert np.array_equal(*found) and isinstance(found[0], str) == (mode == "RGB")
 
 
 @pytest.mark.parametrize("extension", ["ten", "tenbin", "tb"])

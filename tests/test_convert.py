@@ -242,6 +242,21 @@ def test_what_cannot_be_converted(shard: Path) -> None:
         Encoding(field="a", example=True)
 
 
+def test_an_input_that_is_no_archive_is_named_without_its_password(shard: Path) -> None:
+    url = "memory://me:c4n4ry@b/other.recordio"
+    convert(str(shard), f"{shard.parent}/a.har", "har")
+    convert(str(shard), url, "recordio")
+    with pytest.raises(UsageError, match="^memory://b/other.recordio is not an archive of files"):
+        convert([f"{shard.parent}/a.har", url], f"{shard.parent}/out.tar", "tar", Encoding(files=True))
+
+
+def test_no_inputs_are_an_error(tmp_path: Path) -> None:
+    """It was StopIteration, which a generator of the caller takes for its own end."""
+    with pytest.raises(UsageError, match="name the inputs"):
+        convert([], str(tmp_path / "out.recordio"), "recordio")
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_format_is_known_by_its_first_bytes_and_by_its_name(shard: Path) -> None:
     for name in FORMATS:
         module = format_module(name)

@@ -229,6 +229,62 @@ def test_a_state_goes_on_in_the_middle_of_an_epoch(shards: str, caplog: pytest.L
         WebDataset(shards).load_state_dict({**state, "rank": [0, 2]})
 
 
+def test_a_collation_that_raises_what_ends_an_iterator(shards: str) -> None:
+    """The samples do not end there, without a word."""
+    with pytest.raises(RuntimeError, match="^generator raised StopIteration$"):
+        list(WebDataset(shards).batched(2, collation_fn=lambda batch: next(iter(()))))
+
+
+def test_a_state_of_other_items_is_refused(shards: str) -> None:
+    """So many items of another size would be passed over, without a word."""
+    whole = WebDataset(shards).batched(2)
+    next(iter(whole))
+    state = whole.state_dict()
+    for other in (
+        WebDataset(shards),
+        WebDataset(shards).batched(3),
+        WebDataset(shards, resampled=True).batched(2),
+        whole.take(1),
+        whole.slice(1, None),
+        whole.shuffle(5, seed=1),
+        whole.repeat(2),
+    ):
+        with pytest.raises(UsageError, match=r"another WebDataset: (steps|seed) is '?.*, and it has"):
+            other.load_state_dict(state)
+    same = WebDataset(shards).map(dict).batched(2)
+    same.load_state_dict(state)
+    assert len(list(same)) == len(list(whole)) - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"items": -1}, "items of the state is -1; it must be a whole number"),
+        ({"items": None}, "items of the state is None"),
+        ({"epoch": 10**30}, "epoch of the state is 1000"),
+        ({"epoch": "x"}, "epoch of the state is 'x'"),
+        ({"seed": "x"}, "seed of the state is 'x'"),
+    ],
+)
+def test_a_state_that_cannot_be(shards: str, change: dict[str, Any], message: str) -> None:
+    whole = WebDataset(shards)
+    with pytest.raises(UsageError, match=f"^{message}"):
+        whole.load_state_dict({**whole.state_dict(), **change})
+    with pytest.raises(UsageError, match="^this is not the state of a WebDataset, but a list$"):
+        whole.load_state_dict([])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="^epoch is -1; it must be"):
+        whole.set_epoch(-1)
+
+
+def test_a_state_behind_the_end_of_its_epoch(shards: str) -> None:
+    whole = WebDataset(shards)
+    whole.load_state_dict({**whole.state_dict(), "items": COUNT + 1})
+    with pytest.raises(
+        DataError, match=f"the state says that {COUNT + 1} items of this epoch were used, and it has {COUNT}"
+    ):
+        next(iter(whole))
+
+
 @both
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_files_are_selected_and_renamed(shards: str) -> None:

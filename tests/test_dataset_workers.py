@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import abc
 import copy
-import importlib.util
 import multiprocessing
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from trainshards import every_key, needs_torch, write_shards
 
 from tarkit.errors import DataError, UsageError
 from tarkit.formats.tally import Tally
@@ -25,22 +25,13 @@ from tarkit.samples.splitters import single_node_only, split_by_node, split_by_w
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 
-KEYS = [f"{shard}-{number}" for shard in range(5) for number in range(4)]
-REAL = (
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
-    pytest.mark.filterwarnings("ignore"),  # torch's own, about forks beside threads
-)
+KEYS = every_key([4] * 5)
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("shards")
-    for shard in range(5):
-        with TarWriter(str(folder / f"s-{shard}.tar")) as writer:
-            for number in range(4):
-                writer.write({"__key__": f"{shard}-{number}", "cls": str(number), "txt": "text"})
-    return f"{folder}/s-{{0..4}}.tar"
+    return write_shards(folder, [4] * 5, lambda shard, number: {"cls": number, "txt": "text"}, index=False)
 
 
 def key_of(sample: Any) -> str:
@@ -215,13 +206,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     yield {"num_workers": 0} if method == "none" else {"num_workers": 2, "multiprocessing_context": method}
 
 
-def marked(test: Callable[..., None]) -> Callable[..., None]:
-    for mark in REAL:
-        test = mark(test)
-    return test
-
-
-@marked
+@needs_torch
 def test_torch_reads_each_sample_once(shards: str, options: dict[str, Any]) -> None:
     import torch.utils.data  # noqa: F401
 
@@ -232,7 +217,7 @@ def test_torch_reads_each_sample_once(shards: str, options: dict[str, Any]) -> N
     assert epochs[0] != epochs[1]
 
 
-@marked
+@needs_torch
 def test_torch_workers_that_persist_have_new_orders(shards: str) -> None:
     import torch.utils.data  # noqa: F401
 
@@ -245,7 +230,7 @@ def test_torch_workers_that_persist_have_new_orders(shards: str) -> None:
     assert list(loader) == epochs[0]
 
 
-@marked
+@needs_torch
 def test_torch_workers_of_another_data_set_are_an_error(shards: str) -> None:
     import torch.utils.data
 
@@ -263,7 +248,7 @@ def test_torch_workers_of_another_data_set_are_an_error(shards: str) -> None:
     assert sorted(loaded(split, batch_size=None, num_workers=2)) == KEYS
 
 
-@marked
+@needs_torch
 def test_torch_makes_batches_of_tensors(tmp_path: Path) -> None:
     import io
 
@@ -285,7 +270,7 @@ def test_torch_makes_batches_of_tensors(tmp_path: Path) -> None:
     assert [labels.tolist() for _, labels in found] == [[0, 1], [2, 3]]
 
 
-@marked
+@needs_torch
 def test_torchdata_reads_each_sample_once(shards: str) -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -302,14 +287,14 @@ list(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2))
 """
 
 
-@marked
+@needs_torch
 def test_torch_that_is_imported_later_is_an_error_that_says_so(shards: str) -> None:
     done = subprocess.run([sys.executable, "-c", LATE, shards], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "import torch before the WebDataset is made, or use tarkit.trainers.torch.ShardDataset" in done.stderr
 
 
-@marked
+@needs_torch
 @pytest.mark.parametrize("taken", [0, 3, 5])
 def test_torchdata_goes_on_in_the_middle_of_an_epoch(shards: str, taken: int) -> None:
     """Also where one worker had come to its end. With a fresh seed, which is in the state."""
@@ -333,7 +318,7 @@ def test_torchdata_goes_on_in_the_middle_of_an_epoch(shards: str, taken: int) ->
     assert sorted(chain(*again)) == KEYS
 
 
-@marked
+@needs_torch
 def test_torch_has_no_state_of_its_workers(shards: str) -> None:
     import torch.utils.data  # noqa: F401
 
@@ -343,7 +328,7 @@ def test_torch_has_no_state_of_its_workers(shards: str) -> None:
         dataset.state_dict()
 
 
-@marked
+@needs_torch
 def test_torch_a_web_loader_mixes_what_its_workers_read(shards: str) -> None:
     from tarkit import WebLoader
 

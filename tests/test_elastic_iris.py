@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shardservice import Caller, Service, service
+from localtraining import iris_data, needs_estimator, needs_torch
+from object_servers import free_ports
+from shardservice import Caller, Service
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "training-elastic.md").read_text("utf-8")
@@ -29,15 +28,6 @@ SHARDS = 10
 SECONDS = 180
 LEASES = ("--lease-ceiling", "10")
 
-needs_torch = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn", "grpc")),
-    reason="NO torch, scikit-learn OR grpcio, ELASTIC TRAINING DOES NOT RUN (tox run -e torch)",
-)
-needs_estimator = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("tensorflow_estimator", "sklearn", "grpc")),
-    reason="NO tensorflow 2.15, scikit-learn OR grpcio, THE ESTIMATOR DOES NOT RUN (tox run -e estimator)",
-)
-
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_page_has_the_program(name: str) -> None:
@@ -46,18 +36,7 @@ def test_the_page_has_the_program(name: str) -> None:
 
 @pytest.fixture
 def iris(tmp_path: Path) -> Path:
-    """The data as the archive of UCI has them, in another order."""
-    from sklearn.datasets import load_iris
-
-    found = load_iris()
-    rows = [
-        ",".join(map(str, [*numbers, f"Iris-{found.target_names[label]}"]))
-        for numbers, label in zip(found.data, found.target, strict=True)
-    ]
-    random.Random(0).shuffle(rows)
-    path = tmp_path / "iris.data"
-    path.write_text("\n".join(rows) + "\n\n")
-    return path
+    return iris_data(tmp_path)
 
 
 class Job:
@@ -65,19 +44,14 @@ class Job:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
-        self._service = self._start()
+        self._service = stack.enter_context(Service(folder, *LEASES))
         self.address = self._service.address
-
-    def _start(self, *arguments: str) -> Service:
-        return self._stack.enter_context(service(self._folder, *LEASES, *arguments))
 
     def kill_the_service(self) -> None:
         """Kill it, and start it again after a second."""
-        self._service.process.kill()
-        self._service.process.wait()
-        (self._folder / "ready").unlink()
+        self._service.kill()
         time.sleep(1)
-        self._service = self._start("--listen", self.address)
+        self._service.start()
 
     def begin(self, program: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
         """A process of a program."""
@@ -102,11 +76,11 @@ class Job:
         machine they would have done all before it comes."""
         for process in working:
             process.send_signal(signal.SIGSTOP)
-        time.sleep(0.2)  # reports on their way arrive
-        done: list[int] = []
-        self.wait_for(lambda progress: not done.append(progress.done))
+        # Of these, reports may be on their way.
+        theirs: list[int] = []
+        self.wait_for(lambda progress: not theirs.append(progress.done + progress.leased))
         working.append(begin())
-        self.wait_for(lambda progress: progress.done > done[0])
+        self.wait_for(lambda progress: progress.done > theirs[0])
         for process in working[:-1]:
             process.send_signal(signal.SIGCONT)
 
@@ -144,7 +118,6 @@ def all_done(epochs: int) -> list[str]:
 
 
 @needs_torch
-@pytest.mark.torch
 def test_torch_without_a_service(iris: Path, tmp_path: Path) -> None:
     command = [sys.executable, PROGRAMS["torch"], iris, tmp_path / "model", "20"]
     environment = {name: value for name, value in os.environ.items() if not name.endswith("MASTER_ADDR")}
@@ -156,7 +129,6 @@ def test_torch_without_a_service(iris: Path, tmp_path: Path) -> None:
 
 
 @needs_torch
-@pytest.mark.torch
 def test_torch_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
     epochs = 800  # so many that it lasts until both workers have found the service again
 
@@ -179,7 +151,6 @@ def test_torch_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
 
 
 @needs_estimator
-@pytest.mark.estimator
 def test_estimator_alone(iris: Path, tmp_path: Path, job: Job) -> None:
     steps, accuracy = printed(job.begin("estimator", iris, tmp_path / "model", 20))
     # Batches go on across shards: 3000 records are 187 of 16, and one of 8.
@@ -189,7 +160,6 @@ def test_estimator_alone(iris: Path, tmp_path: Path, job: Job) -> None:
 
 
 @needs_estimator
-@pytest.mark.estimator
 def test_estimator_of_a_cluster_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
     epochs = 200
     cluster = {role: [f"127.0.0.1:{port}"] for role, port in zip(("chief", "worker", "ps"), free_ports(3), strict=True)}
@@ -210,10 +180,3 @@ def test_estimator_of_a_cluster_through_kills(iris: Path, tmp_path: Path, job: J
     _, accuracy = printed(chief)
     assert accuracy > 0.9
     assert job.counts() == all_done(epochs)
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-        return [each.getsockname()[1] for each in found]

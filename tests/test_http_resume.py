@@ -13,7 +13,6 @@ import struct
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 
@@ -39,12 +38,6 @@ from tarkit.store.retry import Retry
 DATA = random.Random(0).randbytes(300_000)
 CANARY = "c4n4ry-t0k3n-4711"
 OLD = email.utils.formatdate(1_600_000_000, usegmt=True)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultServer]:
-    with FaultServer() as running:
-        yield running
 
 
 def read(url: str, retry: Retry, step: int = 20_011, read_ahead: int = 1 << 20) -> bytes:
@@ -73,7 +66,13 @@ def test_one_fault_is_mended(server: FaultServer, kind: str, read_ahead: int) ->
     # The first answer is cut, the second meets the fault, the third is whole.
     path = f"one-{kind}-{read_ahead}"
     url = server.put(path, DATA, Fault("cut", 100_000), Fault(kind, 70_000), Fault("cut", 50_000))
-    assert read(url, fast(timeout=1.0) if kind == "stall" else fast(), read_ahead=read_ahead) == DATA
+    retry = fast()
+    with open_read(url, retry=retry, read_ahead=read_ahead, compression=None) as stream:
+        got = stream.read(1)
+        if kind == "stall":
+            # Only from here on: the first answer may be as late as any other one of a busy machine.
+            object.__setattr__(retry, "timeout", 0.5)
+        assert got + b"".join(iter(lambda: stream.read(20_011), b"")) == DATA
     assert ranges(server, path)[:2] == ["", "bytes=100000-"]
     assert [asked.get("If-Match") for asked in server.asked(path)[1:]] == [server.objects[path].etag] * (
         len(server.asked(path)) - 1
@@ -207,6 +206,15 @@ def test_an_error_page_is_never_spliced_in(server: FaultServer) -> None:
     url = server.put("page", b"x" * 36, Fault("cut", 20), etag="", always=Fault("error-body"))
     with pytest.raises(StreamError, match="changed while it was read: it does not begin as it did"):
         read(url, fast())
+    # After an answer that falls silent. On a busy machine an error page may be late, too.
+    url = server.put("page", DATA, always=Fault("cut", 20))
+    with open_read(url, retry=fast(timeout=0.3), read_ahead=0, compression=None) as stream:
+        got = stream.read(20)
+        server.objects["page"].faults, server.objects["page"].always = [Fault("stall", 100)], Fault("error-body")
+        with pytest.raises(TemporaryStreamError, match="no ETag.*; failed after 8|no answer.*; failed after 8"):
+            while data := stream.read(1000):
+                got += data
+    assert DATA.startswith(got)
 
 
 @pytest.mark.parametrize(
@@ -423,17 +431,25 @@ def outcome_of_schedule(server: FaultServer, seed: int) -> str:
     for _ in range(draw.randrange(1, 12)):
         # While no byte has come, the next answer is the first one. A reset can overtake the headers.
         first = all(f.kind in ("drop", "status", "reset") or (f.kind in ("cut", "frame") and f.at < 20) for f in faults)
-        faults.append(random_fault(draw, len(data), first))
+        # It is not silent, since it is waited for with more patience.
+        drawn = iter(lambda: random_fault(draw, len(data), first), None)  # noqa: B023
+        faults.append(next(fault for fault in drawn if not first or fault.kind != "stall"))
     etag = draw.choice(["", "default", "default", 'W/"weak"'])
     more = {} if etag == "default" else {"etag": etag, "modified": draw.choice(["", OLD])}
     url = server.put(path, data, *faults, chunked=draw.random() < 0.5, conditions=draw.random() < 0.5, **more)
     # What is not silent may take its time: how often it is tried again is the schedule's, not the machine's.
     silent = any(fault.kind == "stall" for fault in faults)
-    retry = fast(seed=seed, timeout=0.1 if silent else 5.0, attempts=draw.choice([2, 8]))
+    retry = fast(seed=seed, timeout=5.0, attempts=draw.choice([2, 8]))
     both = [data, bytes(255 - byte for byte in data)]
     got = b""
     try:
         with open_read(url, retry=retry, read_ahead=draw.choice([0, 1000, 1 << 20]), compression=None) as stream:
+            while len(got) < 20 and (part := stream.read(20)):
+                got += part
+            if silent:
+                # From here on any answer may be late on a busy machine. If the first one were, an error page that comes
+                # later would be the object.
+                object.__setattr__(retry, "timeout", 0.1)
             while part := stream.read(draw.randrange(1, 9000)):
                 got += part
     except TarkitError as error:

@@ -6,23 +6,13 @@ import errno
 import io
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tarkit.errors import AlreadyPublishedError, StreamError, UsageError
 from tarkit.store.publish import open_publish
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    fs = fsspec.filesystem("memory")
-    fs.store.clear()
-    yield fs
-    fs.store.clear()
 
 
 def test_what_is_there_is_found_at_once_and_at_commit(tmp_path: Path) -> None:

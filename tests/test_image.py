@@ -59,10 +59,8 @@ class Buildah:
 
 
 @pytest.fixture(scope="module")
-def buildah(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
     """With the image ``base``: a Debian with Python. TARKIT_IMAGE_BASE names the tar of one that is there already."""
-    if "image" not in request.config.getoption("-m"):
-        pytest.skip(f"NOT ASKED FOR, {NOT_TESTED} (tox run -e image)")
     if os.geteuid() != 0:
         pytest.skip(f"NOT ROOT, {NOT_TESTED}")
     for program in ("buildah", "debootstrap"):

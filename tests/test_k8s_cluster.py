@@ -404,11 +404,15 @@ def test_a_signal_ends_a_program_while_the_name_of_its_cluster_is_looked_up(tmp_
                 assert child.stdout is not None and child.stdout.read(1) == b"."
                 # By now it waits; if not, the signal comes too early to be missed.
                 time.sleep(0.3)
+                begin = time.monotonic()
                 child.send_signal(number)
-                child.communicate(timeout=on_this_machine(5))
+                child.communicate(timeout=120)
+                seconds = time.monotonic() - begin
             finally:
                 child.kill()
         assert child.returncode == 128 + number
+        # 5 seconds are promised, on a machine that is not so busy.
+        assert seconds < on_this_machine(10)
 
 
 # ---- watching

@@ -19,8 +19,9 @@ from waiting import stands_until, wait_for
 from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
 from tarkit.k8s.local import processes
 from tarkit.k8s.local.env import LocalNode, host_env
+from tarkit.k8s.local.jobrun import JobRun, LocalResult
 from tarkit.k8s.local.processes import MARK, can_measure, marked
-from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
+from tarkit.k8s.local.run import LocalSettings, PodFailure, run_documents
 from tarkit.k8s.local.state import StateFolder
 
 CODES = {
@@ -237,6 +238,20 @@ def test_several_jobs_share_the_slots(tmp_path: Path) -> None:
     assert logged(result, "job5/0-1.log") == "5\n"
 
 
+def test_volumes_of_one_name_of_two_jobs_have_the_files_of_each(tmp_path: Path) -> None:
+    """The second Job got the files of the first one, in silence."""
+    documents: list[dict[str, Any]] = []
+    for name in ("one", "two"):
+        volume = {"volumes": [{"name": "v", "configMap": {"name": name}}]}
+        main = {"command": ["cat", "/v/x"], "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+        document = job("", pod=volume, main=main, completions=1)
+        config = {"kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": f"of {name}"}}
+        documents += [config, {**document, "metadata": {"name": name}}]
+    result, _ = run(documents, tmp_path / "s")
+    assert result.exit_code == 0
+    assert [logged(result, f"{name}/0-1.log") for name in ("one", "two")] == ["of one", "of two"]
+
+
 def test_a_pod(tmp_path: Path) -> None:
     pod = {
         "kind": "Pod",
@@ -378,10 +393,18 @@ def test_a_daemon_ends_with_its_own_pod(tmp_path: Path) -> None:
     script = f"""
     setsid sleep 600 & daemon=$!
     echo $daemon >> {tmp_path}/daemons
-    # The other pod ends meanwhile, with its daemon, and this one's is none of its business.
-    case $JOB_COMPLETION_INDEX in 1) sleep 1; kill -0 $daemon && touch {tmp_path}/alive ;; esac
+    # The other pod has ended by then, with its daemon, and must not have ended this one.
+    case $JOB_COMPLETION_INDEX in
+      1) until [ -e {tmp_path}/over ]; do sleep 0.02; done; kill -0 $daemon && touch {tmp_path}/alive ;;
+    esac
     """
-    result, _ = run([job(script, completions=2)], tmp_path / "s")
+
+    class Watching(Told):
+        def progress(self, jobs: Sequence[JobRun]) -> None:
+            if 0 in jobs[0].ledger.done:
+                (tmp_path / "over").touch()
+
+    result, _ = run([job(script, completions=2)], tmp_path / "s", told=Watching())
     assert result.exit_code == 0
     daemons = (tmp_path / "daemons").read_text().split()
     assert len(daemons) == 2 and (tmp_path / "alive").exists()
@@ -421,6 +444,7 @@ def test_a_process_that_becomes_another_program_is_found(tmp_path: Path, monkeyp
         ([job("true"), job("true")], UsageError, "two documents have the name j"),
         ([{"kind": "Job", "metadata": {"name": "j"}, "spec": {}}], UsageError, "has no containers"),
         ([{"kind": "Job", "metadata": {"name": "../j"}, "spec": {}}], UsageError, "not a name of a Kubernetes object"),
+        ([{"kind": "Job", "metadata": {"name": "j\0"}, "spec": {}}], UsageError, "not a name of a Kubernetes object"),
         ([job("", main={"command": []})], UsageError, "has no command"),
         ([job("", pod={"initContainers": [container("")]})], UsageError, "only pods of one container run here"),
         ([job("", pod={"containers": [container(""), container("")]})], UsageError, "only pods of one container run"),
@@ -468,3 +492,49 @@ def test_what_of_this_machine_pods_see(tmp_path: Path) -> None:
     assert host_env({"AWS_SHARED_CREDENTIALS_FILE": "/mine", "HOME": str(tmp_path)}) == {
         "AWS_SHARED_CREDENTIALS_FILE": "/mine", "HOME": str(tmp_path),
     }  # fmt: skip
+
+
+def test_jobs_that_wait_for_one_another_begin_again_together(tmp_path: Path) -> None:
+    service = plain(f"echo >> {tmp_path}/a")
+    worker = plain(f"until test -e {tmp_path}/a; do sleep 0.02; done; sleep 0.2; test -e {tmp_path}/go")
+    service["metadata"], worker["metadata"] = {"name": "a"}, {"name": "b"}
+    worker["spec"]["backoffLimit"] = 0
+    begun = tmp_path / "a"
+    for code, times in ((1, 1), (0, 2), (0, 2)):
+        assert run([service, worker], tmp_path / "state", together=True)[0].exit_code == code
+        assert len(begun.read_text()) == times
+        (tmp_path / "go").touch()
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_service_is_ended_when_its_trainers_have_and_is_to_have_handed_out_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr("tarkit.k8s.local.run._ALONE", 0.2)
+    # A shell that is asked to end before its trap is set ends with 143 in any case.
+    service = plain(f"trap 'exit {code}' TERM; touch {tmp_path}/up; while :; do sleep 0.02; done")
+    worker = plain(f"until [ -e {tmp_path}/up ]; do sleep 0.02; done")
+    service["metadata"], worker["metadata"] = {"name": "a"}, {"name": "b"}
+    worker["spec"]["template"]["metadata"] = {"labels": {"role": "worker"}}
+    result, told = run([service, worker], tmp_path / "state", together=True)
+    assert (result.exit_code, result.interrupted) == (int(code > 0), False)
+    assert [each for each in told.notes if "trainers" in each] == [
+        "the trainers have ended, and the shard service has not: nothing takes the rest of the data"
+    ][: result.exit_code]
+
+
+def test_a_service_sees_that_its_workers_are_gone_before_a_stopped_run_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarkit.k8s.local.run._SEEN", 0.1)
+    ends, both = tmp_path / "ends", []
+    for name, seconds in (("a", 0), ("b", 0.3)):
+        trap = f"trap 'sleep {seconds}; echo {name} >> {ends}; exit 0' TERM"
+        both.append(plain(f"{trap}; touch {tmp_path}/{name}; while true; do sleep 0.01; done"))
+        both[-1]["metadata"] = {"name": name}
+
+    def stop() -> int:
+        return int((tmp_path / "a").exists() and (tmp_path / "b").exists())
+
+    assert run(both, tmp_path / "state", together=True, stop=stop)[0].interrupted
+    assert ends.read_text() == "b\na\n"

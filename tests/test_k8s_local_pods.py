@@ -11,7 +11,7 @@ import pytest
 
 from tarkit.errors import UsageError
 from tarkit.k8s.local.env import LocalNode, Sources
-from tarkit.k8s.local.kubelet import Process, process_of
+from tarkit.k8s.local.kubelet import PodFolders, Process, process_of
 from tarkit.k8s.local.localjob import jobs_of, local_pod, notes_on
 
 CONFIG = {
@@ -52,7 +52,8 @@ def main_process(
     documents = [CONFIG, document, SECRET, SERVICE]
     pod = local_pod(jobs_of(documents)[0], 7, 2)
     node = LocalNode("here", 6, 16 << 30, 100 << 30, HOST, folders or {})
-    return process_of(pod, str(tmp_path / "pod"), str(tmp_path / "run"), Sources(documents), node)
+    folders = PodFolders(*(str(tmp_path / path) for path in ("pod", "run/volumes", "run/claims")))
+    return process_of(pod, folders, Sources(documents), node)
 
 
 def env_of(tmp_path: Path, env: list[dict[str, Any]], **more: Any) -> dict[str, str]:
@@ -204,6 +205,18 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
             {"volumes": [{"name": "v", "configMap": {"name": "cfg", "items": [{"key": "A", "path": "../../x"}]}}]},
             "must be inside of it",
         ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a/../../b"}]},
+            {"volumes": [{"name": "v", "emptyDir": {}}]},
+            "the subPath 'a/../../b' leaves the volume v; write it without ..",
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPathExpr": "$$(A)/$(POD_NAME)"}]},
+            {"volumes": [{"name": "v", "emptyDir": {}}]},
+            "subPathExpr names POD_NAME, a variable that it does not have",
+        ),
+        ({"args": ["a\0b"]}, {}, "has a zero byte in it"),
+        ({"env": [{"name": "X", "value": "a\0b"}]}, {}, "has a zero byte in it"),
     ],
 )
 def test_what_a_manifest_lacks_is_named(
@@ -220,6 +233,14 @@ def test_what_a_manifest_lacks_is_named(
 def test_damaged_sources(part: str, value: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         Sources([{"kind": "ConfigMap", "metadata": {"name": "c"}, part: value}])
+
+
+def test_two_sources_of_one_name_are_refused() -> None:
+    """The last one counted in silence, such as that of another namespace."""
+    other = {**CONFIG, "metadata": {"name": "cfg", "namespace": "b"}}
+    Sources([CONFIG, other, {**SECRET, "metadata": {"name": "cfg"}}])
+    with pytest.raises(UsageError, match="two ConfigMaps with different content are called cfg"):
+        Sources([CONFIG, {**other, "data": {"A": "else"}}])
 
 
 def test_paths_are_changed_and_scripts_are_not(tmp_path: Path) -> None:
@@ -260,15 +281,18 @@ def test_other_kinds_of_volumes(tmp_path: Path) -> None:
         {"name": "h", "mountPath": "/h"},
         {"name": "claim", "mountPath": "/data"},
         {"name": "s", "mountPath": "/tmp/s", "subPath": "sub"},
+        {"name": "s", "mountPath": "/tmp/own", "subPathExpr": "of/$(JOB_COMPLETION_INDEX)"},
     ]
+    words = ["/c/deep/a", "/h/bin", "/data/x", "/tmp/s", "/tmp/own/y"]
     found = main_process(
         tmp_path,
-        {"args": ["/c/deep/a", "/h/bin", "/data/x", "/tmp/s"], "workingDir": "/h/bin", "volumeMounts": mounts},
+        {"args": words, "workingDir": "/h/bin", "volumeMounts": mounts},
         spec={"volumes": volumes},
         folders={"claim": "/my/data"},
     )
     own, shared = tmp_path / "pod" / "volumes", tmp_path / "run" / "volumes"
-    assert list(found.words[1:]) == [f"{shared}/c/deep/a", "/usr/bin", "/my/data/x", f"{own}/s/sub"]
+    assert list(found.words[1:]) == [f"{shared}/c/deep/a", "/usr/bin", "/my/data/x", f"{own}/s/sub", f"{own}/s/of/7/y"]
+    assert (own / "s" / "of" / "7").is_dir()
     assert found.cwd == "/usr/bin"
     assert (shared / "c" / "deep" / "a").read_text() == "from-config"
     assert (shared / "t" / "TOKEN").read_text() == "t0ken"
@@ -294,10 +318,12 @@ def test_notes_on_scripts_that_name_mounts() -> None:
 
 def test_notes_on_what_is_not_followed() -> None:
     container = {"name": "main", "command": ["true"], "restartPolicyRules": [{"action": "Restart"}]}
+    container["lifecycle"] = {"postStart": {"exec": {"command": ["true"]}}}
     spec = {"suspend": True, "successPolicy": {"rules": []}, "template": {"spec": {"containers": [container]}}}
     notes = list(notes_on(jobs_of([{"kind": "Job", "metadata": {"name": "j"}, "spec": spec}])[0]))
     assert notes == [
         "j is suspended in the manifest; here it runs",
         "j: successPolicy is not followed here",
+        "j: lifecycle is not followed here",
         "j: restartPolicyRules is not followed here",
     ]

@@ -292,6 +292,17 @@ def test_outputs_that_would_go_with_the_pods(tmp_path: Path) -> None:
     assert (tmp_path / "kept/out/a.tar").exists()
 
 
+def test_outputs_in_the_folder_of_the_pod_would_go_with_it(tmp_path: Path) -> None:
+    """The Job was complete, and its outputs were gone."""
+    document = json.loads(manifest("true"))
+    container = document["spec"]["template"]["spec"]["containers"][0]
+    for output in (["-O", "out"], ["-o", "out.tar"]):
+        container |= {"command": ["tarproc"], "args": ["-c", "true", *output, "--", str(tmp_path / "a.tar")]}
+        (tmp_path / "j.json").write_text(json.dumps(document))
+        done = kubetpl(tmp_path, "-f", "j.json")
+        assert done.returncode == 2 and "is in the folder in which the command starts" in done.stderr
+
+
 def test_another_folder_for_a_volume_is_other_work(tmp_path: Path) -> None:
     document = json.loads(manifest('cat "$DATA/x"'))
     pod = document["spec"]["template"]["spec"]

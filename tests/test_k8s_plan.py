@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from tarkit.k8s.plan.estimate import (
 from tarkit.k8s.plan.shardlist import bytes_of, spread
 from tarkit.k8s.plan.sliceplan import plan_shards
 from tarkit.runs.work import Work
+from tarkit.store import waits
 
 # Estimates
 
@@ -95,6 +97,27 @@ def test_sizes_that_a_store_does_not_say(monkeypatch: pytest.MonkeyPatch) -> Non
     sizes = {"x": 5, "y": None}
     monkeypatch.setattr("tarkit.k8s.plan.shardlist.identify", lambda url: SimpleNamespace(size=sizes[url]))
     assert bytes_of(["x", "y"], 2) == bytes_of(["x", "y"], 9) == (None, 0)
+
+
+def test_when_a_size_cannot_be_had_others_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answer, ended = threading.Semaphore(0), threading.Event(), []
+
+    def identify(url: str) -> None:
+        if url == "gone":
+            assert all(asked.acquire(timeout=120) for _ in range(3))
+            raise MissingInputError("no such file", url=url)
+        asked.release()
+        try:
+            waits.call(answer.wait, 60)
+        except waits.Stopped:
+            ended.append(url)
+            raise
+
+    monkeypatch.setattr("tarkit.k8s.plan.shardlist.identify", identify)
+    with pytest.raises(MissingInputError, match="gone: no such file"):
+        bytes_of(["gone", "x", "y", "z"], 4)
+    answer.set()
+    assert sorted(ended) == ["x", "y", "z"]
 
 
 # Measuring

@@ -16,6 +16,7 @@ from tarkit.k8s.cluster.retryjob import Changes, clean, next_name, retry_documen
 from tarkit.k8s.cluster.runrecords import is_per_shard, listed_specs
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.plan.shardlist import LIST_SPEC
+from tarkit.k8s.podfields import substitute
 from tarkit.k8s.yamltext import load_documents
 from tarkit.specs.slicedlist import sha256_of
 
@@ -171,6 +172,30 @@ def test_a_list_in_a_bucket(live: dict[str, Any]) -> None:
     assert retry["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "@s3://b/lists/x.list"
     assert json.loads(retry["metadata"]["annotations"]["tarkit.dev/inputs"]) == ["@s3://b/lists/x.list"]
     assert "tarkit.dev/list" not in retry["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "escaped", "env_from"),
+    [
+        ("$(NAME)", "$(NAME)", False),
+        ("$(NAME)", "$$(NAME)", True),
+        ("$(JOB_COMPLETION_INDEX)", "$$(JOB_COMPLETION_INDEX)", False),
+        ("$$", "$$$", False),
+    ],
+)
+def test_a_list_whose_name_looks_like_a_variable(
+    live: dict[str, Any], folder: str, escaped: str, env_from: bool
+) -> None:
+    """A kubelet makes of the argument what was meant."""
+    if env_from:
+        live["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "more"}}]
+    (retry,) = retry_documents(live, URLS, Changes(list_url=f"s3://b/{folder}/x.list"), set())
+    argument = retry["spec"]["template"]["spec"]["containers"][0]["args"][-1]
+    assert argument == f"@s3://b/{escaped}/x.list"
+    known = {"JOB_COMPLETION_INDEX": "0", **({"NAME": "of envFrom"} if env_from else {})}
+    assert substitute(argument, known) == f"@s3://b/{folder}/x.list"
+    # Which is how it is noted, for those who want to know what the shards are.
+    assert json.loads(retry["metadata"]["annotations"]["tarkit.dev/inputs"]) == [f"@s3://b/{folder}/x.list"]
 
 
 def test_the_retry_of_a_pinned_list_pins_its_own(live: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, UsageError
 from tarkit.k8s.lint import schema
 from tarkit.k8s.lint.schema import refuse_types
 from tarkit.k8s.local.env import LocalNode, Sources
-from tarkit.k8s.local.kubelet import process_of
+from tarkit.k8s.local.kubelet import PodFolders, process_of
 from tarkit.k8s.local.localjob import digest_of, jobs_of, local_pod, notes_on
 from tarkit.k8s.local.policy import JobLedger, PodEnd
 
@@ -101,7 +101,8 @@ def prepare(documents: list[Any], folder: Path) -> None:
         JobLedger(work)
         work.judge(PodEnd("p", {"main": 2}, ["DisruptionTarget"]))
         node = LocalNode(env={"PATH": os.environ["PATH"]})
-        process = process_of(local_pod(work, 0, 1), str(folder / "own"), str(folder), sources, node)
+        folders = PodFolders(*(str(folder / name) for name in ("own", "files", "claims")))
+        process = process_of(local_pod(work, 0, 1), folders, sources, node)
         # As subprocess does it.
         assert all(b"\0" not in os.fsencode(each) for each in (*process.words, *process.env.values(), process.cwd))
 

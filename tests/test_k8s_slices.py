@@ -244,7 +244,7 @@ def test_a_list_in_a_bucket_by_bytes(bucket: str) -> None:
     sizes = [[int(name[-5]) + 1 for name in slice_inputs([spec], index, 3)] for index in range(3)]
     assert sizes == [[5], [1, 4], [2, 3]]
     assert plan(spec).sample(5) != [] and (plan(spec).slices, plan(spec).shards) == (3, 5)
-    with pytest.raises(UsageError, match="planned in 3 slices; leave --slices out"):
+    with pytest.raises(UsageError, match="which was planned in 3: leave the number out"):
         plan(spec, slices=4)
     again = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", slices=3)
     assert (again.specs, again.sha256) == (made.specs, made.sha256)

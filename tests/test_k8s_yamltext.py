@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.k8s.podfields import escape, substitute
+from tarkit.k8s.podfields import escape_in, substitute
 from tarkit.k8s.yamlreading import Doubt, key_text, plain_value
 from tarkit.k8s.yamltext import dump_documents, dump_json, load_documents
 
@@ -356,11 +356,14 @@ def test_expansion_is_the_kubelets(text: str, expanded: str) -> None:
     assert substitute(text, {"A": "1"}) == expanded
 
 
+WITH_A = {"env": [{"name": "A"}]}
+
+
 @given(COMMANDS | st.text("$()Ax", max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_an_escaped_text_reaches_the_container_as_it_was(text: str) -> None:
-    assert substitute(escape(text, {"A"}), {"A": "value"}) == text
+    assert substitute(escape_in(WITH_A, text), {"A": "value"}) == text
 
 
 def test_escaping_leaves_alone_what_no_kubelet_touches() -> None:
-    assert escape("echo $(date) ${HOME} $x", {"A"}) == "echo $(date) ${HOME} $x"
+    assert escape_in(WITH_A, "echo $(date) ${HOME} $x") == "echo $(date) ${HOME} $x"

@@ -18,13 +18,13 @@ from test_kubetpl_notebook import DIFFERENCES
 
 from tarkit import ShardWriter
 from tarkit.k8s.durations import in_words
-from tarkit.k8s.generate import read_template, template_path
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.local.policy import Action, LocalJob, PodEnd
 from tarkit.k8s.plan.estimate import estimate, waves
 from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
 from tarkit.k8s.plan.sliceplan import slice_count
 from tarkit.k8s.settings import TABLE
+from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import load_documents
 from tarkit.toolbox.demodata import demo_samples
 

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refused, rendered
 
-from tarkit.k8s.generate import generate, read_template, template_path
+from tarkit.k8s.generate import generate
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.settings import Request, Settings
+from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 
 KUBETPL = str(Path(sys.executable).parent / "kubetpl")

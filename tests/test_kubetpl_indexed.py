@@ -15,9 +15,10 @@ import pytest
 import yaml
 from kubetplrun import MAIN, SPEC, alone, at, documents, env_of, kubetpl, one, refused, rendered
 
-from tarkit.k8s.generate import generate, read_template, template_path
+from tarkit.k8s.generate import generate
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.settings import Request, Settings
+from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 from tarkit.specs.shardspec import expand as expand_shards
 from tarkit.specs.shardspec import take_slice

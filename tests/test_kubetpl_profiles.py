@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubetplrun import MAIN, MISSING, SPEC, alone, at, kubetpl, lint_refused, one, refused, rendered, without
 
 from tarkit.k8s.fill import without_spot
@@ -164,6 +165,28 @@ def test_pods_meet_the_restricted_standard(workload: tuple[str, ...], more: tupl
     assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
     # There is somewhere to write to.
     assert {"name": "scratch", "mountPath": "/scratch"} in spec["containers"][0]["volumeMounts"]
+
+
+def test_pods_of_a_training_job_meet_it_if_asked_and_its_service_can_write_to_a_new_claim() -> None:
+    words = ("--job_name", "iris", "--image_name", "i:1", "--job_command", "x", "--num_ps", "1", "--need_tf_config")
+    done = kubetpl("train", *words, "--security", "restricted")
+    assert done.code == 0, done.err
+    pods = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(done.out) if each["kind"] == "Job"]
+    assert [breaches(each) for each in pods] == [[]] * 4
+    assert {each["securityContext"]["fsGroup"] for each in pods} == {65532}
+    # Trainers write where they like.
+    assert not [each for each in pods if "readOnlyRootFilesystem" in each["containers"][0]["securityContext"]]
+    # A new claim is root's, and the user of the service's image is not root.
+    pods = [
+        each["spec"]["template"]["spec"]
+        for each in yaml.safe_load_all(kubetpl("train", *words).out)
+        if each["kind"] == "Job"
+    ]
+    assert [each.get("securityContext") for each in pods] == [
+        {"fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch"}, None, None, None,
+    ]  # fmt: skip
+    done = kubetpl("train", *words, "--security", "restricted", "--volume", "host_path=/d,mount_path=/d")
+    assert (done.code, "use claim_name" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=IDS)

@@ -11,9 +11,9 @@ from kubetplrun import LOADER, VERSIONS, alone, at, documents, kubetpl, lint_ref
 
 from tarkit.errors import UsageError
 from tarkit.k8s.fill import filled
-from tarkit.k8s.generate import available, read_template, template_path
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.settings import Settings
+from tarkit.k8s.templates import available, read_template, template_path
 
 TEMPLATES = Path(__file__).parent.parent / "k8s_templates"
 POD = """\

@@ -87,13 +87,28 @@ def test_a_file_that_is_cut_while_it_is_written_publishes_nothing(tmp_path: Path
     path.write_bytes(b"cut")
     with pytest.raises(StreamError, match=f"cut while it was read: {PIECE - 3} of {PIECE} bytes"):
         content.read()
-    with TarWriter(str(tmp_path / "x.tar"), encoder=False) as writer:
+    with (
+        pytest.raises(StreamError, match="was cut"),  # also where the caller goes on: sample a is lost
+        TarWriter(str(tmp_path / "x.tar"), encoder=False) as writer,
+    ):
         writer.write({"__key__": "a", "x": b"1"})
         with pytest.raises(StreamError, match="was cut"):
             writer.write({"__key__": "b", "x": content})
         with pytest.raises(StreamError, match="closed"):
             writer.write({"__key__": "c", "x": b"1"})
-    assert not (tmp_path / "x.tar").exists()
+    series = ShardWriter(
+        str(tmp_path / "x-%d.tar"), encoder=False, maxsize=PIECE + 50, manifest=str(tmp_path / "x.json")
+    )
+    series.write({"__key__": "a", "x": b"1"})
+    with pytest.raises(StreamError, match="was cut"):
+        series.write({"__key__": "b", "x": content})
+    with pytest.raises(StreamError, match="was cut"):
+        series.write({"__key__": "c", "x": bytes(100)})  # which begins another shard
+    for _ in range(2):
+        with pytest.raises(StreamError, match="was cut"):
+            series.close()
+    assert series.shards == []
+    assert [path.name for path in tmp_path.iterdir()] == ["big"]
 
 
 def test_zeros_take_no_room_on_the_disk(tmp_path: Path) -> None:

@@ -140,6 +140,15 @@ def test_what_is_not_a_manifest(tmp_path: Path, content: str, message: str) -> N
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("again", ["./a.tar", "b/../a.tar", "{}/a.tar", "file://{}/./a.tar"])
+def test_a_shard_under_two_names(tmp_path: Path, again: str) -> None:
+    """Its samples would come twice in each epoch."""
+    shards = [{"url": name, "nsamples": 1} for name in ("a.tar", again.format(tmp_path))]
+    (tmp_path / "m.json").write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
+    with pytest.raises(DataError, match="entry 1 of its shardlist: the shard is in it already"):
+        read_manifest(f"{tmp_path}/m.json")
+
+
 def test_every_cut_is_refused(tmp_path: Path) -> None:
     data = WIDS.read_bytes()
     path = tmp_path / "dataset.json"

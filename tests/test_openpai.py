@@ -106,6 +106,19 @@ def test_warnings_of_job_json() -> None:
     assert fields == ["killAllOnCompletedTaskNumber", "taskRoles[0].memoryMB", "taskRoles[0].command"]
 
 
+@pytest.mark.parametrize(
+    "command, unnoticed",
+    [
+        ("a; b", True), ("'a'; b", True), ("a;", False), ("tarproc -c 'a; b'", False), (r'bash -c "\"a\"; b"', False),
+        ("if [ ! -d d ]; then mkdir d; fi && hdfs dfs -get x d", False), ("for i in 1 2; do a; b; done", True),
+        (r"find . -exec ls {} \;", False), ("set -e; a; b", False), ('"\\"' * 200_000, False),
+    ],
+)  # fmt: skip
+def test_a_semicolon_that_hides_a_failure_is_a_warning(command: str, unnoticed: bool) -> None:
+    job = paijobs.changed(paijobs.V1, "taskRoles.0.command", command)
+    assert bool(warnings_of(JobFile(1, job))) == unnoticed
+
+
 def test_every_job_json_that_is_accepted_converts_to_job_yaml_that_is() -> None:
     number = 0
     for name, (text, field) in JOBS.items():
@@ -198,6 +211,22 @@ def test_manifests_are_valid_by_the_schemas_of_two_releases() -> None:
         for document in documents:
             for release in ("1.33", "1.36"):
                 validate.validate(document, release, strict=True)
+
+
+def test_roles_that_have_one_name_on_a_cluster() -> None:
+    job = v2(taskRoles__Map=paijobs.V2["taskRoles"]["map"])
+    with pytest.raises(DataError, match=r"taskRoles\.Map: on a cluster it and map have one name, map; rename one"):
+        manifests(job)
+
+
+def test_what_a_server_of_1_33_refuses_or_writes_otherwise_is_not_rendered() -> None:
+    """The name of a service begins with a letter; 1024Mi is kept as 1Gi, so that a later apply is in conflict."""
+    changes = {"name": "2024-a", "taskRoles__map__resourcePerInstance__memoryMB": 2048}
+    (service, job), notes = manifests(v2(**changes, taskRoles__map__resourcePerInstance__ports={"web": 2}))
+    pod = job["spec"]["template"]["spec"]
+    assert {service["metadata"]["name"], job["metadata"]["name"], pod["subdomain"]} == {"job-2024-a"}
+    assert "2024-a is called job-2024-a" in [note.reason for note in notes]
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
 
 
 def test_several_roles_or_retries_are_a_job_set() -> None:
@@ -358,6 +387,7 @@ def test_a_job_that_never_ends_is_not_rendered(capfd: pytest.CaptureFixture[str]
         ({"taskRoles__map__resourcePerInstance__ports": {"a": -5}}, "-5 ports for a"),
         ({"extras": {"storages": [{}]}}, r"storages\[0\]: it has no name"),
         ({"extras": {"storages": "x"}}, r"storages\[0\]: it has no name"),
+        ({"extras": {"storages": 5}}, r"storages\[0\]: it has no name"),
     ],
 )
 def test_a_job_that_is_accepted_but_cannot_be_rendered_is_an_error(changes: dict[str, object], reason: str) -> None:
@@ -368,8 +398,22 @@ def test_a_job_that_is_accepted_but_cannot_be_rendered_is_an_error(changes: dict
 def test_absurd_jobs_have_a_verdict() -> None:
     roles = json.dumps({**paijobs.V1, "taskRoles": [{"name": ["a"], "command": "b"}]})
     assert "taskRoles[0].name" in fields_of(roles)
-    for hived in ([], "x", {"taskRoles": None}):
+    assert [fields_of(f"name: !!{tag} x") for tag in ("bool", "timestamp", "int", "float", "set")] == [[""]] * 5
+    for hived in ([], "x", {"taskRoles": None}, {"taskRoles": 5}, {"taskRoles": [{}]}):
         list(warnings_of(JobFile(2, v2(extras={"hivedScheduler": hived}))))
+    for value in ("map", ["map"], 5, None):
+        assert "taskRoles" in [problem.field for problem in problems_in(JobFile(2, v2(taskRoles=value)))]
+        deployed = [{"name": "d", "taskRoles": value}]
+        assert "deployments[0].taskRoles" in [
+            problem.field for problem in problems_in(JobFile(2, v2(deployments=deployed)))
+        ]
+    ports = "taskRoles__map__resourcePerInstance__ports"
+    assert [problem.reason for problem in problems_in(JobFile(2, v2(**{ports: "web"})))] == [
+        "it must be a mapping or null, and is 'web'"
+    ]
+    # As "ports:" without a value is.
+    assert problems_in(JobFile(2, v2(**{ports: None}))) == []
+    manifests(v2(**{ports: None}))
     assert fill("<% n.\u00b2 %>", {"n": [1]}) == "<% n.\u00b2 %>"
     documents, _ = manifests(v2(taskRoles__map__instances=4.0))
     assert repr(documents[-1]["spec"]["completions"]) == "4"

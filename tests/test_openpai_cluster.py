@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import paijobs
 import pytest
@@ -21,6 +22,7 @@ from tarkit.cli.tarkit import main as tarkit
 from tarkit.openpai.check import problems_in
 from tarkit.openpai.entrypoint import entrypoint
 from tarkit.openpai.jobfile import read_job
+from tarkit.specs.slicedlist import write_list
 
 FOLDER = Path(__file__).resolve().parent.parent
 CLIENT = Path.home() / ".cache/tarkit-tests/node_modules/.bin/pai"
@@ -56,7 +58,7 @@ def test_a_job_is_submitted_looked_at_and_stopped(
     assert server.texts["ada~train_1"] == job.read_text()
     assert program(capfd, "status", "train_1") == (0, "ada~train_1: RUNNING; tasks: RUNNING 4\n", "")
     code, out, _ = program(capfd, "logs", "train_1", "map", 3)
-    assert (code, out) == (0, "==> map 3 <==\n==> all <==\nlog map/3\n")
+    assert (code, out) == (0, "==> map 3 <==\n==> all <==\nlog map/3/0\n")
     assert program(capfd, "logs", "train_1", "ps")[0] == 66
     assert program(capfd, "stop", "train_1") == (0, "", "")
     assert program(capfd, "status", "train_1", "--wait") == (1, "ada~train_1: STOPPED; tasks: RUNNING 4\n", "")
@@ -66,10 +68,22 @@ def test_tasks_that_failed_are_named(server: PaiServer, job: Path, capfd: pytest
     program(capfd, "submit", job)
     found = server.jobs["ada~train_1"]
     found["jobStatus"]["state"] = "FAILED"
-    found["taskRoles"]["map"]["taskStatuses"][2].update(taskState="FAILED", containerExitCode=65)
+    found["taskRoles"]["map"]["taskStatuses"][2].update(taskState="FAILED", containerExitCode=65, attemptId=3)
     code, out, _ = program(capfd, "status", "train_1")
     assert code == 1
     assert out == "ada~train_1: FAILED; tasks: RUNNING 3, FAILED 1\n  map 2: FAILED, exit code 65\n"
+    # The log is that of the last attempt, which has this exit code.
+    assert program(capfd, "logs", "train_1", "map", 2)[1].endswith("log map/2/3\n")
+
+
+def test_a_task_without_a_log_does_not_hide_those_of_the_others(
+    server: PaiServer, job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program(capfd, "submit", job)
+    # A name that the stand-in knows no log of.
+    server.jobs["ada~train_1"]["taskRoles"] = {"a-b": {"taskStatuses": [{}]}, **server.jobs["ada~train_1"]["taskRoles"]}
+    code, out, err = program(capfd, "logs", "train_1")
+    assert (code, out.count("log map/"), len(err.splitlines())) == (66, 4, 1)
 
 
 def test_job_json_goes_to_api_1_or_is_converted(
@@ -99,6 +113,30 @@ def test_refusals_say_what_the_server_said(server: PaiServer, job: Path, capfd: 
         assert (code, len(err.splitlines())) == (exit_code, 1)
 
 
+def test_a_job_comes_from_standard_input(job: Path) -> None:
+    words = [program_path("tarkit"), "pai", "check", "-"]
+    for text, code in ((job.read_bytes(), 0), (b"name: x", 65)):
+        assert subprocess.run(words, input=text, capture_output=True, check=False).returncode == code
+
+
+def test_waiting_outlasts_a_server_that_is_busy(
+    server: PaiServer, job: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tarkit.cli.pai.cluster._PAUSE", 0.01)
+    program(capfd, "submit", job)
+    server.jobs["ada~train_1"]["jobStatus"]["state"] = "SUCCEEDED"
+    server.fails += [(503, b"busy"), (502, b"")]
+    code, out, err = program(capfd, "status", "train_1", "--wait")
+    assert (code, out) == (0, "ada~train_1: SUCCEEDED; tasks: RUNNING 4\n")
+    assert "503 busy; asking again for 5 minutes" in err and len(err.splitlines()) == 1
+    monkeypatch.setattr("tarkit.cli.pai.cluster._PATIENCE", 0.02)
+    server.fails += [(503, b"busy")] * 9
+    assert program(capfd, "status", "train_1", "--wait")[0] == 75
+    server.fails[:] = [(401, b"{}")]
+    assert program(capfd, "status", "train_1", "--wait")[0] == 75
+    assert program(capfd, "status", "train_1", "--wait")[0] == 0
+
+
 def test_a_token_is_read_from_a_file_and_goes_to_no_other_server(
     server: PaiServer, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,7 +155,7 @@ def test_a_token_is_read_from_a_file_and_goes_to_no_other_server(
     with pai_server() as other:
         server.url = other.url
         program(capfd, "logs", "train_1", "map", 0)
-        assert other.requests == [("GET", "/log/map/0", None)]
+        assert other.requests == [("GET", "/log/map/0/0", None)]
 
 
 def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +222,10 @@ def test_a_run_over_shards_is_a_job_that_openpai_accepts(protocol: str, capfd: p
         (["-n", "a b"], "OpenPAI would refuse it: name"),
         (["--shards", "*.tar"], "in a folder of this machine"),
         (["--shards", f"{FOLDER}/*.md"], "tasks cannot see what it names here"),
-        (["--", "-O", "elsewhere"], "are given before --"),
+        (["--", "-O", "elsewhere"], "-O after --: kubetpl gives it to tarproc itself; change -O before --"),
+        (["--", "-c", "true"], "-c after --: kubetpl gives it to tarproc itself; change -c before --"),
+        (["--", "--count", "1"], "--count after --: with it, not all shards would be made"),
+        (["--", "--report"], "after --: option --report requires argument"),
     ],
 )
 def test_what_cannot_be_a_job_is_an_error(
@@ -197,8 +238,17 @@ def test_what_cannot_be_a_job_is_an_error(
     assert (code, out, reason in err) == (2, "", True)
 
 
+def test_a_secret_in_a_url_of_a_job_is_warned_of_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    shards = "https://ada:c4n4ry@host/raw-{0..9}.tar"
+    code, _, err = fan_out(capfd, *COMMON, "--shards", shards)
+    assert (code, "--shards https://host/raw-{0..9}.tar: it has a password" in err, "c4n4ry" in err) == (0, True, False)
+    words = ("--job_name", "a", "--image_name", "i", "--job_command", "x", "--training_data", shards)
+    assert kubetpl(["train", *words]) == 0
+    err = capfd.readouterr().err
+    assert ("--training_data https://host/raw-{0..9}.tar: it has a password" in err, "c4n4ry" in err) == (True, False)
+
+
 def test_tasks_of_a_job_make_all_shards(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each task's entrypoint, as OpenPAI runs it."""
     for number in range(5):
         (tmp_path / f"raw-{number}.tar").write_bytes(archive_of([(f"{number}.txt", b"x")], tarfile.USTAR_FORMAT))
     out = tmp_path / "out"
@@ -206,13 +256,42 @@ def test_tasks_of_a_job_make_all_shards(tmp_path: Path, capfd: pytest.CaptureFix
     code, text, _ = fan_out(capfd, *words, "--shards", f"{tmp_path}/raw-{{0..4}}.tar", "--tasks", "2")
     job = read_job(text, "job").job
     assert (code, job["taskRoles"]["map"]["instances"]) == (0, 2)
-    for index in range(2):
-        script = entrypoint(job, "map")
-        env = {**os.environ, "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(index)}
-        env["PATH"] = f"{os.path.dirname(program_path('tarproc'))}:{env['PATH']}"
-        bash = ["bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c", script]
-        subprocess.run(bash, env=env, check=True, capture_output=True, timeout=60)
+    assert [run_task(job, index) for index in range(2)] == [0, 0]
     assert sorted(path.name for path in out.glob("*.tar")) == [f"raw-{number}.tar" for number in range(5)]
+
+
+def run_task(job: dict[str, Any], index: int) -> int:
+    """The exit code of a task's entrypoint, as OpenPAI runs it."""
+    env = {**os.environ, "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(index)}
+    env["PATH"] = f"{os.path.dirname(program_path('tarproc'))}:{env['PATH']}"
+    bash = ["bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c", entrypoint(job, "map")]
+    return subprocess.run(bash, env=env, check=False, capture_output=True, timeout=60).returncode
+
+
+def test_a_list_that_changes_between_the_tasks_of_a_job_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Slices of the new list have other shards: some were made twice, others never."""
+    names = [f"{tmp_path}/raw-{number}.tar" for number in range(4)]
+    for name in names:
+        Path(name).write_bytes(archive_of([("a.txt", b"x")], tarfile.USTAR_FORMAT))
+    listed, words = tmp_path / "list", ["-n", "grey", "-I", "x", "-c", "true", "-O", str(tmp_path / "out")]
+    listed.write_text("\n".join(names))
+    code, text, _ = fan_out(capfd, *words, "--shards", f"@file://{listed}", "--tasks", "2")
+    job = read_job(text, "job").job
+    assert (code, run_task(job, 0)) == (0, 0)
+    listed.write_text("\n".join(reversed(names)))
+    assert run_task(job, 1) == 65
+
+
+def test_a_list_whose_slices_were_planned_has_a_task_for_each(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = f"file://{tmp_path}/list"
+    write_list(url, [f"s3://b/raw-{number}.tar" for number in range(5)], [3, 1, 1], outdir="hdfs://nn:9000/out")
+    code, text, err = fan_out(capfd, *COMMON, "--shards", f"@{url}")
+    assert (code, err) == (0, "")
+    assert read_job(text, "job").job["taskRoles"]["map"]["instances"] == 3
 
 
 def test_a_rendered_job_runs_on_this_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from tarkit.cli.tarkit import main as tarkit
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, TarkitError
+from tarkit.errors import ClusterError, ClusterUnreachableError, DataError, TarkitError, UsageError
 from tarkit.openpai import api
 from tarkit.openpai.api import Job, JobTask, RestServer
+from tarkit.openpai.check import problems_in
+from tarkit.openpai.entrypoint import entrypoint, fill
+from tarkit.openpai.jobfile import JobFile, read_job
+from tarkit.openpai.manifests import manifests
 
 TASK = JobTask("map", 0, "RUNNING", None, None)
 JOB = Job("ada~a", "RUNNING", 0, [TASK])
@@ -23,7 +32,7 @@ JOB = Job("ada~a", "RUNNING", 0, [TASK])
 def answering(*answers: bytes, pause: float = 0.0) -> Iterator[str]:
     """A server that gives these bytes to one connection each, with a pause after each byte of the last 20."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(10)
+    listener.settimeout(120)
 
     def serve() -> None:
         for answer in answers:
@@ -52,7 +61,7 @@ def http(body: bytes, status: str = "200 OK", *headers: str, length: int | None 
     return "\r\n".join([f"HTTP/1.1 {status}", *fields, "", ""]).encode() + body
 
 
-def server(url: str, seconds: float = 5.0) -> RestServer:
+def server(url: str, seconds: float = 60.0) -> RestServer:
     return RestServer(url, "ada", "token-of-ada", seconds=seconds)
 
 
@@ -70,7 +79,7 @@ def test_a_redirected_submission_is_not_taken_for_one_that_arrived(status: str) 
     [b"", b"[]", b"5", b"null", b'"x"', b"{}", b'{"jobStatus": "x"}', b'{"jobStatus": {}, "taskRoles": [1]}',
      b'{"jobStatus": {}, "taskRoles": {"a": 5}}', b'{"jobStatus": {}, "taskRoles": {"a": {"taskStatuses": [5]}}}',
      b'{"jobStatus": {}, "taskRoles": {"a": {"taskStatuses": [{"taskIndex": "x"}]}}}',
-     b'{"jobStatus": {"retries": "x"}}', b"[" * 100_000, b"\xff\xfe", b"<html>"],
+     b'{"jobStatus": {"retries": "x"}}', b'{"jobStatus": {"retries": 1e999}}', b"[" * 100_000, b"\xff\xfe", b"<html>"],
 )  # fmt: skip
 def test_an_answer_that_is_not_a_job_is_an_error(body: bytes) -> None:
     with answering(http(body)) as url, pytest.raises(ClusterError, match="not a job of OpenPAI"):
@@ -89,12 +98,48 @@ def test_an_answer_that_is_not_whole_is_an_error_that_names_the_call(answer: byt
         server(url).job("a")
 
 
-def test_a_server_that_sends_a_byte_now_and_then_does_not_hold_a_call_for_ever() -> None:
+def test_a_server_that_sends_a_byte_now_and_then_does_not_hold_a_call_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A minute of the whole call is a second, and of the time-out of the socket, which begins anew with each byte, it is
+    # a minute: a machine that stands still for a moment does not end the call in its place.
+    monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: 60 * time.monotonic()))
     with (
         answering(http(json.dumps({"jobStatus": {"state": "RUNNING"}}).encode()), pause=0.1) as url,
-        pytest.raises(ClusterUnreachableError, match="not complete after 0.3 s"),
+        pytest.raises(ClusterUnreachableError, match="not complete after 60 s"),
     ):
-        server(url, 0.3).job("a")
+        server(url).job("a")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"<html>log in</html>", b"[" * 100_000])
+def test_a_page_is_not_taken_for_a_job_that_was_submitted_or_stopped(body: bytes) -> None:
+    with answering(http(body), http(body)) as url:
+        with pytest.raises(ClusterError, match="^POST http://.*: the answer is not one of OpenPAI"):
+            server(url).submit("name: a")
+        with pytest.raises(ClusterError, match="^PUT http://.*: the answer is not one of OpenPAI"):
+            server(url).stop("a")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [http(b'{"code": "x", "message": "no token-of-ada"}', "401 No"), http(b"token-of-ada", "500 No"),
+     http(b"", "301 Moved", "Location: http://127.0.0.1:9/token-of-ada"), b"token-of-ada\r\n\r\n"],
+)  # fmt: skip
+def test_a_server_that_repeats_the_token_does_not_get_it_into_a_message(answer: bytes) -> None:
+    with answering(answer) as url, pytest.raises(TarkitError) as error:
+        server(url).job("a")
+    assert "token-of-ada" not in str(error.value) and "…" in str(error.value)
+    job = {"name": "token-of-ada", "jobStatus": {"state": "token-of-ada"}}
+    with answering(http(json.dumps(job).encode())) as url:
+        assert "token-of-ada" not in str(server(url).job("a"))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://ada:hunter2@host", "http://host:hunter2", "http://[::1", "http://", "http://a b", "http://h/?t=x",
+            "ftp://host", "http://host:99999", "http://host/\n", "host"]
+)  # fmt: skip
+def test_what_is_not_the_address_of_a_cluster(url: str) -> None:
+    with pytest.raises(UsageError, match="has no user") as error:
+        server(url)
+    assert "hunter2" not in str(error.value)
 
 
 def test_answers_that_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +151,7 @@ def test_answers_that_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log == "x" * 1000 + "\n(the rest is left out: it has more than 1000 bytes)\n"
 
 
-@pytest.mark.parametrize("name", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"])
+@pytest.mark.parametrize("name", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://[::1"])
 def test_a_server_cannot_have_a_file_of_this_machine_printed(name: str) -> None:
     body = json.dumps({"locations": [{"name": "all", "uri": name}]}).encode()
     with answering(http(body)) as url, pytest.raises(ClusterError, match="it is not HTTP"):
@@ -130,3 +175,94 @@ def test_control_characters_of_a_server_do_not_reach_the_terminal() -> None:
     with answering(http(message, "400 Bad")) as url, pytest.raises(TarkitError) as error:
         server(url).submit("x")
     assert "\x1b" not in str(error.value)
+
+
+def job(number: int = 1, **fields: Any) -> dict[str, Any]:
+    """A job of protocol 2. fields: of each of its roles, those of resourcePerInstance among them."""
+    wanted = {name: fields.pop(name, least) for name, least in (("cpu", 1), ("memoryMB", 100), ("gpu", 0))}
+    role = {"dockerImage": "i", "resourcePerInstance": wanted, "commands": ["<% $parameters.x %>"], **fields}
+    image = {"type": "dockerimage", "name": "i", "uri": "i"}
+    roles = {f"r{each}": role for each in range(number)}
+    return {"protocolVersion": 2, "name": "a", "type": "job", "prerequisites": [image], "taskRoles": roles}
+
+
+BOMB = "  a0: &a0 [x, x]\n" + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (f"parameters:\n{BOMB}", "with its aliases written out, it has more than"),
+        (f"extras:\n{BOMB.replace('[x, x]', '{k: v}').replace(' [', ' {<<: [').replace(']', ']}')}", "written out"),
+        ("a: &a [*a]", "recursive"),
+        (json.dumps(job())[:-1] + ', "extras": ' + '{"a":' * 101 + "1" + "}" * 102, "more than 100 levels deep"),
+        (json.dumps(job())[:-1] + ', "parameters": {"x": ' + "[" * 900 + "]" * 900 + "}}", "more than 100 levels deep"),
+        (json.dumps(job())[:-1] + ', "name": "b"}', "the key name comes twice"),
+    ],
+)
+def test_texts_that_would_fill_the_memory_or_the_stack(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_job(text, "job")
+
+
+@pytest.mark.parametrize("keys", ["1 1.0", 'true "true"', '~ "null"', "0x10 16"])
+def test_keys_that_are_one_in_javascript_are_a_key_that_comes_twice(keys: str) -> None:
+    """As by js-yaml; the last one counted in silence."""
+    one, other = keys.split()
+    with pytest.raises(DataError, match="comes twice"):
+        read_job(f"protocolVersion: 2\nparameters: {{{one}: a, {other}: b}}", "job")
+
+
+def test_texts_that_would_take_the_square_of_their_length() -> None:
+    roles = [{"name": "r", "command": "c", "taskNumber": "1" * 200_000 + "x"}]
+    assert problems_in(JobFile(1, {"jobName": "a", "image": "i", "taskRoles": roles}))
+    assert fill("<%" * 200_000, {}) == "<%" * 200_000
+    assert fill("<% a" + " " * 200_000 + "b %><% a", {}).endswith("b %><% a")
+    with pytest.raises(DataError, match="more than 4194304 characters"):
+        entrypoint({**job(commands=["<% $parameters.x %>" * 10_000]), "parameters": {"x": "y" * 10_000}}, "r0")
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"cpu": -1}, r"taskRoles.r0.resourcePerInstance.cpu: it is '-1'; Kubernetes takes 1 to 2147483647"),
+        ({"cpu": 0}, "cpu: it is '0'"),
+        ({"memoryMB": 10**20}, "memoryMB: it is '1000"),
+        ({"gpu": -1}, "gpu: it is '-1'; Kubernetes takes 0 to"),
+        ({"instances": 10**400}, "instances: it is '1000"),
+        ({"taskRetryCount": 2**31}, "taskRetryCount"),
+        ({"extraContainerOptions": {"shmMB": -1}}, "shmMB: it is '-1'"),
+        ({"number": 101}, "taskRoles: it has 101 roles"),
+    ],
+)
+def test_numbers_that_openpai_takes_and_kubernetes_does_not(fields: dict[str, Any], message: str) -> None:
+    assert problems_in(JobFile(2, job(**fields))) == []
+    with pytest.raises(DataError, match=message):
+        manifests(job(**fields))
+
+
+@pytest.mark.parametrize("name", ["p-q", "a.b", "1", "a[0]"])
+def test_a_secret_that_cannot_be_a_variable_is_not_left_in_a_command(name: str) -> None:
+    with pytest.raises(DataError, match=r"taskRoles.r0.commands: '<% \$secrets.* give the secret another name"):
+        manifests({**job(commands=[f"echo <%$secrets.{name}%>"]), "secrets": {"p-q": "x", "1": "y"}})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"secrets": "HUNTER2"}, {"prerequisites": [{"type": "dockerimage", "name": "i", "uri": "i", "auth": "HUNTER2"}]},
+     {"prerequisites": [{"type": "dockerimage", "name": "i", "uri": "i", "auth": {"password": 42424242}}]}],
+)  # fmt: skip
+def test_secrets_of_a_wrong_type_are_not_shown(fields: dict[str, Any]) -> None:
+    (problem,) = problems_in(JobFile(2, {**job(), **fields}))
+    assert ": it must be a " in str(problem)
+    assert not {"HUNTER2", "42424242"} & set(re.split(r"\W", str(problem)))
+    (problem,) = problems_in(JobFile(1, {"jobName": "a", "image": "i", "jobEnvs": "HUNTER2", "taskRoles": [
+        {"name": "r", "command": "c"}]}))  # fmt: skip
+    assert str(problem) == "jobEnvs: it must be a mapping"
+
+
+def test_a_command_that_no_manifest_can_hold_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(job(commands=["a\0b"])))
+    assert tarkit(["pai", "render", str(path)]) == 65
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"tarkit: {path}: ")

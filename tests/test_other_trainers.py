@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainshards import torchrun, write_shards
 
 from tarkit.errors import UsageError
-from tarkit.samples.tarwriter import TarWriter
 
 pytestmark = [
     pytest.mark.torch,
@@ -29,12 +27,7 @@ OPTIONS: dict[str, Any] = {"batch": 12, "seed": 1, "fields": "__key__ cls", "dec
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard in range(3):
-        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(40):
-                writer.write({"__key__": f"{shard}-{number}", "cls": number % 2})
-    return f"{folder}/s-{{0..2}}.tar"
+    return write_shards(tmp_path_factory.mktemp("shards"), [40] * 3, lambda shard, number: {"cls": number % 2})
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +40,7 @@ def epochs(shards: str) -> list[list[list[str]]]:
 
 
 def test_accelerate_leaves_the_loader_as_it_is(shards: str, epochs: list[list[list[str]]], tmp_path: Path) -> None:
-    program = str(Path(__file__).with_name("trainaccelerate.py"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program]
-    done = subprocess.run([*command, shards, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = torchrun("trainaccelerate.py", 2, shards, tmp_path)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads((tmp_path / f"keys-{rank}").read_text()) for rank in range(2)]
     assert [sum(parts, []) for parts in zip(*ranks, strict=True)] == epochs[0]

@@ -205,6 +205,18 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureF
     closed(caplog, PartCache(tmp_path / "file" / "cache"), "not a directory")
 
 
+def test_a_folder_that_may_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another user has fetched is there, though its time of use cannot be set."""
+    PartCache(tmp_path).keep(part(0), lambda: content(part(0)))
+    os.utime(tmp_path / part(0).name, (0, 0))
+
+    def refuse(file: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert PartCache(tmp_path).read(part(0), part(0).start, part(0).start + part(0).size) == content(part(0))
+
+
 def test_a_file_system_without_locks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +274,7 @@ def test_several_processes_fetch_a_part_once(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(300)
     assert [process.exitcode for process in processes] == [0] * 6
     fetched = (tmp_path / "log").read_text().splitlines()
     assert len(fetched) == len(set(fetched)) == len(names(tmp_path / "cache")) == 30

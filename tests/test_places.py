@@ -106,10 +106,7 @@ def test_parts_of_a_url() -> None:
     }
     assert {url: split_query(url) for url in table} == table
     assert join("webhdfs://h/d/?doas=me", "a") == "webhdfs://h/d/a?doas=me"
-    assert (join("s3://b/d/", "a/b"), join("/d", "a"), join("file:///d", "a")) == (
-        "s3://b/d/a/b",
-        "/d/a",
-        "file:///d/a",
-    )
+    assert (join("s3://b/d/", "a/b"), join("/d", "a")) == ("s3://b/d/a/b", "/d/a")
+    assert (join("file:///d%20d/", "a"), join("file:///d%20d/", "a%20b")) == ("file:///d%20d/a", "/d d/a%20b")
     names = {"http://h/d/a.tar?x=1": "a.tar", "s3://b/d/a?b": "a?b", "s3://b": "", "/d/a/": "a", "gs://b/d/": "d"}
     assert {url: base_name(url) for url in names} == names

@@ -35,7 +35,8 @@ def test_the_plan_is_what_is_read(
     begin = data.draw(st.integers(0, found.batches - 1))
     plan = EpochPlan(found, world, workers, [count * 512 for count in counts], begin)
     for consumer in plan.consumers:
-        read = list(found.rank_batches(consumer.rank, world, consumer.worker, workers, begin))
+        numbers = range(begin + consumer.worker, found.batches, workers)
+        read = [(number, found.rank_batch(number, consumer.rank, world)) for number in numbers]
         places = [place for _, batch in read for place in batch]
         assert (consumer.batches, consumer.samples) == (len(read), len(places))
         assert plan.size(consumer) == 512 * len(places)
@@ -73,6 +74,7 @@ def test_the_summary_shows_how_even_it_is_and_what_would_be_better() -> None:
     ("arguments", "message"),
     [
         ((0, 1, [1]), "^world is 0 and workers is 1; both must be at least 1$"),
+        ((3, 1, [1]), "^batch is 2, samples of all ranks together, and there are 3 ranks: "),
         ((1, 1, [1], 4), "^the epoch has 4 batches; none has number 4$"),
         ((1, 1, [1], -1), "none has number -1$"),
     ],

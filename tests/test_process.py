@@ -23,6 +23,7 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError
+from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
 
 TWICE = "cat sample.cls sample.cls > x; mv x sample.cls"
@@ -160,6 +161,17 @@ def test_failed_samples(shards: list[Path], tmp_path: Path) -> None:
     with pytest.raises(TooManyErrorsError, match="all 3 samples failed"):
         tarkit.process(shards[0], output="none.tar", command="false")
     assert not (tmp_path / "none.tar").exists()
+
+
+def test_names_that_differ_by_a_percent_sign_are_two_outputs(shards: list[Path], tmp_path: Path) -> None:
+    """In an outdir that is a file:// URL both had one output, the exit code was 0, and the first one was gone."""
+    for path, name in zip(shards, ("a b.tar", "a%20b.tar"), strict=True):
+        path.rename(tmp_path / name)
+    outdir = f"file://{tmp_path}/out"
+    assert tarkit.process(["a b.tar", "a%20b.tar"], outdir=outdir, command="true").shards_done == 2
+    assert progress_of(outdir, ["a b.tar", "a%20b.tar"]).done == ["a b.tar", "a%20b.tar"]
+    assert [*contents(tmp_path / "out" / "a b.tar")][0] == "k0.cls"
+    assert [*contents(tmp_path / "out" / "a%20b.tar")][0] == "k3.cls"
 
 
 def test_failed_samples_of_shards_are_retried_with_a_lambda(shards: list[Path], tmp_path: Path) -> None:

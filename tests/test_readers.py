@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +27,13 @@ from tarkit.formats.har import HarWriter
 from tarkit.formats.sequencefile import PairWriter
 from tarkit.formats.textrows import text_rows
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
+from tarkit.readers.files import FileDataReader
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.parquet import ParquetDataReader
 from tarkit.readers.reader import AbstractDataReader, Shard, Task, TaskShard, shards_of, task_shard
 from tarkit.readers.tar import TarDataReader
 from tarkit.readers.text import TextDataReader
+from tarkit.store import waits
 from tarkit.store.entries import Identity
 from tarkit.store.rangedfile import RangedFile
 
@@ -373,6 +376,17 @@ def test_a_range_of_a_shard_that_this_reader_did_not_count(shards: Path) -> None
     assert [sample["cls"] for sample in found] == [str(number).encode() for number in range(260, 270)]
 
 
+def test_a_member_that_is_in_no_sample_moves_no_range(tmp_path: Path) -> None:
+    """k64.__m__ has the key of a sample that comes later, whose offset is remembered: it was that of the member."""
+    shard = str(tmp_path / "a.tar")
+    with tarfile.open(shard, "w") as tar:
+        for name in ["k64.__m__", *(f"k{number}.txt" for number in range(70))]:
+            tar.addfile(tarfile.TarInfo(name))
+    reader = TarDataReader(shard)
+    reader.create_shards()
+    assert [sample["__key__"] for sample in reader.read_records(task(shard, 64, 67))] == ["k64", "k65", "k66"]
+
+
 RECORDS = [f"record {number}".encode() * (number % 5) for number in range(5000)]
 
 
@@ -465,6 +479,39 @@ def test_shards_that_are_created_anew_are_those_of_the_new_file(tmp_path: Path) 
     assert list(fresh.read_records(task(name, 0, 2))) == [b"12", b"34"]
 
 
+class Slow(FileDataReader):
+    """The first file cannot be read, and the others are at a store that does not answer."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.asked, self.answer = threading.Semaphore(0), threading.Event()
+        self.ended: list[BaseException] = []
+
+    def count(self, url: str) -> int:
+        if url.endswith("0"):
+            assert all(self.asked.acquire(timeout=300) for _ in range(3))
+            raise DataError("is damaged", url=url)
+        self.asked.release()
+        try:
+            return waits.call(self.answer.wait, 300)
+        except waits.Stopped as error:
+            self.ended.append(error)
+            raise
+
+    def read(self, url: str, start: int, end: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+def test_when_a_file_cannot_be_counted_others_are_not_waited_for(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}").write_bytes(b"")
+    reader = Slow(str(tmp_path))
+    with pytest.raises(DataError, match="0: is damaged"):
+        reader.create_shards()
+    reader.answer.set()
+    assert len(reader.ended) == 3
+
+
 def test_parquet_that_is_damaged_or_has_other_columns(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed, so Parquet is not tested")
     import pyarrow.parquet
@@ -485,6 +532,8 @@ def test_parquet_that_is_damaged_or_has_other_columns(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"a\.parquet: row group 0 cannot be read: "):
             read(table, at, count, **options)
     assert read(table, columns=["s.x"])[0] == {"s": {"x": 1}}
+    metadata = ParquetDataReader(str(path), columns=["s.x"]).metadata
+    assert (metadata.column_names, metadata.column_dtypes) == (["s"], {"s": "struct<x: int64>"})
     for columns in (["nope"], ["id", "nope"], ["s.z"]):
         with pytest.raises(DataError, match=rf"a\.parquet: has no column {columns[-1]}; it has id, s"):
             read(table, columns=columns)

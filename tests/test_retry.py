@@ -10,7 +10,6 @@ import tarfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 
 import pytest
 from faults.httpserver import Fault, FaultServer
@@ -26,12 +25,6 @@ from tarkit.store.readahead import ReadAhead
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 
 DATA = random.Random(5).randbytes(3 << 20)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultServer]:
-    with FaultServer() as running:
-        yield running
 
 
 def ahead_threads() -> int:

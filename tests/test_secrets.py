@@ -15,7 +15,6 @@ import sys
 import tarfile
 import threading
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,12 +136,6 @@ def check(folder: Path, seen: Seen, allowed: bytes | None = None) -> None:
                 assert secret not in path.read_bytes(), path
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultServer]:
-    with FaultServer() as running:
-        yield running
-
-
 @pytest.fixture
 def url(server: FaultServer, request: pytest.FixtureRequest) -> str:
     """A URL with a password and a token, that is answered as the parameter says."""
@@ -241,6 +234,25 @@ def test_outputs_at_a_url_are_named_without_its_password(folder: Path) -> None:
         seen = watched(folder, *command, option, f"memory://me:{PASSWORD}@b/{place}")
         check(folder, seen)
         assert (seen.code, f"memory://b/{place}".encode() in seen.stderr) == (3, True), seen.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("split", "../in.tar"), "p-%d.tar"),
+        (("create", "-C", "..", "k.txt"), "p-%d.tar"),
+        (("recordio-gen", "--kind", "shards", "../in.tar"), "p"),
+    ],
+)
+def test_files_that_are_printed_as_they_are_published_have_no_password(
+    arguments: tuple[str, ...], name: str, folder: Path
+) -> None:
+    (folder.parent / "in.tar").write_bytes(SAMPLES)
+    (folder.parent / "k.txt").write_bytes(b"text")
+    seen = watched(folder, "tarkit", *arguments, "-o", f"memory://me:{PASSWORD}@b/{name}")
+    check(folder, seen)
+    first = {"p-%d.tar": "p-0.tar", "p": "p/data-00000"}[name]
+    assert (seen.code, seen.stdout) == (0, f"memory://b/{first}\n".encode()), seen.stderr
 
 
 @pytest.mark.parametrize(

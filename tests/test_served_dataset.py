@@ -2,78 +2,61 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from shardthread import Process
+from shardservice import Service
+from trainshards import NEEDS_TORCH, every_key, program_of, write_pictures, write_shards
+from waiting import wait_for
 
 from tarkit.errors import UsageError
 from tarkit.readers.reader import Shard
-from tarkit.samples.tarwriter import TarWriter
 from tarkit.service.client import ShardClient
 from tarkit.service.dataset import DataSet
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
-    pytest.mark.filterwarnings("ignore"),  # of torch's own, about forks beside threads
-]
+pytestmark = NEEDS_TORCH
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
 COUNTS = (150, 0, 90, 160)
-EVERY = {f"{shard}-{number}" for shard, count in enumerate(COUNTS) for number in range(count)}
+EVERY = every_key(COUNTS)
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard, count in enumerate(COUNTS):
-        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(count):
-                writer.write({"__key__": f"{shard}-{number}", "cls": number})
-    return f"{folder}/s-{{0..3}}.tar"
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS)
 
 
 @pytest.fixture
-def service(shards: str, tmp_path: Path) -> Iterator[Process]:
+def service(shards: str, tmp_path: Path) -> Iterator[Service]:
     files = [Shard(shards.replace("{0..3}", str(shard)), 0, count) for shard, count in enumerate(COUNTS)]
     dataset = DataSet.of_files("data", files, 20, shuffle_records=True)
-    with Process(tmp_path / "state") as running:
+    with Service(tmp_path) as running:
         declare(running, dataset)
         yield running
 
 
-def declare(service: Process, dataset: DataSet) -> None:
+def declare(service: Service, dataset: DataSet) -> None:
     """In a process of its own: one that is forked after a client connected cannot have another."""
     program = "import sys; from tarkit.service.client import ShardClient; from tarkit.service.dataset import DataSet; "
     program += "ShardClient(sys.argv[1], DataSet.from_json(sys.argv[2])).connect()"
     subprocess.run([sys.executable, "-c", program, service.address, dataset.to_json()], check=True)
 
 
-def dataset(shards: str, service: Process, **options: Any) -> Any:
+def dataset(shards: str, service: Service, **options: Any) -> Any:
     from tarkit.trainers.torch import ShardDataset
 
     return ShardDataset(shards, **{"batch": 8, "service": service.address, **options})
 
 
-def test_the_program_of_the_page(service: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "training.md").read_text("utf-8")
-    (program,) = re.findall(r"<!-- program: served -->\n```python\n(.*?)```", page, re.DOTALL)
+def test_the_program_of_the_page(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = program_of("training.md", "served")
     monkeypatch.chdir(tmp_path)
-    for shard in range(3):
-        with TarWriter(f"train-{shard}.tar", index=True) as writer:
-            for number in range(96):
-                array = np.full((8, 8, 3), number % 2 * 200, "uint8")
-                writer.write({"__key__": f"{shard}-{number}", "png": array, "cls": number % 2})
+    write_pictures(tmp_path, 96)
     files = [Shard(f"train-{shard}.tar", 0, 96) for shard in range(3)]
     declare(service, DataSet.of_files("pictures", files, 32, epochs=3))
     named = f'service=ShardClient("{service.address}", "pictures"))'
@@ -83,17 +66,17 @@ def test_the_program_of_the_page(service: Process, tmp_path: Path, monkeypatch: 
     assert scope["steps"] >= 27 and (tmp_path / "model.pt").exists()
 
 
-def test_a_collate_fn_of_the_loader_gets_the_batch(shards: str, service: Process) -> None:
+def test_a_collate_fn_of_the_loader_gets_the_batch(shards: str, service: Service) -> None:
     found = list(dataset(shards, service).loader(1, collate_fn=len))
     assert sum(found) == len(EVERY) and max(found) == 8
 
 
-def test_a_loop_that_is_left_gives_back_what_was_prefetched(shards: str, service: Process) -> None:
+def test_a_loop_that_is_left_gives_back_what_was_prefetched(shards: str, service: Service) -> None:
     loader = dataset(shards, service).loader(2)
     used = []
     for batch in loader:
         used += [sample["__key__"] for sample in batch]
-        if len(used) == 80:
+        if len(used) >= 80:  # a batch may be short
             loader.used()
             loader.flush()
             break
@@ -101,7 +84,7 @@ def test_a_loop_that_is_left_gives_back_what_was_prefetched(shards: str, service
     assert Counter(used) == Counter(EVERY)
 
 
-def test_a_loader_of_ones_own_is_refused(shards: str, service: Process) -> None:
+def test_a_loader_of_ones_own_is_refused(shards: str, service: Service) -> None:
     from torch.utils.data import DataLoader
 
     for workers in (0, 1):
@@ -110,7 +93,7 @@ def test_a_loader_of_ones_own_is_refused(shards: str, service: Process) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_process_and_the_service_are_killed(shards: str, service: Process, tmp_path: Path, method: str) -> None:
+def test_a_process_and_the_service_are_killed(shards: str, service: Service, tmp_path: Path, method: str) -> None:
     """What was acknowledged is not handed out again; what was prefetched, or in hand, is, and nothing is lost."""
     logs = [tmp_path / "killed", tmp_path / "other"]
     program = Path(__file__).with_name("trainserved.py")
@@ -119,14 +102,11 @@ def test_a_process_and_the_service_are_killed(shards: str, service: Process, tmp
         for log, stop, after in zip(logs, ("8", "0"), ("", logs[0]), strict=True)
     ]
     try:
-        until = time.monotonic() + 60
-        while not logs[1].exists() or logs[1].read_text().count("done") < 4:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_for(lambda: logs[1].exists() and logs[1].read_text().count("done") >= 4, 300)
         service.kill()
         service.start()
-        assert running[0].wait(60) == -9
-        assert running[1].wait(90) == 0
+        assert running[0].wait(300) == -9
+        assert running[1].wait(300) == 0
     finally:
         for process in running:
             process.kill()
@@ -147,7 +127,7 @@ def test_a_process_and_the_service_are_killed(shards: str, service: Process, tmp
     ("workers", "options"),
     [(2, {}), (2, {"persistent_workers": True, "multiprocessing_context": "spawn"})],
 )
-def test_each_sample_comes_once(shards: str, service: Process, workers: int, options: dict[str, Any]) -> None:
+def test_each_sample_comes_once(shards: str, service: Service, workers: int, options: dict[str, Any]) -> None:
     import torch
 
     loader = dataset(shards, service, fields="__key__ cls", decode="rgb").loader(workers, **options)

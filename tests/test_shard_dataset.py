@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
 import re
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from trainshards import NEEDS_TORCH, copy_shard, every_key, program_of, torchrun, write_pictures, write_shards
 
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
 from tarkit.samples.manifest import ManifestShard, write_manifest
-from tarkit.samples.tarwriter import TarWriter
 from tarkit.trainers.audit import audit_folder
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
-    # Of torch's own, about torchdata and about forks beside threads.
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = NEEDS_TORCH
 COUNTS = (70, 0, 55, 31)
 BATCH = 12
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard, count in enumerate(COUNTS):
-        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(count):
-                writer.write({"__key__": f"{shard}-{number}", "cls": str(number % 10), "txt": f"text {number}"})
-    return f"{folder}/s-{{0..3}}.tar"
+    def fields(shard: int, number: int) -> dict[str, str]:
+        return {"cls": str(number % 10), "txt": f"text {number}"}
+
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS, fields)
 
 
 def dataset(shards: str, **options: Any) -> Any:
@@ -60,7 +51,7 @@ def epochs(shards: str) -> list[list[list[str]]]:
     """Four epochs of one process."""
     loader = dataset(shards).loader()
     found = [keys(iter(loader)) for _ in range(4)]
-    every = {f"{shard}-{number}" for shard, count in enumerate(COUNTS) for number in range(count)}
+    every = set(every_key(COUNTS))
     for epoch in found:
         flat = sum(epoch, [])
         assert len(epoch) == len(loader) == 13 and len(set(flat)) == len(flat) == 156 and set(flat) <= every
@@ -144,6 +135,54 @@ def test_a_worker_that_persists_may_begin_late_what_was_left(
     monkeypatch.setattr(module, "loader_worker", lambda: LoaderWorker(1, 2, data))
     next(iter(data))
     assert keys(iter(data)) == epochs[0][1::2]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
+def test_two_loaders_read_at_once_are_an_error(shards: str, options: dict[str, Any]) -> None:
+    """A worker that begins late would read the epoch of the other one: samples came twice, and others not at all."""
+    data = dataset(shards)
+    one, other = data.loader(**options), data.loader(**options)
+    with pytest.raises(UsageError, match="^epoch 0 is over, as a later iteration of the data set has begun"):
+        list(zip(one, other, strict=True))
+    assert len(list(one)) == 13
+
+
+def test_a_data_set_whose_place_is_set_behind_its_loader_is_an_error(
+    shards: str, epochs: list[list[list[str]]]
+) -> None:
+    data = dataset(shards)
+    loader = data.loader()
+    data.set_epoch(3)
+    with pytest.raises(UsageError, match=r"was called after its loader\(\) was made: call the loader's method"):
+        list(loader)
+    assert keys(iter(data.loader())) == epochs[3], "a loader that is made then"
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"])
+def test_what_the_data_set_decides_is_not_an_option_of_the_loader(shards: str, name: str, value: bool) -> None:
+    with pytest.raises(
+        UsageError, match=rf"^loader\(\) has no {name}=: see batch=, shuffle= and equalize= of the data"
+    ):
+        dataset(shards).loader(2, **{name: value})
+
+
+def test_what_a_data_loader_of_ones_own_is_given_is_an_option_of_the_loader(shards: str) -> None:
+    assert keys(iter(dataset(shards).loader(batch_size=None))) == keys(iter(dataset(shards).loader()))
+
+
+def test_images_as_tensors_by_the_words_of_webdataset(tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+
+    from tarkit.samples.tarwriter import TarWriter
+
+    with TarWriter(str(tmp_path / "a.tar"), index=True) as writer:
+        writer.write({"__key__": "a", "png": np.arange(60, dtype="uint8").reshape(4, 5, 3), "cls": 1})
+    for word, kind in (("torchrgb", torch.float32), ("torchrgb8", torch.uint8)):
+        ((images, labels),) = dataset(str(tmp_path / "a.tar"), batch=1, fields="png cls", decode=word).loader()
+        assert images.shape == (1, 3, 4, 5) and images.dtype == kind and labels.tolist() == [1]
+        assert images[0, 1, 0, 2] == (7 if word == "torchrgb8" else np.float32(7 / 255))
 
 
 def test_a_loader_that_makes_batches_of_batches_is_an_error(shards: str) -> None:
@@ -289,16 +328,10 @@ def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any]
 
 
 def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_path: Path) -> None:
-    whole = Path(shards.replace("{0..3}", "0"))
-    for suffix in (".tar", ".idx"):
-        (tmp_path / f"s{suffix}").write_bytes(whole.with_suffix(suffix).read_bytes())
-    with open(tmp_path / "s.tar", "r+b") as file:
-        file.seek(20 * 2048)
-        file.write(b"x")
-    with pytest.raises(
-        CorruptHeaderError, match=r"worker process \d\..*s\.tar, offset 40960: .*--force makes it anew$"
-    ):
-        list(dataset(f"{tmp_path}/s.tar").loader(2))
+    damaged = copy_shard(shards.replace("{0..3}", "0"), tmp_path, 20 * 2048)
+    message = r"worker process \d\..*s-0\.tar, offset 40960: .*--force makes it anew$"
+    with pytest.raises(CorruptHeaderError, match=message):
+        list(dataset(damaged).loader(2))
 
 
 def test_a_manifest_gives_the_same_batches_and_the_same_state(
@@ -340,14 +373,9 @@ def test_too_few_samples_for_a_batch(shards: str) -> None:
 
 def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends in the middle of its second epoch, and goes on there."""
-    page = (Path(__file__).resolve().parent.parent / "docs" / "training.md").read_text("utf-8")
-    (program,) = re.findall(r"<!-- program: shards -->\n```python\n(.*?)```", page, re.DOTALL)
+    program = program_of("training.md", "shards")
     monkeypatch.chdir(tmp_path)
-    for shard in range(3):
-        with TarWriter(f"train-{shard}.tar", index=True) as writer:
-            for number in range(96):
-                array = np.full((8, 8, 3), number % 2 * 200, "uint8")
-                writer.write({"__key__": f"{shard}-{number}", "png": array, "cls": number % 2})
+    write_pictures(tmp_path, 96)
     limited = program.replace("for images, labels in loader:", "for images, labels in islice(loader, limit):")
     assert limited != program
     scope: dict[str, Any] = {"__name__": "__main__", "islice": islice, "limit": 3}
@@ -364,9 +392,7 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def run_ranks(shards: str, folder: Path, world: int, stop: int = 0) -> None:
     """By torchrun, which gives ranks their variables; they are killed after so many batches."""
-    program = str(Path(__file__).with_name("trainranks.py"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}", program]
-    done = subprocess.run([*command, shards, str(folder), str(stop)], capture_output=True, text=True, check=False)
+    done = torchrun("trainranks.py", world, shards, folder, stop)
     assert (done.returncode != 0) is bool(stop), done.stderr
 
 
@@ -410,11 +436,69 @@ def test_the_audit_has_what_was_used_and_not_what_was_prefetched(
     assert (second.used, second.problems) == (52, []) and not second.complete
 
 
+def test_ranks_that_are_forked_with_the_data_set_have_epochs_of_their_own(shards: str) -> None:
+    images = dataset(shards)
+    images.set_epoch(2)
+
+    def rank() -> None:
+        images.set_epoch(5)
+        assert (images.epoch, images.loader().state_dict()["epoch"]) == (5, 5)
+
+    child = get_context("fork").Process(target=rank)
+    child.start()
+    child.join()
+    assert (child.exitcode, images.epoch) == (0, 2)
+
+
 def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) -> None:
     from torch.utils.data import DataLoader
 
+    assert {*dataset(shards).loader(1, collate_fn=len)} == {dataset(shards).settings.batch}
     images, *_ = dataset(shards, fields="cls", decode="rgb", audit=tmp_path).loader(1, collate_fn=len)
     assert images == 1
     # Last: a worker that is forked while torch's failed loader is alive ends that, too, and may fail itself.
     with pytest.raises(UsageError, match=r"with service= or audit=, read it by loader\(\), which knows what your loop"):
         list(DataLoader(dataset(shards, audit=tmp_path), batch_size=None, num_workers=1))
+
+
+@pytest.mark.parametrize(("workers", "taken"), [(1, 4), (2, 5), (2, 13)])
+def test_a_state_of_torchdata_that_is_older_than_the_last_batch(
+    shards: str, epochs: list[list[list[str]]], workers: int, taken: int
+) -> None:
+    """``snapshot_every_n_steps``: what came after the snapshot was used, and does not come again."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")
+    from tarkit.trainers.torch import dataset_state
+
+    options = {"batch_size": None, "num_workers": workers, "snapshot_every_n_steps": 3}
+    loader = stateful.StatefulDataLoader(dataset(shards), **options)
+    running = iter(loader)
+    before = keys(next(running) for _ in range(taken))
+    other = dataset(shards)
+    other.load_state_dict(dataset_state(loader.state_dict()))
+    assert before + keys(iter(other.loader(3))) == epochs[0]
+
+
+def test_batches_that_come_out_of_order(shards: str) -> None:
+    """A state says up to which batch all were used: it would leave out some, and give others again."""
+    from tarkit.trainers.torch import dataset_state
+
+    with pytest.raises(UsageError, match="^in_order=False: a state is a place in the order"):
+        dataset(shards).loader(2, in_order=False)
+    state = dataset(shards).state(0, 0)
+    with pytest.raises(UsageError, match="as with in_order=False"):
+        dataset_state({number: {**state, "next_batch": number, "workers": 2} for number in (0, 3)})
+
+
+def test_of_two_iterations_the_first_is_over(shards: str, epochs: list[list[list[str]]]) -> None:
+    """Its second worker begins when the epoch is the next one already, and would give batches of that."""
+    loader = dataset(shards).loader(2, worker_init_fn=begin_late)
+    first, second = iter(loader), iter(loader)
+    assert keys([next(first)]) == epochs[0][:1]
+    begun = keys([next(second)])
+    with pytest.raises(UsageError, match="^epoch 0 is over, as a later iteration of the data set has begun"):
+        next(first)
+    assert begun + keys(second) == epochs[1]
+
+
+def begin_late(worker: int) -> None:
+    time.sleep(worker * 0.5)

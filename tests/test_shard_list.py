@@ -191,6 +191,19 @@ def test_what_only_looks_like_offsets(tmp_path: Path) -> None:
     offsets.unlink()
     offsets.mkdir()
     assert slice_inputs([f"@{url}"], 1, 2) == ["/b.tar"]
+    long = url.rename(tmp_path / ("l" * 255))
+    assert slice_inputs([f"@{long}"], 1, 2) == ["/b.tar"]
+
+
+def test_offsets_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
+    """They counted as none, and a machine that cannot read them had other slices than the others, in silence."""
+    url = tmp_path / "l"
+    write_list(str(url), names_of(4), [3, 1], outdir=OUT)
+    os.replace(f"{url}{SUFFIX}", tmp_path / "kept")
+    os.symlink(f"{url}{SUFFIX}", f"{url}{SUFFIX}")
+    for name in (str(url), f"file://{url}"):
+        with pytest.raises(StreamError, match="symbolic links"):
+            open_list(name)
 
 
 def test_damaged_offsets(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import re
 import resource
 import sys
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import fsspec
 import pytest
 
-from tarkit.errors import DataError, StaleIndexError, UsageError
+from tarkit.errors import DataError, MissingInputError, StaleIndexError, UsageError, shortened
 from tarkit.samples.index import build_index, publish_index
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
@@ -90,29 +91,79 @@ def _other_line(folder: Path, old: bytes, new: bytes) -> ShardMap:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "message", "wrong"),
     [
-        (b"1 k23.txt", b"1 k23,txt", "line 5: its names are not those of one sample by this key rule"),
-        (b"1 k23.txt", b"1 k21.txt", "line 5: the key comes back after other samples"),
-        (b" 1 k23.txt", b" k23.txt", "line 5: it is not field, offset, size and name of each member"),
+        (b"1 k23.txt", b"1 k23,txt", "line 5: its names are not those of one sample by this key rule", [3]),
+        (b"1 k23.txt", b"1 k21.txt", "line 5: the key comes back after other samples", [0, 1, 2, 3, 4]),
+        (b"1 k23.txt", b"2 k23.txt", "sample 3 is not the one that its index has", [3]),
+        (b" 1 k23.txt", b" k23.txt", "line 5: it is not field, offset, size and name of each member", [3, 4]),
+        (b" 1 k23.txt", b" 1x k23.txt", "line 5: it is not field, offset, size and name of each member", [3, 4]),
+        (b" 1 k23.txt", b" 999999999999 k23.txt", "line 6: no member begins at", [3, 4]),
     ],
 )
-def test_another_line_of_an_index_is_wrong(folder: Path, old: bytes, new: bytes, message: str) -> None:
-    """It is found when a second sample is wanted: the first is compared with its own line."""
+def test_another_line_of_an_index_is_wrong(
+    folder: Path, old: bytes, new: bytes, message: str, wrong: list[int]
+) -> None:
+    """It is found when its sample is wanted, or when the key is looked for; that a key comes back, when a second sample
+    is: the first is compared with its own line alone."""
     samples = _other_line(folder, old, new)
-    first = ShardMap(str(folder / "s-2.tar"))[0]
-    assert first == next(read_samples(str(folder / "s-2.tar")))
-    assert samples[1]["txt"] == b"1"
-    for wanted in (1, 2, "k20"):
-        with pytest.raises(DataError, match=message) as found:
-            samples[wanted]
-        assert str(found.value.url).endswith("s-2.idx")
+    expected = list(read_samples(str(folder / "s-2.tar")))
+    assert samples[1] == expected[1]
+    for number in range(5):
+        if number in wrong:
+            with pytest.raises(DataError, match=message) as found:
+                samples[number]
+            assert re.search(r"s-2\.(idx|tar)", str(found.value.url))
+        else:
+            assert samples[number] == expected[number]
+    with pytest.raises(DataError, match=r"s-2\.(idx|tar)"):
+        (samples["k20"], samples[3])
 
 
 @pytest.mark.parametrize(("old", "new"), [(b"1 k23.txt", b"1 k23,txt"), (b"1 k22.txt", b"513 k22.txt")])
 def test_its_own_line_or_the_one_before_is_wrong(folder: Path, old: bytes, new: bytes) -> None:
     with pytest.raises(DataError, match=r"s-2\.(idx|tar)"):
         _other_line(folder, old, new)[3]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_half_a_sample_is_never_given(tmp_path: Path, number: int) -> None:
+    """Not even as the first sample that is read of a shard, of which the keys of all others are not looked at yet."""
+    shard, index = tmp_path / "s.tar", tmp_path / "s.idx"
+    with TarWriter(str(shard), index=True) as sink:
+        for key in ("a", "b", "c"):
+            sink.write({"__key__": key, "jpg": b"x", "txt": "y"})
+    _, *lines = index.read_bytes().splitlines()
+    words = lines[1].split()
+    lines[1:2] = [b" ".join(words[:4]), b" ".join(words[4:])]
+    index.write_bytes(b"\n".join([b"v1.2 4", *lines, b""]))
+    with pytest.raises(DataError, match="line 4: the key comes back after other samples") as found:
+        ShardMap(str(shard))[number]
+    assert str(found.value.url) == str(index)
+
+
+@pytest.mark.parametrize("bit", [0, 4, 6])
+def test_flipped_bits_of_an_index_give_the_sample_or_an_error_of_the_data(folder: Path, bit: int) -> None:
+    index = folder / "s-2.idx"
+    text, sample = index.read_bytes(), ShardMap(str(folder / "s-2.tar"))[3]
+    for at in range(
+        text.rindex(b"\n", 0, -1), len(text)
+    ):  # of the last line, with which the end of a shard is compared
+        index.write_bytes(text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :])
+        with suppress(DataError):
+            assert ShardMap(str(folder / "s-2.tar"))[3] == sample
+
+
+def test_a_shard_that_is_listed_twice_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As by two specs that overlap: one may want it, but not without a word."""
+    assert len(ShardMap([f"{folder}/s-0.tar", f"{folder}/s-{{0..2}}.tar"])) == 3 + 8
+    assert caplog.messages == [f"{folder}/s-0.tar is listed 2 times, and its samples come so often in each epoch"]
+
+
+def test_a_size_that_no_shard_has(folder: Path) -> None:
+    """So much memory is not asked for."""
+    with pytest.raises(DataError, match=r"s-2\.idx: line 6: no member begins at offset"):
+        _other_line(folder, b"1 k23.txt", b"999999999999999999 k23.txt")[3]
 
 
 @pytest.mark.parametrize("number", [8, -9])
@@ -130,6 +181,11 @@ def test_keys_that_are_not_and_that_are_twice(folder: Path) -> None:
         with pytest.raises(DataError, match=r"t\.tar, key 'k00': another shard has this key, too; ask by number"):
             samples["k00"]
     assert samples[3]["txt"] == b"other"
+
+
+def test_a_shard_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"s-7\.tar: no such file"):
+        ShardMap(str(folder / "s-7.tar"))
 
 
 def test_a_shard_without_an_index(folder: Path) -> None:
@@ -309,6 +365,12 @@ def test_ranks(rank: int | None, world: int | None, environ: dict[str, str], exp
         (None, None, {"RANK": "1"}, "RANK and WORLD_SIZE are 1 and None; one needs the other"),
         (None, None, {"RANK": "4", "WORLD_SIZE": "4"}, "RANK and WORLD_SIZE are 4 and 4; a rank is 0 to 3"),
         (None, None, {"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x' and WORLD_SIZE is '4'; both must be numbers"),
+        (
+            None,
+            None,
+            {"RANK": "0", "WORLD_SIZE": "9" * 5000},
+            f"RANK is '0' and WORLD_SIZE is {shortened(repr('9' * 5000))}; both must be numbers",
+        ),
     ],
 )
 def test_ranks_that_cannot_be(rank: int | None, world: int | None, environ: dict[str, str], message: str) -> None:

@@ -336,6 +336,10 @@ def test_exit_code_of_samples_set_aside() -> None:
 
 def test_plan_of_outputs(tmp_path: Path) -> None:
     urls = ["s3://b/x/a.tar", "https://h/b.tgz?token=1", str(tmp_path / "c.tar")]
+    with pytest.raises(UsageError, match="replaced by its own output"):
+        list(plan_outputs(["webhdfs://h/d/a.tar"], "webhdfs://h/d?user.name=me"))
+    with pytest.raises(UsageError, match="replaced by its own output"):
+        list(plan_outputs(["webhdfs://h/d/a.tar?user.name=me"], "webhdfs://h/d"))
     assert list(plan_outputs(urls, "gs://c/out/")) == [
         (urls[0], "gs://c/out/a.tar"),
         (urls[1], "gs://c/out/b.tgz"),

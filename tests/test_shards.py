@@ -300,6 +300,9 @@ def test_shard_names() -> None:
         ("https://h/p/c.tar?sig=a/b#x", "c.tar"),
         ("https://h/c.tar#frag", "c.tar"),
         ("s3://bucket/p/c#1.tar?versionId=3", "c#1.tar"),
+        ("s3://bucket/p/a%20b.tar", "a%20b.tar"),
+        ("file:///p/a%20b.tar", "a b.tar"),
+        ("file:///p/..%2Fc.tar", "c.tar"),
     ],
 )
 def test_output_names(url: str, name: str) -> None:

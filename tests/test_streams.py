@@ -782,14 +782,6 @@ def test_commit_that_fails_publishes_nothing(tmp_path: Path, monkeypatch: pytest
 # Storage that fsspec reaches
 
 
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    fs = fsspec.filesystem("memory")
-    fs.store.clear()
-    yield fs
-    fs.store.clear()
-
-
 def test_memory_both_ways(memory: MemoryFileSystem) -> None:
     with open_publish("memory://bucket/a.tar.gz") as out:
         out.write(DATA)

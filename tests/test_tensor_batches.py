@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainshards import copy_shard, every_key, program_of, wait_for_full_batches, write_pictures, write_shards
 
 import tarkit
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
-from tarkit.samples.tarwriter import TarWriter
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -31,13 +30,10 @@ ORDER: dict[str, Any] = {"batch": 12, "seed": 7, "run": 5, "block": 20}
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
     import numpy as np
 
-    folder = tmp_path_factory.mktemp("shards")
-    for shard, count in enumerate(COUNTS):
-        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(count):
-                values = np.full(3, number / 50, dtype="float32")
-                writer.write({"__key__": f"{shard}-{number}", "npy": values, "cls": number % 10, "bin": b"\x00\xff"})
-    return f"{folder}/s-{{0..3}}.tar"
+    def fields(shard: int, number: int) -> dict[str, Any]:
+        return {"npy": np.full(3, number / 50, dtype="float32"), "cls": number % 10, "bin": b"\x00\xff"}
+
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS, fields)
 
 
 def made(shards: str, **options: Any) -> Any:
@@ -161,6 +157,7 @@ def test_keras_counts_what_was_used_and_not_what_was_read_ahead(shards: str, epo
     assert model.fit(batches, epochs=1, stop=2) == epochs[2][:2]
     state = json.loads(json.dumps(batches.state_dict()))
     assert (state["epoch"], state["next_batch"]) == (2, 2)
+    assert model.fit(batches, epochs=1, stop=2) == epochs[2][2:4], "a fit that was interrupted goes on"
     again = made(shards)
     again.load_state_dict(state)
     assert Model().fit(again, epochs=1) == epochs[2][2:]
@@ -200,6 +197,38 @@ def test_keras_may_execute_several_steps_or_other_epochs_at_once(shards: str, ep
     model.keras.fit(data, epochs=2, steps_per_epoch=4, callbacks=[batches.callback()], verbose=0)
     assert model.seen == (epochs[0] + epochs[1])[:8]
     assert (batches.state_dict()["epoch"], batches.state_dict()["next_batch"]) == (1, 2)
+
+
+def test_the_rest_of_an_epoch_is_fitted_by_itself(shards: str, epochs: list[list[list[str]]]) -> None:
+    """Keras would read no more of each later epoch than there is of the rest."""
+    batches = made(shards)
+    Model().fit(batches, epochs=1, stop=2)
+    state = batches.state_dict()
+    with pytest.raises(UsageError, match="this data set is the rest of an epoch, and fit.. would read no more of each"):
+        Model().fit(batches, epochs=2)
+    assert (batches.state_dict()["epoch"], batches.state_dict()["next_batch"]) == (1, 0), "the rest was used"
+    again, model = made(shards), Model()
+    again.load_state_dict(state)
+    assert model.fit(again, epochs=1) + model.fit(again, epochs=2) == epochs[0][2:] + epochs[1] + epochs[2]
+    again.load_state_dict(state)
+    model.seen.clear()
+    data = again.dataset().repeat()
+    model.keras.fit(data, epochs=2, steps_per_epoch=5, callbacks=[again.callback()], verbose=0)
+    assert model.seen == (epochs[0][2:] + epochs[1])[:10]
+
+
+@pytest.mark.parametrize("step", ["take", "cache", "batch"])
+def test_steps_that_change_the_number_of_batches_leave_no_state(shards: str, step: str) -> None:
+    batches = made(shards)
+    data = batches.dataset()
+    changed = {"take": lambda: data.take(2), "cache": data.cache, "batch": lambda: data.unbatch().batch(6)}[step]()
+    Model().keras.fit(changed, epochs=2, callbacks=[batches.callback()], verbose=0)
+    with pytest.raises(
+        UsageError, match=r"are not those of dataset\(\): a step behind it, such as take\(\) or batch\(\), "
+    ):
+        batches.state_dict()
+    batches.load_state_dict(made(shards).state_dict())
+    assert Model().fit(batches, epochs=1) and batches.state_dict()["epoch"] == 1
 
 
 def test_what_nothing_counts_has_no_state(shards: str) -> None:
@@ -280,32 +309,24 @@ def test_a_strategy_reads_each_sample_once(shards: str, epochs: list[list[list[s
 def test_an_error_of_the_data_is_itself(shards: str, tmp_path: Path) -> None:
     import tensorflow as tf
 
-    whole = Path(shards.replace("{0..3}", "0"))
-    for suffix in (".tar", ".idx"):
-        (tmp_path / f"s{suffix}").write_bytes(whole.with_suffix(suffix).read_bytes())
-    with open(tmp_path / "s.tar", "r+b") as file:
-        file.seek(20 * 3072)
-        file.write(b"x")
-    with pytest.raises(CorruptHeaderError, match=r"s\.tar, offset 61440: "):
-        list(made(str(tmp_path / "s.tar")))
-    with pytest.raises(tf.errors.OpError, match=r"CorruptHeaderError: .*s\.tar, offset 61440: "):
-        list(made(str(tmp_path / "s.tar")).dataset())
+    damaged = copy_shard(shards.replace("{0..3}", "0"), tmp_path, 20 * 3072)
+    with pytest.raises(CorruptHeaderError, match=r"s-0\.tar, offset 61440: "):
+        list(made(damaged))
+    with pytest.raises(tf.errors.OpError, match=r"CorruptHeaderError: .*s-0\.tar, offset 61440: "):
+        list(made(damaged).dataset())
 
 
-@pytest.mark.parametrize("name", ["keras", "loop"])
+@pytest.mark.parametrize("name", ["keras", "resume", "loop"])
 def test_the_programs_of_the_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import numpy as np
-
     monkeypatch.chdir(tmp_path)
-    for shard in range(3):
-        with TarWriter(f"train-{shard}.tar", index=True) as writer:
-            for number in range(64):
-                array = np.full((8, 8, 3), number % 2 * 200, "uint8")
-                writer.write({"__key__": f"{shard}-{number}", "png": array, "cls": number % 2})
-    page = (Path(__file__).resolve().parent.parent / "docs" / "training-tensorflow.md").read_text("utf-8")
-    (program,) = re.findall(rf"<!-- program: {name} -->\n```python\n(.*?)```", page, re.DOTALL)
+    write_pictures(tmp_path, 64)
     scope: dict[str, Any] = {}
-    exec(program, scope)  # noqa: S102
+    exec(program_of("training-tensorflow.md", name), scope)  # noqa: S102
+    if name == "resume":
+        assert json.loads(Path("last.json").read_text())["state"]["next_batch"] == 3
+        scope = {}
+        exec(program_of("training-tensorflow.md", name), scope)  # noqa: S102
+        scope["state"] = scope["batches"].state_dict()
     assert (scope["state"]["epoch"], scope["state"]["next_batch"]) == (2, 0)
     if name == "keras":
         loss = scope["model"].history.history["loss"]
@@ -320,9 +341,10 @@ def service(shards: str, tmp_path: Path) -> Iterator[Any]:
     from tarkit.readers.reader import Shard
     from tarkit.service.client import ShardClient
     from tarkit.service.dataset import DataSet
+    from tarkit.service.leases import LeaseRules
 
     files = [Shard(shards.replace("{0..3}", str(shard)), 0, count) for shard, count in enumerate(COUNTS)]
-    with InThread(tmp_path / "state") as running:
+    with InThread(tmp_path / "state", LeaseRules(first=2, floor=2)) as running:
         with ShardClient(running.address, DataSet.of_files("data", files, 5, shuffle_records=True)) as client:
             client.connect()
         yield running
@@ -335,8 +357,9 @@ def done(service: Any) -> int:
         return client.progress().records
 
 
-def test_keras_acknowledges_what_was_used(shards: str, service: Any) -> None:
-    every = sorted(f"{shard}-{number}" for shard, count in enumerate(COUNTS) for number in range(count))
+def test_keras_acknowledges_what_was_used(shards: str, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_full_batches(monkeypatch)
+    every = sorted(every_key(COUNTS))
     options = {"batch": 8, "seed": 0, "run": 100, "block": 10_000, "service": service.address}
     batches, model = made(shards, prefetch=3, **options), Model()
     first = model.fit(batches, epochs=1, stop=3)
@@ -347,6 +370,44 @@ def test_keras_acknowledges_what_was_used(shards: str, service: Any) -> None:
     rest = model.fit(batches, epochs=1)
     assert sorted(chain(*first, *rest)) == every
     assert done(service) == len(every)
+
+
+KILLED_IN_BATCH_4 = """
+import os, signal, sys
+import tensorflow as tf
+from tarkit.trainers.tensorflow import TensorBatches
+
+class Model(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.number = 0
+
+    def train_step(self, data):
+        print(*(name.decode() for name in data[1].numpy()), flush=True)
+        self.number += 1
+        if self.number == 4:
+            batches.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"loss": tf.constant(0.0)}
+
+batches = TensorBatches(sys.argv[1], batch=8, fields="cls __key__", prefetch=3, service=sys.argv[2])
+model = Model()
+model.compile("sgd", run_eagerly=True)
+model.fit(batches.dataset(), callbacks=[batches.callback()], verbose=0)
+"""
+
+
+def test_keras_is_killed(shards: str, service: Any) -> None:
+    """What was acknowledged comes once; the batch in hand and those that were read ahead come to another process."""
+    command = [sys.executable, "-c", KILLED_IN_BATCH_4, shards, service.address]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    given = [line.split() for line in killed.stdout.splitlines()]
+    options = {"batch": 8, "seed": 0, "run": 100, "block": 10_000, "service": service.address}
+    rest = list(chain(*Model().fit(made(shards, **options), epochs=1)))
+    every = every_key(COUNTS)
+    assert len(given) == 4 and {*chain(*given), *rest} == set(every) and done(service) == len(every)
+    assert set(rest) & set(chain(*given)) == set(given[3])
 
 
 def test_keras_reports_batches_of_records_that_were_fetched(service: Any) -> None:

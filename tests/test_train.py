@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -12,11 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from installed import program_path
 from kubetplrun import VERSIONS, Outcome, kubernetes_validate, kubetpl
 
 from tarkit.errors import UsageError
 from tarkit.k8s.local.policy import JobLedger, LocalJob, PodEnd
+from tarkit.k8s.podfields import substitute
 from tarkit.k8s.train.arguments import amounts_of, variables, volumes_of
+from tarkit.service.client import ShardClient
 
 COMMON = ("--job_name", "iris", "--image_name", "example.com/tarkit:1", "--job_command", "python train.py $X")
 # As seed texts of ElasticDL print it, but for names.
@@ -112,12 +116,34 @@ def test_the_pods_have_no_access_to_the_api() -> None:
     assert not {each["kind"] for each in found} & {"Role", "RoleBinding", "ServiceAccount"}
 
 
+def test_a_model_zoo_is_found_from_the_folder_above_it(tmp_path: Path) -> None:
+    found = documents(*COMMON, "--model_zoo=zoo", "--num_ps=1", "--need_tf_config")
+    assert {container(found, role)["workingDir"] for role in ("ps", "chief", "worker")} == {"/"}
+    assert "workingDir" not in container(documents(*COMMON), "worker")
+    here = subprocess.run(
+        [program_path("kubetpl"), "local", "train", *COMMON, "--model_zoo=nosuch/zoo"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert here.returncode == 2 and "go to the folder that it is in" in here.stderr
+
+
+def test_a_run_here_is_not_created_in_a_cluster() -> None:
+    done = kubetpl("local", "train", *COMMON, "--apply")
+    assert done.code == 2 and "leave one out" in done.err
+    assert "(try 'kubetpl train --help')" in kubetpl("local", "train").err
+
+
+def test_pods_that_wait_for_one_another_are_not_run_in_turn() -> None:
+    done = kubetpl("local", "-j", "2", "train", *COMMON)
+    assert done.code == 2 and "the 3 pods wait for one another" in done.err
+
+
 def test_data_is_served_or_declared_by_the_trainers() -> None:
     words = container(documents(*COMMON, "--training_data", "/d/a-{0..9}.tar", "--num_epochs", "3"), "shards")[
         "command"
     ]
     assert words[-4:] == ["--data", "/d/a-{0..9}.tar", "--epochs", "3"]
-    assert container(documents(*COMMON), "shards")["command"][-1] == "/state/iris.state"
+    assert container(documents(*COMMON, "--training_data="), "shards")["command"][-1] == "/state/iris.state"
     assert "goes with --training_data" in refusal(*COMMON, "--num_epochs", "3")
 
 
@@ -125,7 +151,6 @@ def test_data_is_served_or_declared_by_the_trainers() -> None:
     "words, message",
     [
         (["--minibatch_size", "64"], "--minibatch_size has no effect here: it is the trainer's"),
-        (["--model_zoo=zoo"], "tarkit zoo init"),
         (["--num"], "may be"),
         (["--job_nme", "x"], "No such option"),
         (["--need_tf_config=maybe"], "write true or false"),
@@ -135,7 +160,7 @@ def test_data_is_served_or_declared_by_the_trainers() -> None:
         (["--envs", "WORKER_ID=7"], "is set by kubetpl train itself"),
         (["--volume", "claim_name=c,mount_path=/a,type=Directory"], "type goes with host_path"),
         (["--volume", "claim_name=C_c,mount_path=/a"], "the name of a claim"),
-        (["--volume", "claim_name=c,mount_path=/state"], "is the mountPath of another volume too"),
+        (["--volume", "claim_name=c,mount_path=/state"], "not / or /state"),
         (["--worker_resource_request", "amd.com/gpu=x"], "write it as 1"),
         (["--training_data", "/d", "--data_reader_params", "a=1"], "goes with --custom_data_reader"),
         (["--worker_pod_priority", "1e-1"], "one priority class"),
@@ -151,6 +176,54 @@ def test_data_is_served_or_declared_by_the_trainers() -> None:
 )  # fmt: skip
 def test_what_has_no_effect_is_refused_with_what_to_use(words: list[str], message: str) -> None:
     assert message in refusal(*COMMON, *words)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--need_tf_config", "2"], "--need_tf_config 2: write true or false"),
+        (["--num_workers", "100001"], "--num_workers: 100001 is too many"),
+        (["--num_ps", "99999999999"], "--num_ps_pods: 99999999999 is too many"),
+        (["--max_workers", "5000", "--need_tf_config"], "TF_CONFIG has 148993 bytes"),
+        (["--worker_resource_request", f"memory={'9' * 20}Ei"], "--worker_resource_request: 9999"),
+        (["--worker_resource_request", "../gpu=1"], "--worker_resource_request: what is before the / must be"),
+        (["--worker_resource_request", "cpu=2", "--worker_resource_limit", "cpu=1"], "--worker_resource_request: 2 is"),
+        (["--ps_resource_request", "cpu=x"], "--ps_resource_request: cpu=x is not an amount"),
+        (["--master_pod_priority", "a b"], "--master_pod_priority: 'a b' may have"),
+        (["--volume", "claim_name=c,mount_path=/a/../state"], "not / or /state, without .."),
+        (["--volume", "claim_name=c,mount_path=//"], "not / or /state"),
+        (["--volume", "host_path=a,mount_path=/a"], "host_path is an absolute path on the nodes"),
+        (["--volume", "claim_name=c,mount_path=/a,sub_path=../x"], "--volume: '../x' must be below the volume"),
+        (["--envs", "TF_CONFIG=1", "--need_tf_config"], "--envs: TF_CONFIG is set by kubetpl train itself"),
+        (["--envs", "RANK=1", "--framework", "torch"], "--envs: RANK is set by kubetpl train itself"),
+        (["--relaunch_on_worker_failure", "99999999999"], "--relaunch_on_worker_failure: 99999999999 is out of range"),
+        (["--lease_ceiling", "nan"], "--lease_ceiling nan: write a number"),
+        (["--end_grace", "99999999999"], "'--end_grace': 99999999999 is not in the range"),
+        (["--state_claim", "A\nB"], "--state_claim: 'A\\nB' may have"),
+        (["--namespace", "A_b"], "--namespace: 'A_b' may have"),
+        (["--worker_image", "a b"], "--worker_image: 'a b' has blanks"),
+        (["--ps_image", "a\nb", "--num_ps", "1"], "--ps_image: 'a\\nb' has blanks"),
+        (["--image_name", '"; rm -rf /'], "--image_name: "),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_argument(words: list[str], message: str) -> None:
+    found = refusal(*COMMON, *words)
+    assert message in found and found.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\nb: c\n- d",
+        "'\"$(x) $$(y) $(WORKER_ID) {{x}} %s \\",
+        "---\n...\n# x",
+        "\u0085\u2028\ufeff\x1b",
+        "&a *a !!x | >",
+    ],
+)
+def test_a_command_is_a_word_whatever_it_has_in_it(text: str) -> None:
+    found = documents(*COMMON[:-2], "--job_command", text)
+    assert substitute(container(found, "worker")["command"][-1], env(found, "worker")) == text
 
 
 @pytest.mark.parametrize(
@@ -267,6 +340,8 @@ def test_apply_gives_it_to_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert kubetpl("train", *COMMON, "--apply").code == 3
     assert (tmp_path / "got").read_text().endswith("apply -f -\n")
+    fake.write_text("#!/bin/sh\ncat >/dev/null; kill -9 $$\n")
+    assert kubetpl("train", *COMMON, "--apply").code == 137
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert kubetpl("train", *COMMON, "--apply").code == 127
 
@@ -280,13 +355,26 @@ def test_an_elastic_job_that_is_resized() -> None:
     ledger.finish(3, PodEnd("p", {"main": 0}), 1)
     ledger.finish(2, PodEnd("p", {"main": 9}), 1)
     ledger.resize(1)
-    assert (ledger.wanted, ledger.left, ledger.done, ledger.end) == (1, -1, set(), 1)
+    assert (ledger.wanted, ledger.left, ledger.done, ledger.leaving) == (1, 0, set(), {1})
+    # Made larger again before its pod has ended, an index begins anew when it has: else two pods would have it.
+    ledger.resize(3)
+    assert [ledger.take(9), ledger.take(9), ledger.leaving] == [2, None, {1}]
     ledger.stop(1)
+    assert (ledger.take(9), ledger.left, ledger.leaving) == (1, 0, set())
+    ledger.resize(1)
+    for index in (1, 2):
+        ledger.stop(index)
     ledger.finish(0, PodEnd("p", {"main": 0}), 2)
     assert ledger.outcome is not None
     assert (ledger.outcome.type, ledger.left) == ("Complete", 0)
 
 
+def test_workers_wait_for_the_service_longer_than_a_job_does_before_it_replaces_its_pod() -> None:
+    """The Job controller doubles its delay with each lost pod, evicted ones too, up to 10 minutes."""
+    assert inspect.signature(ShardClient).parameters["patience"].default > 10 * 60 + 60
+
+
 def test_scaling_what_does_not_run(tmp_path: Path) -> None:
-    done: Outcome = kubetpl("scale", "job-worker", "-j", "2", "--state", str(tmp_path))
-    assert (done.code, "is not a state folder" in done.err) == (2, True)
+    for number, reason in (("2", "is not a state folder"), ("100000000", "takes 100000 at most"), ("0", "be paused")):
+        done: Outcome = kubetpl("scale", "job-worker", "-j", number, "--state", str(tmp_path))
+        assert (done.code, reason in done.err) == (2, True)

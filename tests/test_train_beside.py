@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from tarkit.errors import UsageError
 from tarkit.k8s.local.state import SCALE, StateFolder, ask_to_scale
@@ -26,7 +27,9 @@ class Beside:
             f'#!/bin/sh\n[ "$1 $2 $3" = "serve --watch iris-shards:1" ] || exit 9\n'
             f"until [ -s {folder}/over ]; do /bin/sleep 0.02; done\nexit $(cat {folder}/over)\n"
         )
-        for name in ("sleep", "tarkit"):
+        # Of the seconds of grace, which begin when the service has ended.
+        (folder / "seq").write_text(f'#!/bin/sh\n[ "$1" = 60 ] || : > {folder}/grace\nexec /usr/bin/seq "$1"\n')
+        for name in ("sleep", "tarkit", "seq"):
             (folder / name).chmod(0o755)
         self.process: subprocess.Popen[str] | None = None
 
@@ -46,8 +49,14 @@ class Beside:
         assert self.process is not None
         # What the script leaves behind ends with its pod; here its pipe must not be waited for.
         code = self.process.wait(timeout=60)
-        os.killpg(self.process.pid, signal.SIGKILL)
-        return code, self.process.communicate()[1]
+        return code, self.kill()
+
+    def kill(self) -> str:
+        """End what is left of its session; what it printed to stderr."""
+        assert self.process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.communicate()[1]
 
 
 @pytest.fixture
@@ -55,22 +64,7 @@ def beside(tmp_path: Path) -> Iterator[Beside]:
     made = Beside(tmp_path)
     yield made
     if made.process is not None and made.process.poll() is None:
-        os.killpg(made.process.pid, signal.SIGKILL)
-        made.process.communicate()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left_to_kill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that has ended wholly is nothing to kill."""
-    kill = os.killpg
-
-    def quietly(group: int, number: int) -> None:
-        try:
-            kill(group, number)
-        except ProcessLookupError:
-            return
-
-    monkeypatch.setattr(os, "killpg", quietly)
+        made.kill()
 
 
 @pytest.mark.parametrize("wait", ["", "/bin/sleep 0.3; "])
@@ -96,7 +90,7 @@ def test_a_command_has_its_time_after_the_service(beside: Beside) -> None:
 
 
 def test_a_command_that_fails_after_the_service_says_so(beside: Beside) -> None:
-    beside.begin(f"until [ -s {beside.folder}/over ]; do /bin/sleep 0.02; done; /bin/sleep 0.8; exit 5", 1000)
+    beside.begin(f"until [ -e {beside.folder}/grace ]; do /bin/sleep 0.02; done; exit 5", 1000)
     beside.end(0)
     assert beside.result() == (0, "the command ended with 5 after all was handed out\n")
 
@@ -112,10 +106,7 @@ def test_a_pod_that_is_taken_away_waits_for_its_command(beside: Beside) -> None:
         f"trap 'sleep 0.3; echo saved > {beside.folder}/saved; exit 0' TERM; echo > {beside.folder}/begun; "
         "while :; do sleep 0.05; done"
     )
-    until = time.monotonic() + 30
-    while not (beside.folder / "begun").exists():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for((beside.folder / "begun").exists)
     process.terminate()
     assert beside.result()[0] == 143
     assert (beside.folder / "saved").exists()
@@ -123,16 +114,49 @@ def test_a_pod_that_is_taken_away_waits_for_its_command(beside: Beside) -> None:
 
 def test_requests_to_scale_reach_elastic_jobs_alone(tmp_path: Path) -> None:
     with StateFolder(str(tmp_path / "s"), "digest") as state:
+        assert state.scaled() == {}, "before a Job can be asked for"
+        state.offer(["iris-worker", "rose-worker"])
         os.makedirs(state.logs, exist_ok=True)
-        state.offer(["iris-worker"])
         for name in ("iris-ps", "iris"):
-            with pytest.raises(UsageError, match=r"no elastic Job .*; it has iris-worker"):
+            with pytest.raises(UsageError, match=r"no elastic Job .*; it has iris-worker, rose-worker"):
                 ask_to_scale(state.folder, name, 2)
-        ask_to_scale(state.folder, "iris-worker", 3)
-        assert state.scaled() == {"iris-worker": 3}
+        for name, number in (("iris-worker", 2), ("rose-worker", 4), ("iris-worker", 3)):
+            ask_to_scale(state.folder, name, number)
+        assert state.scaled() == {"iris-worker": 3, "rose-worker": 4}
         assert state.scaled() == {}
-        for garbage in (b"", b"{", b"[1]", b'{"iris-worker": "x"}', b'{"iris-worker": -1}', b"\xff\xfe"):
-            Path(state.folder, SCALE).write_bytes(garbage)
+        for garbage in (b"", b"{", b"-1", b"0", b"x", b"\xff\xfe", b"\xc2\xb2"):
+            Path(state.folder, SCALE, "iris-worker").write_bytes(garbage)
             assert state.scaled() == {}
     with pytest.raises(UsageError):
         ask_to_scale(state.folder, "iris-worker", 2)
+
+
+def test_a_request_to_scale_that_comes_while_one_is_read_is_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StateFolder(str(tmp_path / "s"), "digest") as state:
+        state.offer(["iris-worker"])
+        os.makedirs(state.logs, exist_ok=True)
+        ask_to_scale(state.folder, "iris-worker", 2)
+        remove = os.remove
+
+        def late(path: str) -> None:
+            monkeypatch.undo()
+            ask_to_scale(state.folder, "iris-worker", 3)
+            remove(path)
+
+        monkeypatch.setattr(os, "remove", late)
+        assert [state.scaled(), state.scaled(), state.scaled()] == [{"iris-worker": 2}, {"iris-worker": 3}, {}]
+
+
+def test_an_image_without_tarkit_or_its_service_fails_at_once(beside: Beside) -> None:
+    (beside.folder / "tarkit").write_text("#!/bin/sh\necho 'pip install grpcio' >&2; exit 2\n")
+    beside.begin("exec /bin/sleep 1000", 1)
+    assert beside.result() == (2, "pip install grpcio\n")
+    (beside.folder / "tarkit").unlink()
+    process = subprocess.run(
+        ["/bin/bash", "-c", _BESIDE, "ps", "touch begun", "5"],
+        env={"PATH": "/usr/bin:/bin"}, cwd=beside.folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert process.returncode == 127 and "is not in this image" in process.stderr
+    assert not (beside.folder / "begun").exists()

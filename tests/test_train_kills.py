@@ -1,4 +1,5 @@
-"""Elastic training jobs whose service, workers and chief are killed at random: tox run -e elasticdl."""
+"""Elastic training jobs whose service, workers and chief are killed, ended or stopped for a second at random, and
+that are scaled meanwhile: tox run -e elasticdl."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import importlib.util
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,15 +22,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def asked_for(request: pytest.FixtureRequest) -> None:
-    if "elasticdl" not in request.config.getoption("-m"):
-        pytest.skip("NOT ASKED FOR, TRAINING JOBS ARE NOT KILLED AT RANDOM (tox run -e elasticdl)")
-
-
 KILLS = int(os.environ.get("TARKIT_KILLS", "10"))
 """In all, in jobs of five each."""
 IN_A_JOB = 5
+SIGNALS = [signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]
 EPOCHS, SHARDS = 3, 40
 
 # A line for each shard before it is used, and after the service has it on its disk that it was.
@@ -70,33 +68,42 @@ def _records(folder: Path) -> list[tuple[int, str, tuple[str, str]]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("number", range(-(-KILLS // IN_A_JOB)))
-def test_random_kills_lose_nothing_and_repeat_nothing_that_was_acknowledged(tmp_path: Path, number: int) -> None:
-    chance = random.Random(number)
+@pytest.mark.parametrize("seed", range(-(-KILLS // IN_A_JOB)))
+def test_random_kills_lose_nothing_and_repeat_nothing_that_was_acknowledged(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
     run = _begin(tmp_path)
     killed = []
     try:
-        run.wait(lambda: any((tmp_path / "used").iterdir()), 60)
-        for _ in range(min(IN_A_JOB, KILLS - number * IN_A_JOB)):
+        run.wait(lambda: any((tmp_path / "used").iterdir()))
+        for _ in range(min(IN_A_JOB, KILLS - seed * IN_A_JOB)):
             time.sleep(chance.uniform(0, 1.5))
             role, choice = chance.choice(["shards", "worker", "worker", "chief"]), chance.random()
+            number, workers = chance.choice(SIGNALS), chance.choice([0, 0, 0, 1, 4])
+            if workers:
+                with suppress(subprocess.CalledProcessError):  # it has ended
+                    run.scale(workers)
+                killed.append(f"{workers} workers")
             if processes := sorted(run.processes(role, "")):
+                process = processes[int(choice * len(processes))]
                 try:
-                    os.kill(processes[int(choice * len(processes))], signal.SIGKILL)
-                    killed.append(role)
+                    os.kill(process, number)
+                    killed.append(f"{role} by {number.name}")
+                    if number == signal.SIGSTOP:
+                        time.sleep(1)  # less than a lease
+                        os.kill(process, signal.SIGCONT)
                 except ProcessLookupError:
                     killed.append(f"{role}, which had ended")
-        code, out = run.end(120)
+        code, out = run.end(300)
     finally:
         run.process.kill()
         run.process.communicate()
     records = _records(tmp_path)
     acknowledged: set[tuple[str, str]] = set()
     for _, word, shard in records:
-        assert word == "done" or shard not in acknowledged, f"{shard} again, seed {number}, killed {killed}"
+        assert word == "done" or shard not in acknowledged, f"{shard} again, seed {seed}, killed {killed}"
         if word == "done":
             acknowledged.add(shard)
-    what = f"seed {number}, killed {killed}: {out}"
+    what = f"seed {seed}, killed {killed}: {out}"
     if code:
         assert code == 1 and "exit code" in out and ": Failed (" in out, what
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from localtraining import LocalTraining
+from localtraining import LocalTraining, iris_data, needs_estimator, needs_torch
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("grpc") is None, reason="NO grpcio, NO SHARD SERVICE TO TRAIN BY"
@@ -17,13 +17,16 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
 TRAINER = """\
-import sys, time
+import os, sys, time
 from tarkit.service.client import build_data_shard_service
 with build_data_shard_service(
     batch_size=10, num_epochs=4, dataset_size=200, num_minibatches_per_shard=1, dataset_name="d"
 ) as service, open(sys.argv[1], "a") as log:
     while shard := service.fetch_shard():
         time.sleep(0.03)
+        # Some are left for what the test does meanwhile, however long that takes.
+        while service.get_current_epoch() > 1 and not os.path.exists(sys.argv[2]):
+            time.sleep(0.05)
         service.report_batch_done(10)
         log.write(f"{shard.start}\\n")
         log.flush()
@@ -46,16 +49,14 @@ def training(tmp_path: Path) -> Iterator[Callable[..., LocalTraining]]:
 
 @pytest.mark.elasticdl
 def test_a_job_with_a_parameter_server_survives_kills_and_is_scaled(
-    tmp_path: Path, training: Callable[..., LocalTraining], request: pytest.FixtureRequest
+    tmp_path: Path, training: Callable[..., LocalTraining]
 ) -> None:
-    if "elasticdl" not in request.config.getoption("-m"):
-        pytest.skip("NOT ASKED FOR, TRAINING JOBS ARE NOT KILLED (tox run -e elasticdl)")
-    program, used = tmp_path / "train.py", tmp_path / "used"
+    program, used, go = tmp_path / "train.py", tmp_path / "used", tmp_path / "go"
     program.write_text(TRAINER)
     run = training(
         "--num_workers", "2", "--num_ps", "1", "--need_tf_config", "--relaunch_on_worker_failure", "20",
         "--job_command",
-        f'if [ "$WORKER_TYPE" = ps ]; then exec sleep 1000; fi; exec {sys.executable} {program} {used}',
+        f'if [ "$WORKER_TYPE" = ps ]; then exec sleep 1000; fi; exec {sys.executable} {program} {used} {go}',
     )  # fmt: skip
     run.wait(lambda: used.exists() and len(used.read_text().split()) > 5)
     run.kill("worker", "train.py")
@@ -63,6 +64,7 @@ def test_a_job_with_a_parameter_server_survives_kills_and_is_scaled(
     run.scale(4)
     run.wait(lambda: len(run.logs("worker")) >= 4)
     run.scale(1)
+    go.touch()
     code, out = run.end()
     assert code == 0, out + run.all_logs()
     assert "shards: done 80, dead 0; records done 800; epochs begun 4" in run.counts()
@@ -82,22 +84,10 @@ def test_a_failed_worker_fails_the_job(training: Callable[..., LocalTraining]) -
 
 @pytest.fixture
 def iris(tmp_path: Path) -> Path:
-    from sklearn.datasets import load_iris
-
-    found = load_iris()
-    rows = [
-        ",".join(map(str, [*numbers, f"Iris-{found.target_names[label]}"]))
-        for numbers, label in zip(found.data, found.target, strict=True)
-    ]
-    (tmp_path / "iris.data").write_text("\n".join(rows) + "\n")
-    return tmp_path / "iris.data"
+    return iris_data(tmp_path)
 
 
-@pytest.mark.torch
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn")),
-    reason="NO torch OR scikit-learn, ELASTIC TRAINING DOES NOT RUN (tox run -e torch)",
-)
+@needs_torch
 def test_iris_in_pytorch_from_two_workers_to_four_to_one(
     tmp_path: Path, iris: Path, training: Callable[..., LocalTraining]
 ) -> None:
@@ -118,11 +108,7 @@ def test_iris_in_pytorch_from_two_workers_to_four_to_one(
     assert "accuracy 0.9" in list(run.logs("worker").values())[0] + list(run.logs("worker").values())[-1]
 
 
-@pytest.mark.estimator
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("tensorflow_estimator", "sklearn")),
-    reason="NO tensorflow 2.15 OR scikit-learn, THE ESTIMATOR DOES NOT RUN (tox run -e estimator)",
-)
+@needs_estimator
 def test_the_estimator_with_a_parameter_server_and_an_evaluator(
     tmp_path: Path, iris: Path, training: Callable[..., LocalTraining]
 ) -> None:

@@ -6,15 +6,15 @@ import importlib.util
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from object_servers import free_ports
+from waiting import wait_for
 
 from tarkit.samples.codecs import decode_sample
 from tarkit.samples.manifest import read_manifest
@@ -66,7 +66,7 @@ def test_each_block_has_a_test() -> None:
     assert len(marks) == len(BLOCKS) and all(marks), "a block has no <!-- program: NAME --> or <!-- command: NAME -->"
     tests = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     missing = {mark.split()[1] for mark in marks if mark not in tests}
-    assert missing <= set(re.findall(r'(?:BLOCKS\[|scope_of\()"(\w+)"', tests))
+    assert missing <= set(re.findall(r'(?:BLOCKS\[|scope_of\(|program_of\("training.md", )"(\w+)"', tests))
 
 
 def test_links_lead_to_headings() -> None:
@@ -174,17 +174,19 @@ def test_a_program_for_webdataset(shards: Path) -> None:
 
 @torch_test
 def test_ranks_are_killed_and_others_go_on(shards: Path) -> None:
-    (shards / "train_ddp.py").write_text(BLOCKS["ddp"])
+    # The ranks that are killed do not come to their end before.
+    saved = 'os.replace(f"{last}.new", last)\n'
+    hold = "            while state['loader']['next_batch'] == 3:\n                __import__('time').sleep(1)\n"
+    assert saved in BLOCKS["ddp"]
+    (shards / "train_ddp.py").write_text(BLOCKS["ddp"].replace(saved, saved + hold))
     command = BLOCKS["torchrun"].split()
     assert command[0] == "torchrun" and command[2] == "--nproc-per-node=2"
     program = [sys.executable, "-m", "torch.distributed.run", *command[1:]]
     first = subprocess.Popen(program, env=environment(), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not Path("last.pt").exists():
-        assert first.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: Path("last.pt").exists() or first.poll() is not None, 300)
     first.send_signal(signal.SIGTERM)  # SIGKILL would leave the ranks alive
-    assert first.wait() != 0
+    assert first.wait() != 0 and Path("last.pt").exists()
+    (shards / "train_ddp.py").write_text(BLOCKS["ddp"])
     program[program.index("--nproc-per-node=2")] = "--nproc-per-node=3"
     done = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -199,8 +201,7 @@ def test_ranks_are_killed_and_others_go_on(shards: Path) -> None:
 
 @torch_test
 def test_two_programs_are_fed_by_a_service(shards: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    (port,) = map(str, free_ports(1))
     (shards / "train.py").write_text(BLOCKS["served"].replace("50001", port) + 'print("steps", steps)\n')
     script = BLOCKS["serve"].replace("tarkit serve", f"tarkit serve --quiet --listen 127.0.0.1:{port}")
     script = script.replace("python train.py", f"{sys.executable} train.py") + "wait\n"

@@ -98,6 +98,19 @@ def test_names_that_would_leave_the_target_are_refused(tmp_path: Path) -> None:
     assert below(tmp_path) == ["out/good"]
 
 
+def test_a_percent_sign_in_a_name_stays_one_in_a_folder_that_is_a_url(tmp_path: Path) -> None:
+    """It was decoded: ``..%2Fout`` of a store was written outside of the folder, and two files became one."""
+    names = ["..%2Fout", "a b", "a%20b"]
+    (tmp_path / "in").mkdir()
+    for name in names:
+        (tmp_path / "in" / name).write_text(name)
+    for outcome in copy_all(plan_copies([str(tmp_path / "in")], f"file://{tmp_path}/to/here/")):
+        assert outcome.error is None
+    here = tmp_path / "to" / "here" / "in"
+    assert {path: (here / path).read_text() for path in sorted(os.listdir(here))} == {name: name for name in names}
+    assert os.listdir(tmp_path / "to" / "here") == ["in"]
+
+
 def test_stat_list_and_remove(source: Path, tmp_path: Path) -> None:
     assert stat(str(source / "a")).size == 3_000_000
     assert [(entry.name, entry.is_folder) for entry in entries(str(source))][1:] == [("a", False), ("d", True)]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainshards import copy_shard, needs_torch, program_of, write_pictures, write_shards
 
 import tarkit
 from tarkit.errors import CorruptHeaderError, UsageError
-from tarkit.samples.tarwriter import TarWriter
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import LoaderWorker
 
@@ -24,28 +23,12 @@ from tarkit.trainers import webdataset as adapter  # noqa: E402
 
 COUNTS = (30, 0, 25, 17)
 BATCH = 12
-REAL = (
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
-    pytest.mark.filterwarnings("ignore"),  # torch's own, about forks beside threads
-)
 ORDER = {"batch": BATCH, "seed": 7, "run": 5, "block": 20}
-
-
-def marked(test: Callable[..., None]) -> Callable[..., None]:
-    for mark in REAL:
-        test = mark(test)
-    return test
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard, count in enumerate(COUNTS):
-        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
-            for number in range(count):
-                writer.write({"__key__": f"{shard}-{number}", "cls": str(number % 10)})
-    return f"{folder}/s-{{0..3}}.tar"
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS, lambda shard, number: {"cls": number % 10})
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +111,8 @@ def test_stages_that_leave_samples_out_are_refused(shards: str) -> None:
     for stage in (wds.split_by_worker, wds.split_by_node):
         with pytest.raises(UsageError, match=f"{stage.__name__} would leave samples out"):
             adapter.BatchStages(stage)
+        with pytest.raises(UsageError, match=f"{stage.__name__} would leave samples out"):
+            list(pipeline(shards, stage))
     with pytest.raises(UsageError, match=r"service= is for tarkit\.trainers\.torch\.ShardDataset"):
         adapter.ShardSamples(shards, batch=2, service="h:1")
     with pytest.raises(UsageError, match=r"audit= is for tarkit\.trainers\.torch\.ShardDataset"):
@@ -141,17 +126,11 @@ def test_samples_that_are_left_out_are_counted_and_logged(shards: str, caplog: p
 
 
 def test_damage_ends_the_pipeline_with_its_error(shards: str, tmp_path: Path) -> None:
-    whole = Path(shards.replace("{0..3}", "0"))
-    for suffix in (".tar", ".idx"):
-        (tmp_path / f"s{suffix}").write_bytes(whole.with_suffix(suffix).read_bytes())
-    with open(tmp_path / "s.tar", "r+b") as file:
-        file.seek(9 * 1024)
-        file.write(b"x")
-    with pytest.raises(CorruptHeaderError, match=r"s\.tar, offset 9216: "):
-        list(pipeline(str(tmp_path / "s.tar")))
+    with pytest.raises(CorruptHeaderError, match=r"s-0\.tar, offset 9216: "):
+        list(pipeline(copy_shard(shards.replace("{0..3}", "0"), tmp_path, 9 * 1024)))
 
 
-@marked
+@needs_torch
 @pytest.mark.parametrize(
     ("workers", "options"),
     [(0, {}), (2, {}), (2, {"persistent_workers": True}), (3, {"multiprocessing_context": "spawn"})],
@@ -166,13 +145,13 @@ def test_torch_loaders_have_the_batches_of_an_epoch(
         assert [keys(loader) for _ in range(2)] == epochs[:2]
 
 
-@marked
+@needs_torch
 def test_torch_mixed_by_webdataset_each_sample_comes_once(shards: str, epochs: list[list[list[str]]]) -> None:
     mixed = wds.WebLoader(batched(shards), batch_size=None, num_workers=2).unbatched().shuffle(50).batched(8)
     assert sorted(chain(*keys(mixed))) == sorted(chain(*epochs[0]))
 
 
-@marked
+@needs_torch
 @pytest.mark.parametrize("taken", [0, 1, 4])
 def test_torch_a_pipeline_goes_on_with_other_ranks(shards: str, epochs: list[list[list[str]]], taken: int) -> None:
     loaders = [adapter.loader(batched(shards, rank=rank, world=2), num_workers=2) for rank in range(2)]
@@ -192,7 +171,7 @@ def together(ranks: list[Any]) -> list[list[str]]:
     return [list(chain(*part)) for part in parts]
 
 
-@marked
+@needs_torch
 def test_torch_other_pipelines_have_no_loader(shards: str) -> None:
     with pytest.raises(UsageError, match=r"must begin with tarkit\.trainers\.webdataset\.ShardSamples"):
         adapter.loader(wds.DataPipeline(wds.SimpleShardList(shards)))
@@ -202,24 +181,15 @@ def test_torch_other_pipelines_have_no_loader(shards: str) -> None:
         adapter.loader(pipeline(shards, wds.split_by_worker, wds.batched(BATCH)))
 
 
-@marked
+@needs_torch
 def test_torch_the_programs_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import re
-
-    import numpy as np
-
     monkeypatch.chdir(tmp_path)
-    for shard in range(3):
-        with TarWriter(f"train-{shard}.tar", index=True) as writer:
-            for number in range(64):
-                writer.write({"__key__": f"{shard}-{number}", "png": np.zeros((8, 8, 3), "uint8"), "cls": number % 2})
-    page = (Path(__file__).resolve().parent.parent / "docs" / "training-webdataset.md").read_text("utf-8")
+    write_pictures(tmp_path, 64)
     for name, batches in (("pipeline", 12), ("stages", 6)):
-        (program,) = re.findall(rf"<!-- program: {name} -->\n```python\n(.*?)```", page, re.DOTALL)
         scope: dict[str, Any] = {}
-        exec(program, scope)  # noqa: S102
+        exec(program_of("training-webdataset.md", name), scope)  # noqa: S102
         assert capsys.readouterr().out.count("[32, 8, 8, 3]") == batches
         assert name == "stages" or scope["state"]["epoch"] == 2
     composed = tarkit.WebDataset("train-{0..2}.tar").compose(wds.decode("rgb"), wds.shuffle(1000))

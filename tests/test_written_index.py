@@ -19,9 +19,10 @@ import tarkit
 from tarkit.errors import EncodeError, MissingInputError, StreamError, TarkitError, UsageError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.runs.work import Work
-from tarkit.samples.index import WrittenIndex, build_index
+from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.specs.outputnames import index_url
 
 SAMPLES = [{"__key__": f"k{number}", "txt": b"x" * number * 300, "cls": b"%d" % number} for number in range(8)]
@@ -155,7 +156,7 @@ def test_a_kill_between_shard_and_index(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar")
     program = (
         "import os, tarkit\n"
-        "from tarkit.samples.index import WrittenIndex\n"
+        "from tarkit.samples.writtenindex import WrittenIndex\n"
         "WrittenIndex.publish = lambda self: os.kill(os.getpid(), 9)\n"
         f"with tarkit.TarWriter({str(path)!r}, index=True) as sink:\n"
         "    sink.write({'__key__': 'other', 'cls': 1})\n"

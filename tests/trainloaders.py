@@ -1,6 +1,6 @@
 """Read an epoch as one of several ranks, with several loaders in turn, by torchrun.
 
-trainloaders.py FOLDER WORKERS-START… SHARD…: ``0 2-fork 4-spawn`` are loaders without workers, with two that are
+trainloaders.py FOLDER WORKERS-START… SHARDS: ``0 2-fork 4-spawn`` are loaders without workers, with two that are
 forked, and with four that are spawned. Of each, the keys of a batch are a line of FOLDER/WORKERS-START-RANK-of-WORLD.
 """
 
@@ -17,10 +17,10 @@ from tarkit.trainers.torch import ShardDataset
 
 def main(folder: Path, words: list[str]) -> None:
     """One rank."""
-    torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=100))
+    torch.distributed.init_process_group("gloo", timeout=timedelta(minutes=10))
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    shards = [word for word in words if word.endswith(".tar")]
-    for name in words[: -len(shards)]:
+    *names, shards = words
+    for name in names:
         workers, _, start = name.partition("-")
         dataset = ShardDataset(shards, batch=12, seed=3, run=4, block=16)
         options = {"multiprocessing_context": start} if start else {}

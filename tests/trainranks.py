@@ -20,7 +20,7 @@ from tarkit.trainers.torch import ShardDataset
 
 def main(shards: str, folder: Path, stop: int) -> None:
     """One rank."""
-    torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
+    torch.distributed.init_process_group("gloo", timeout=timedelta(minutes=10))
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     dataset = ShardDataset(shards, batch=12, seed=7, run=5, block=20, audit=folder / "audit")
     loader = dataset.loader(2)

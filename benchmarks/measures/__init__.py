@@ -35,6 +35,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "download": downloading.download,
     "publish": publishing.publish,
     "feed-torch": feeding.feed_torch,
+    "feed-decoded": feeding.feed_decoded,
     "feed-streaming": streaming.feed_streaming,
     "tfrecord-tensorflow": tfrecords.against_tensorflow,
     "tfrecord-pypi": tfrecords.against_pypi,

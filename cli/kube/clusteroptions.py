@@ -15,9 +15,8 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.names import dns_subdomain, label_value
 
-from ..shared.program import verbose_option, version_option
+from ..shared.program import option_group, standard_options
 from .manifestfile import manifest_documents, refuse_wrong_types
-from .settingoptions import option_group
 
 
 def valid_name(name: str | None) -> str | None:
@@ -48,8 +47,7 @@ cluster_options = option_group(
         callback=not_empty,
         help="[default: KUBECONFIG, or ~/.kube/config, or a pod's own]",
     ),
-    verbose_option,
-    version_option,
+    standard_options,
 )
 """Which cluster, as the options of kubectl; and what all programs have."""
 record_options = option_group(

@@ -12,7 +12,7 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 from tarkit.k8s.settings import GENERATORS, TABLE
 
-from ..shared.program import say, verbose_option, version_option, write_stdout
+from ..shared.program import say, standard_options, write_stdout
 from ..shared.sections import LongHelp
 from .manifestfile import accepted, findings_of
 from .settingoptions import print_options, setting_options, settings_text, switch_options, template_folders
@@ -37,8 +37,7 @@ def generator_command(generator: str) -> click.Command:
     @setting_options(generator if generator in GENERATORS else "job")
     @switch_options
     @print_options
-    @verbose_option
-    @version_option
+    @standard_options
     def command(
         words: tuple[str, ...], kube_version: str, no_lint: bool, print_config: bool, output: str, verbose: bool,
         **options: Any,
@@ -68,7 +67,8 @@ def asked(
 ) -> Asked:  # fmt: skip
     """What the command line, the environment and the configuration files ask for together."""
     from tarkit.k8s.configuration import read_configuration
-    from tarkit.k8s.generate import Asked, generator_of, template_path
+    from tarkit.k8s.generate import Asked, generator_of
+    from tarkit.k8s.templates import template_path
 
     configuration = read_configuration(
         generator,

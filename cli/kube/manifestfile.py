@@ -38,14 +38,13 @@ def findings_of(documents: list[dict[str, Any]], kube_version: str | None, with_
     return verdict(documents, kube_version, unchecked) if with_schema else lint(documents, kube_version)
 
 
-def accepted(findings: list[Finding], otherwise: str = "; --no-lint prints it anyway") -> bool:
-    """Whether a server would take the manifests, and pods could do their work; what is wrong goes to stderr.
-    otherwise: what else the user can do."""
+def accepted(findings: list[Finding]) -> bool:
+    """Whether a server would take the manifests, and pods could do their work; what is wrong goes to stderr."""
     refused = [finding for finding in findings if finding.severity == "error" or finding.unusable]
     for finding in findings:
         say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")
     if refused:
-        say("kubetpl", f"nothing was printed: {counted(len(refused), 'error')} above{otherwise}")
+        say("kubetpl", f"nothing was printed: {counted(len(refused), 'error')} above; --no-lint prints it anyway")
     return not refused
 
 

@@ -11,6 +11,8 @@ import click
 from tarkit.errors import printable
 from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, Setting
 
+from ..shared.program import option_group
+
 if TYPE_CHECKING:
     from tarkit.k8s.configuration import Configuration
 
@@ -19,20 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def template_folders(path: str | None) -> list[str]:
     """Where templates are looked for: the folders of ``--path A:B``, else the usual ones."""
-    from tarkit.k8s.generate import FOLDERS
+    from tarkit.k8s.templates import FOLDERS
 
     return list(FOLDERS) if path is None else [folder for folder in path.split(":") if folder]
-
-
-def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """A decorator that gives a command several options, in this order."""
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 def setting_options(generator: str | None) -> Callable[[F], F]:

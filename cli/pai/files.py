@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_DATA, EXIT_OK, DataError
+from tarkit.errors import EXIT_DATA, EXIT_OK, DataError, UsageError
 
-from ..shared.program import say, verbose_option, version_option, write_stdout
+from ..shared.program import say, standard_options, write_stdout
 
 if TYPE_CHECKING:
     from tarkit.openpai.jobfile import JobFile
@@ -20,11 +22,14 @@ _say = partial(say, "tarkit pai")
 
 
 def job_file(path: str) -> tuple[JobFile, str]:
-    """The job in a file, and its text. Raises: MissingInputError: no such file. DataError: it is not a job."""
+    """The job in a file (-: standard input), and its text.
+
+    Raises: MissingInputError: no such file. DataError: it is not a job.
+    """
     from tarkit.k8s.yamlreading import read_bytes
     from tarkit.openpai.jobfile import read_job
 
-    data = read_bytes(path)
+    data = sys.stdin.buffer.read() if path == "-" else read_bytes(path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -59,17 +64,17 @@ def accepted_job(path: str) -> tuple[JobFile, str]:
 Examples:
   tarkit pai check job.yaml
   tarkit pai check old/*.json
+  kubetpl pai -n grey … | tarkit pai check -
 """,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("-q", "--quiet", is_flag=True, help="Only what OpenPAI would refuse; no warnings.")
-@verbose_option
-@version_option
+@standard_options
 def check_command(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
     """Say whether OpenPAI would accept jobs.
 
-    Each line names a field and what is wrong with it. Warnings are about what OpenPAI accepts, though it is
-    hardly meant. Whether an image, a virtual cluster or a folder exists is not looked up.
+    FILE may be -, standard input. Each line names a field and what is wrong with it. Warnings are about what
+    OpenPAI accepts, though it is hardly meant. Whether an image, a virtual cluster or a folder exists is not looked up.
 
     Exit codes: 0 OpenPAI would accept all of them; 65 it would refuse one.
     """
@@ -93,14 +98,13 @@ def check_command(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
 @click.command("convert", epilog="\b\nExample:\n  tarkit pai convert job.json > job.yaml")
 @click.argument("file", metavar="FILE")
 @click.option("--default-fs", metavar="URL", help="What $PAI_DEFAULT_FS_URI stands for, such as hdfs://namenode:9000.")
-@verbose_option
-@version_option
+@standard_options
 def convert_command(file: str, default_fs: str | None, verbose: bool) -> int:
     """Print a job JSON of version 1 as job YAML of protocol 2.
 
     What protocol 2 does not have, and what is called otherwise there, is reported line by line on stderr.
     """
-    write_stdout(_protocol_2(accepted_job(file), file, default_fs)[1].encode())
+    write_stdout(protocol_2(accepted_job(file), file, default_fs)[1].encode())
     return EXIT_OK
 
 
@@ -110,8 +114,7 @@ def convert_command(file: str, default_fs: str | None, verbose: bool) -> int:
 @click.option("--user", default="user", show_default=True, help="PAI_USER_NAME.")
 @click.option("--default-fs", default="", metavar="URL", help="PAI_DEFAULT_FS_URI, such as hdfs://namenode:9000.")
 @click.option("--queue", metavar="NAME", help="LocalQueue of Kueue, for the job's virtual cluster.")
-@verbose_option
-@version_option
+@standard_options
 def render_command(
     file: str, entrypoint: str | None, user: str, default_fs: str, queue: str | None, verbose: bool
 ) -> int:
@@ -128,19 +131,32 @@ def render_command(
     found = accepted_job(file)
     if found[0].protocol == 1 and completed(found[0].job)["retryCount"] < 0:
         raise DataError("retryCount: a job that is always run again cannot be rendered; write 0 or more", url=file)
-    job, _ = _protocol_2(found, file, default_fs)
+    job, _ = protocol_2(found, file, default_fs)
     if entrypoint is not None:
         if entrypoint not in job["taskRoles"]:
             raise click.UsageError(f"no role {entrypoint!r}; the job has {', '.join(job['taskRoles'])}")
-        write_stdout(f"{entrypoint_of(job, entrypoint)}\n".encode())
+        with _of_file(file):
+            text = f"{entrypoint_of(job, entrypoint)}\n".encode()
+        write_stdout(text)
         return EXIT_OK
-    documents, notes = manifests(job, user=user, default_fs=default_fs, queue=queue)
+    with _of_file(file):
+        documents, notes = manifests(job, user=user, default_fs=default_fs, queue=queue)
+        text = dump_documents(documents).encode()
     report(file, notes, "note: ")
-    write_stdout(dump_documents(documents).encode())
+    write_stdout(text)
     return EXIT_OK
 
 
-def _protocol_2(accepted: tuple[JobFile, str], path: str, default_fs: str | None) -> tuple[dict[str, Any], str]:
+@contextmanager
+def _of_file(path: str) -> Iterator[None]:
+    """Errors about the values of a job, such as a NUL in a command, are of its file."""
+    try:
+        yield
+    except (DataError, UsageError, UnicodeEncodeError) as error:
+        raise DataError(str(error), url=path) from None
+
+
+def protocol_2(accepted: tuple[JobFile, str], path: str, default_fs: str | None) -> tuple[dict[str, Any], str]:
     """A job and its text as those of protocol 2."""
     from tarkit.openpai.convert import converted
     from tarkit.openpai.fanout import job_text
@@ -150,4 +166,5 @@ def _protocol_2(accepted: tuple[JobFile, str], path: str, default_fs: str | None
         return found.job, text
     job, notes = converted(found.job, path, default_fs=default_fs)
     report(path, notes, "note: ")
-    return job, job_text(job, 2)
+    with _of_file(path):
+        return job, job_text(job, 2)

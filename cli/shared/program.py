@@ -8,7 +8,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -31,8 +31,6 @@ from tarkit.redaction import redact_text
 
 from .completion import answer
 from .signals import EndingSignals, Terminated
-
-_VERBOSE = "tarkit.verbose"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -134,7 +132,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(word, known, 1, 0.5)
-    return f"did you mean {near[0]}?" if near else f"commands are {', '.join(known)}"
+    return f"did you mean {near[0]}?" if near else f"commands are {', '.join(dict.fromkeys(known))}"
 
 
 def say(name: str, message: str) -> None:
@@ -163,15 +161,30 @@ def _remember(context: click.Context, parameter: click.Parameter, value: bool) -
     return value
 
 
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, callback=_remember, help="Say more; on an error, show where in tarkit it arose."
-)
-"""On an error, the traceback as well."""
-
-
 def version_option(function: F) -> F:
     """--version. Made for each command, since click's remembers the name of the first program that prints it."""
     return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
+
+
+def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A decorator that gives a command several options, in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+standard_options = option_group(
+    click.option(
+        "-v", "--verbose", is_flag=True, callback=_remember,
+        help="Say more; on an error, show where in tarkit it arose.",
+    ),
+    version_option,
+)  # fmt: skip
+"""What each command has. On an error, --verbose shows the traceback as well."""
 
 
 def work_option(name: str, **changes: Any) -> Callable[[F], F]:
@@ -192,33 +205,31 @@ def work_option(name: str, **changes: Any) -> Callable[[F], F]:
 
 
 def work_options(*names: str) -> Callable[[F], F]:
-    """Several of them, in this order."""
-
-    def decorate(function: F) -> F:
-        for name in reversed(names):
-            function = work_option(name)(function)
-        return function
-
-    return decorate
+    """Several of them, in this order; read from tarkit.runs only for a command that has them."""
+    return lambda function: option_group(*map(work_option, names))(function)
 
 
 reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")
 """How shards are read: the key rule, what to do about what should not be, commands in lists."""
 
 
-def gathering_options(function: F) -> F:
-    """How files become samples: what to do about those that are no part of one, and about the same extension twice."""
-    same_extension = click.option(
-        "--on-same-extension",
-        type=click.Choice(["error", "allow"]),
-        default="error",
-        show_default=True,
+gathering_options = option_group(
+    click.option("--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them."),
+    click.option(
+        "--on-same-extension", type=click.Choice(["error", "allow"]), default="error", show_default=True,
         help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
-    )
-    others = click.option(
-        "--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them."
-    )
-    return others(same_extension(function))
+    ),
+)  # fmt: skip
+"""How files become samples: what to do about those that are no part of one, and about the same extension twice."""
+
+
+def reject_options(names: Collection[str], reason: str) -> None:
+    """Complain of options that were given, and would have no effect."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and option.name in names:
+            raise UsageError(f"{option.opts[0]} {reason}")
 
 
 def names_in(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:

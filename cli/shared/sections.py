@@ -7,8 +7,9 @@ import click
 # The same name means the same in all programs. What is not here stands under the last heading.
 _SECTIONS = {
     "Object": "name namespace label app job_name",
-    "Workers, and what trains beside them": "job_command framework num_workers max_workers num_ps_pods num_evaluators "
-    "need_tf_config distribution_strategy relaunch_on_worker_failure lease_ceiling end_grace restart_policy",
+    "Workers, and what trains beside them": "job_command model_zoo framework num_workers max_workers num_ps_pods "
+    "num_evaluators need_tf_config distribution_strategy relaunch_on_worker_failure lease_ceiling end_grace "
+    "restart_policy",
     "Service": "listen state ready_file until_ended drain http watched",
     "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",

@@ -6,21 +6,20 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, counted, printable
 from tarkit.redaction import redact
 
-from .program import say, size
+from .program import option_group, reject_options, say, size
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
     from tarkit.samples.shardwriter import ShardWriter
 
-F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS: dict[str, dict[str, Any]] = {
     "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Samples in a shard."},
     "maxsize": {"type": size, "default": "3G", "help": "Bytes of content in a shard."},
@@ -36,18 +35,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def series_options(function: F) -> F:
-    """--maxcount, --maxsize, --start, --manifest, --force."""
-    for name, option in reversed(_OPTIONS.items()):
-        function = click.option(f"--{name}", show_default="default" in option, **option)(function)
-    return function
+series_options = option_group(
+    *(click.option(f"--{name}", show_default="default" in option, **option) for name, option in _OPTIONS.items())
+)
+"""--maxcount, --maxsize, --start, --manifest, --force."""
 
 
-def reject_series_options(context: click.Context) -> None:
+def reject_series_options() -> None:
     """Complain of options for a series where the output is one shard."""
-    for name in _OPTIONS:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name} goes with a series of shards, such as -o out-%06d.tar")
+    reject_options(_OPTIONS, "goes with a series of shards, such as -o out-%06d.tar")
 
 
 @dataclass(frozen=True)

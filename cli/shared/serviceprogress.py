@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, counted, printable
+from tarkit.redaction import redact
 
 from .meter import Meter
 from .results import Results
@@ -47,7 +48,7 @@ def show_outcome(progress: list[DataSetProgress]) -> None:
         for each in progress:
             for dead in each.dead_shards:
                 results.line(
-                    f"dead {dead.name} {dead.start}-{dead.end} of epoch {dead.epoch}: {dead.reason} "
+                    f"dead {redact(dead.name)} {dead.start}-{dead.end} of epoch {dead.epoch}: {dead.reason} "
                     f"({counted(dead.errors, 'error')}, {counted(dead.losses, 'lost worker')})"
                 )
             if each.dead > len(each.dead_shards):
@@ -60,15 +61,16 @@ def show_outcome(progress: list[DataSetProgress]) -> None:
 
 
 class ServiceProgress:
-    """What ``tarkit serve`` shows. A context manager. code: the exit code, once the service has stopped."""
+    """What ``tarkit serve`` shows. A context manager. code: the exit code, once the service has stopped. is_over: all
+    data sets have ended."""
 
-    def __init__(self, state: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state: str, *, quiet: bool) -> None:
         from tarkit.service.progress import Rate
 
-        self.code = EXIT_OK
+        self.code, self.is_over = EXIT_OK, False
         self._state = state
         self._meter = Meter(_NAME, quiet=quiet)
-        self._rate = Rate(clock)
+        self._rate = Rate(time.monotonic)
 
     def __enter__(self) -> ServiceProgress:
         from .clientretries import messages_shown
@@ -95,6 +97,7 @@ class ServiceProgress:
 
     def ended(self, seconds: float, before: bool) -> None:
         """Say that all is over, and what the service waits for. before: it was so when it was started."""
+        self.is_over = True
         answered = f"workers get this answer for {seconds:g} s"
         if before:
             state = printable(self._state)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, NoReturn
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from tarkit.store.childstart import ENDING
+
 _LOOK_SECONDS = 0.1
 _TICK_SECONDS = 0.5
 
@@ -41,7 +42,7 @@ class EndingSignals:
         self._hook: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> EndingSignals:
-        for number in _ENDING:
+        for number in ENDING:
             # nohup, and shells that start something in the background, have them ignored: so it stays.
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._end)
@@ -66,7 +67,7 @@ class EndingSignals:
 
     def _end(self, number: int, frame: FrameType | None) -> NoReturn:
         # Cleaning up is under way from here on: do not let a second signal interrupt it.
-        for each in _ENDING:
+        for each in ENDING:
             signal.signal(each, signal.SIG_IGN)
         self.came = Interrupted if number == signal.SIGINT else Terminated
         signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
@@ -109,7 +110,7 @@ async def _cancelled_by_signal(work: Coroutine[Any, Any, None]) -> list[int]:
             task.cancel()
         came.append(number)
 
-    handlers = {number: handler for number in _ENDING if (handler := signal.getsignal(number)) != signal.SIG_IGN}
+    handlers = {number: handler for number in ENDING if (handler := signal.getsignal(number)) != signal.SIG_IGN}
     for number in handlers:
         loop.add_signal_handler(number, end, number)
     try:

@@ -15,7 +15,7 @@ from tarkit.errors import UsageError, counted, exit_code_of_all
 from tarkit.store.url import display_name
 
 from .meter import Meter
-from .program import say, verbose_option, version_option
+from .program import say, standard_options
 
 if TYPE_CHECKING:
     from tarkit.store.transfer import CopyOutcome, FileCopy
@@ -50,8 +50,7 @@ def transfer_command(
         help="Replace what is there (the default), or keep it; what is kept with another length is a failure.",
     )
     @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed.")
-    @verbose_option
-    @version_option
+    @standard_options
     def command(
         sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool
     ) -> int:

@@ -8,7 +8,7 @@ import click
 
 from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted
 
-from ..shared.program import verbose_option, version_option, work_option
+from ..shared.program import standard_options, work_option
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ dropped; 65 samples are missing, twice, or others than they should be; 66 the fo
 @click.argument("folder", metavar="DIR")
 @click.argument("specs", metavar="[SHARD]...", nargs=-1)
 @work_option("key_rule")
-@verbose_option
-@version_option
+@standard_options
 def command(folder: str, specs: tuple[str, ...], key_rule: str, verbose: bool) -> int:
     """Prove that a training used each sample once an epoch, from what its processes wrote to DIR.
 

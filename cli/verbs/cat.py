@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, StreamError, UsageError, counted
+from tarkit.errors import EXIT_OK, StreamError, counted
 
-from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option
+from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_option
 from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
@@ -34,8 +34,7 @@ _PIECE = 1 << 20
 @click.option("--raw", is_flag=True, help="Only pass the bytes on, of any file, without looking into them.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
 @work_option("allow_pipe")
-@verbose_option
-@version_option
+@standard_options
 def command(
     inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, format: str | None,
     verbose: bool, **policies: Any,
@@ -97,10 +96,8 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     from tarkit.store.publish import open_publish
     from tarkit.store.read import open_read
 
-    context = click.get_current_context()
-    for name in ("key_rule", "on_repeated_key", "on_damage", "format"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name.replace('_', '-')} does not go with --raw, which does not look into its inputs")
+    unused = ("key_rule", "on_repeated_key", "on_damage", "format")
+    reject_options(unused, "does not go with --raw, which does not look into its inputs")
     count = 0
     # The name of the output says how the input is compressed already, so it must not be done again.
     with open_publish(output, compression=None) as sink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..shared.completion import SHELLS, script
-from ..shared.program import verbose_option, version_option, write_stdout
+from ..shared.program import standard_options, write_stdout
 
 _PROGRAMS = ("tarproc", "tarkit", "kubetpl")
 _EPILOG = """\b
@@ -19,8 +19,7 @@ Examples:
 
 @click.command("completion", epilog=_EPILOG)
 @click.argument("shell", type=click.Choice(SHELLS))
-@verbose_option
-@version_option
+@standard_options
 def command(shell: str, verbose: bool) -> None:
     """Print what a shell evaluates to complete command lines of tarproc, tarkit and kubetpl.
 

@@ -9,7 +9,7 @@ import click
 from tarkit.errors import counted
 
 from ..shared.meter import Meter
-from ..shared.program import gathering_options, refuse_terminal_input, say, verbose_option, version_option, work_options
+from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_options
 from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
@@ -35,8 +35,7 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
 @gathering_options
-@verbose_option
-@version_option
+@standard_options
 def command(
     inputs: tuple[str, ...], output: str, to: str, source_format: str | None, field: str | None, example: bool,
     piece: bool, verify: bool, quiet: bool, **options: Any,

@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import DataError, MissingInputError, UsageError, counted
+from tarkit.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import (
-    gathering_options,
-    refuse_terminal_input,
-    say,
-    verbose_option,
-    version_option,
-    work_option,
-    work_options,
-)
+from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_option, work_options
 from ..shared.results import Results
 from ..shared.series import Series, reject_series_options, series_options
 
@@ -56,8 +49,7 @@ Examples:
 @work_option("key_rule")
 @work_options("mtime", "format", "index")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     paths: tuple[str, ...], output: str, plan: str | None, allow_pipe: bool, directory: str, on_same_extension: str,
     skip_others: bool, key_rule: str, mtime: float | None, format: str, index: bool, quiet: bool, verbose: bool,
@@ -96,7 +88,7 @@ def command(
         raise MissingInputError("-C names no folder", url=directory)
     series = Series(_NAME, output, **limits) if is_pattern(output) else None
     if series is None:
-        reject_series_options(click.get_current_context())
+        reject_series_options()
     earlier = series.earlier() if series is not None else []
     files, notes = (
         _gathered(paths, earlier or [output], rule, directory, skip_others)
@@ -109,7 +101,7 @@ def command(
 
         def published(name: str) -> None:
             with meter.hidden():
-                results.now(name)
+                results.now(redact(name))
 
         if series is None:
             with TarWriter(output, encoder=False, rule=rule, mtime=mtime, format=format, index=index) as shard:

@@ -16,7 +16,7 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, CommandNotRunnableError, StreamError, UsageError, counted
 
-from ..shared.program import say, verbose_option, version_option
+from ..shared.program import say, standard_options
 from ..shared.results import Results
 
 _NAME = "tarkit demo"
@@ -157,8 +157,7 @@ STEPS = (
 @click.argument("folder", default="tarkit-demo")
 @click.option("--force", is_flag=True, help="Also in a folder that is not empty; files of the same names are replaced.")
 @click.option("--keep/--remove", default=True, help="What to do with the folder at the end.  [default: keep]")
-@verbose_option
-@version_option
+@standard_options
 def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
     """Make three small shards and run pipelines over them.
 

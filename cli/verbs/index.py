@@ -7,7 +7,7 @@ import click
 from tarkit.errors import UsageError, counted, exit_code_of_all
 
 from ..shared.meter import Meter
-from ..shared.program import say, verbose_option, version_option, work_option
+from ..shared.program import say, standard_options, work_option
 from ..shared.results import met
 
 _EPILOG = """\b
@@ -28,8 +28,7 @@ Examples:
 @click.option("--manifest", metavar="FILE.json", help="Also list the shards there; with --check, compare it.")
 @work_option("key_rule")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     specs: tuple[str, ...], parallel: int, force: bool, check: bool, manifest: str | None, key_rule: str,
     quiet: bool, verbose: bool,
@@ -62,6 +61,8 @@ def command(
         check_manifest_name(manifest)
     if not specs and not (check and manifest is not None):
         raise UsageError("name the shards; with --check and --manifest, they are those of the manifest")
+    if check and force:
+        raise UsageError("--force makes indexes anew, and --check writes none: leave one of them out")
     codes: set[int] = set()
     tally, samples, listed = Tally(), 0, []
     with Meter("tarkit index", quiet=quiet) as meter:
@@ -74,7 +75,7 @@ def command(
             samples += outcome.samples
             listed += [] if outcome.listed is None else [outcome.listed]
             for reason, number in outcome.tally.skipped.items():
-                tally.skipped[reason] = tally.skipped.get(reason, 0) + number
+                tally.skip(reason, number)
             if outcome.error is not None:
                 codes.add(outcome.error.exit_code)
                 meter.say(str(outcome.error))

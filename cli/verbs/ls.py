@@ -6,7 +6,7 @@ import json
 
 import click
 
-from ..shared.program import verbose_option, version_option
+from ..shared.program import standard_options
 from ..shared.results import Results
 from .stat import as_json, when
 
@@ -22,8 +22,7 @@ Examples:
 @click.option("-l", "--long", is_flag=True, help="Size in bytes and time of change before each name.")
 @click.option("-R", "--recursive", is_flag=True, help="The files below, at any depth.")
 @click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each.")
-@verbose_option
-@version_option
+@standard_options
 def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool, verbose: bool) -> None:
     """List folders, locally or in a store, by name; a folder's name ends with a slash.
 

@@ -10,7 +10,7 @@ import click
 
 from tarkit.errors import UsageError, counted
 
-from ..shared.program import verbose_option, version_option
+from ..shared.program import standard_options
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ Examples:
 @click.option("--rank", "only", type=click.IntRange(0), metavar="N", help="Print this rank only.")
 @click.option("--ranges", "with_ranges", is_flag=True, help="Print the ranges of each consumer, too.")
 @click.option("--json", "as_json", is_flag=True, help="JSON: a line for each consumer, and one with the summary.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     specs: tuple[str, ...], world: int, workers: int, epoch: int, begin: int, no_shuffle: bool, only: int | None,
     with_ranges: bool, as_json: bool, verbose: bool, **order: Any,

@@ -13,7 +13,7 @@ import click
 from tarkit.errors import UsageError, counted, printable
 
 from ..shared.meter import Meter
-from ..shared.program import names_in, say, verbose_option, version_option, work_option
+from ..shared.program import names_in, say, standard_options, work_option
 from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ def _kind_of(sources: Sequence[str]) -> str:
 )
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     sources: tuple[str, ...], output_dir: str, kind: str | None, records_per_file: int, force: bool, quiet: bool,
     verbose: bool, **options: Any,
@@ -177,7 +176,7 @@ def command(
             nonlocal files
             files += 1
             with meter.hidden():
-                results.now(name)
+                results.now(display_name(name))
             if meter.is_due():
                 meter.show(f"{files} files so far", None)
 

@@ -6,7 +6,7 @@ import click
 
 from tarkit.errors import MissingInputError, TarkitError, exit_code_of_all
 
-from ..shared.program import say, verbose_option, version_option
+from ..shared.program import say, standard_options
 
 _EPILOG = """\b
 Examples:
@@ -19,8 +19,7 @@ Examples:
 @click.argument("specs", metavar="URL...", nargs=-1, required=True)
 @click.option("-r", "--recursive", is_flag=True, help="Folders, too, with all that is in them.")
 @click.option("-f", "--force", is_flag=True, help="A file that does not exist is not a failure.")
-@verbose_option
-@version_option
+@standard_options
 def command(specs: tuple[str, ...], recursive: bool, force: bool, verbose: bool) -> int:
     """Remove files, locally or in a store.
 

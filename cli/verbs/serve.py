@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from tarkit.errors import UsageError
 
-from ..shared.program import verbose_option, version_option
+from ..shared.program import reject_options, standard_options
 from ..shared.sections import LongHelp
 from ..shared.serviceprogress import ServiceProgress, watch_service
-from ..shared.signals import run_until_signal
+from ..shared.signals import Terminated, run_until_signal
 
 _EPILOG = """\b
 Examples:
@@ -46,15 +45,6 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 _SHAPE = ("records_per_shard", "epochs", "shuffle", "seed", "strict_epochs", "remainder", "dataset_name")
 _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
-
-
-def _reject(names: Iterable[str], reason: str) -> None:
-    """Complain of options that would have no effect."""
-    context = click.get_current_context()
-    for option in context.command.params:
-        given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-        if given and option.name in names:
-            raise UsageError(f"{option.opts[0]} {reason}")
 
 
 @click.command("serve", cls=LongHelp, epilog=_EPILOG)
@@ -136,8 +126,7 @@ def _reject(names: Iterable[str], reason: str) -> None:
 @click.option("--token-file", metavar="FILE", help="A file whose first line is the bearer token that callers need.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines without TLS or without a token.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress lines.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     listen: str, state: str, ready_file: str, until_ended: bool, drain: float, http: str, watched: str | None,
     data: str | None, sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str,
@@ -154,7 +143,7 @@ def command(
     """
     if watched is not None:
         options = [option.name or "" for option in click.get_current_context().command.params]
-        _reject(set(options) - {*_WATCH}, "is an option of a service; --watch starts none")
+        reject_options(set(options) - {*_WATCH}, "is an option of a service; --watch starts none")
         return watch_service(watched, tls_certificate, token_file, quiet=quiet)
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
@@ -164,9 +153,9 @@ def command(
     if sized and (data or custom_reader):
         raise UsageError("--dataset goes without --data and --custom_data_reader")
     if sized:
-        _reject(["dataset_name"], "goes with --data; the name is in --dataset NAME=SIZE")
+        reject_options(["dataset_name"], "goes with --data; the name is in --dataset NAME=SIZE")
     elif not (data or custom_reader):
-        _reject(_SHAPE, "goes with --data or --dataset; without one, clients declare their data sets")
+        reject_options(_SHAPE, "goes with --data or --dataset; without one, clients declare their data sets")
     if (reader_type and not data) or (params and not custom_reader) or (reader_type and custom_reader):
         raise UsageError("--reader-type goes with --data alone, --custom_data_reader_params with --custom_data_reader")
     if lease_floor is None:
@@ -189,5 +178,10 @@ def command(
         files = files_to_serve(data or "", reader_type, custom_reader, params)
         datasets = [DataSet.of_files(dataset_name, files, records_per_shard, **shape)]
     with ServiceProgress(settings.state, quiet=quiet) as progress:
-        run_until_signal(serve(datasets, settings, progress))
+        try:
+            run_until_signal(serve(datasets, settings, progress))
+        except Terminated:
+            # Who ends a service that only answers so knows that no worker is left to ask.
+            if not progress.is_over:
+                raise
     return progress.code

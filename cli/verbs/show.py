@@ -13,7 +13,7 @@ import click
 
 from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, exit_code_of_all
 
-from ..shared.program import escaped, reader_options, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.program import escaped, reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class _Shown(NamedTuple):
 )
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing of skipped members; only what was lost.")
 @reader_options
-@verbose_option
-@version_option
+@standard_options
 def command(
     inputs: tuple[str, ...], count: bool, as_json: bool, number: int | None, quiet: bool, source_format: str | None,
     key_rule: str, on_damage: str, allow_pipe: bool, verbose: bool, **policies: Any,

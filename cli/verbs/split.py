@@ -14,7 +14,7 @@ from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, coun
 from tarkit.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_options
+from ..shared.program import reader_options, refuse_terminal_input, say, standard_options, work_options
 from ..shared.results import Results, exit_code_of, met
 from ..shared.series import Series, series_options
 
@@ -37,8 +37,7 @@ class PostError(TarkitError):
 @work_options("mtime", "format", "index")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @reader_options
-@verbose_option
-@version_option
+@standard_options
 def command(
     inputs: tuple[str, ...], output: str, post: str | None, mtime: float | None, format: str, index: bool, quiet: bool,
     key_rule: str, on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool, verbose: bool,
@@ -107,7 +106,7 @@ def _published(meter: Meter, results: Results, post: str | None) -> Callable[[st
 
     def published(name: str) -> None:
         with meter.hidden():
-            results.now(name)
+            results.now(redact(name))
             if post is not None and bash is not None:
                 _run_post(bash, post, name)
 

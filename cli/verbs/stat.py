@@ -9,7 +9,7 @@ import click
 
 from tarkit.store.url import display_name
 
-from ..shared.program import verbose_option, version_option
+from ..shared.program import standard_options
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def as_json(entry: Entry) -> dict[str, Any]:
 @click.command("stat")
 @click.argument("specs", metavar="URL...", nargs=-1, required=True)
 @click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each.")
-@verbose_option
-@version_option
+@standard_options
 def command(specs: tuple[str, ...], as_lines: bool, verbose: bool) -> None:
     """Print size in bytes, time of change, and the checksum or ETag where the store gives one.
 

@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError, counted
 
-from ..shared.program import say, verbose_option, version_option
+from ..shared.program import say, standard_options
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ failed; 66 no such folder, or no done record in it.
     metavar="SECONDS",
     help="With --clean, in a store: only what is older, since a slow writer looks like a dead one.  [default: 1 day]",
 )
-@verbose_option
-@version_option
+@standard_options
 def command(
     outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, verbose: bool
 ) -> int:

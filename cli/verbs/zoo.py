@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import EXIT_OK, UsageError
 
-from ..shared.program import say, verbose_option, version_option, write_stdout
+from ..shared.program import say, standard_options, version_option, write_stdout
 
 _NAME = "tarkit zoo"
 
@@ -37,8 +37,7 @@ def command() -> None:
 @click.option("--local_pkg_dir", metavar="DIR", help="Wheels to install, with tarkit's among them.")
 @click.option("--model_zoo", metavar="DIR", default=".", show_default=True, help="Copied to /model_zoo.")
 @click.option("--force", is_flag=True, help="Replace a Dockerfile that is another.")
-@verbose_option
-@version_option
+@standard_options
 def _init(
     base_image: str | None, extra_pypi_index: str | None, cluster_spec: str | None, local_pkg_dir: str | None,
     model_zoo: str, force: bool, verbose: bool,
@@ -52,7 +51,7 @@ def _init(
     from tarkit.zoo import zoo_files
 
     made = zoo_files(
-        Path(), model_zoo=model_zoo, base_image=base_image or f"tarkit:{tarkit.__version__}",
+        Path(), model_zoo=model_zoo, base_image=f"tarkit:{tarkit.__version__}" if base_image is None else base_image,
         version=tarkit.__version__, extra_pypi_index=extra_pypi_index, cluster_spec=cluster_spec,
         local_pkg_dir=local_pkg_dir,
     )  # fmt: skip
@@ -67,9 +66,7 @@ def _init(
 
 
 _engine_option = click.option(
-    "--engine",
-    type=click.Choice(["docker", "podman", "buildah"]),
-    help="[default: the first that is here]",
+    "--engine", type=click.Choice(["docker", "podman", "buildah"]), help="[default: the first that is here]"
 )
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Print the command only.")
 _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]", type=click.UNPROCESSED)
@@ -81,8 +78,7 @@ _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]",
 @_engine_option
 @_dry_run_option
 @_more_argument
-@verbose_option
-@version_option
+@standard_options
 def _build(path: str, image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
     """Build the Dockerfile in the folder PATH.
 
@@ -98,8 +94,7 @@ def _build(path: str, image: str, engine: str | None, dry_run: bool, more: tuple
 @_engine_option
 @_dry_run_option
 @_more_argument
-@verbose_option
-@version_option
+@standard_options
 def _push(image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
     """Push an image to its registry, with the login that the engine has.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.store.read import first_bytes
 from tarkit.store.url import base_name, display_name, is_stream, reads_once, split_query
 
@@ -24,7 +24,6 @@ FORMATS = {"har": "har", "recordio": "recordio", "sequencefile": "sequencefile",
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
 
 _HEAD = 512
-_MEM = 1 << 30
 
 
 def format_module(name: str) -> Any:
@@ -81,7 +80,7 @@ def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
 
 
 def read_named(
-    name: str, source: str, *, on_damage: str, tally: Tally, mem: int = _MEM
+    name: str, source: str, *, on_damage: str, tally: Tally, mem: int = DEFAULT_MEM
 ) -> Iterator[tuple[str | None, bytes]]:
     """(name or key, content) of each record of a file; None where records have no names. mem: bytes of a record."""
     module = format_module(name)

@@ -12,6 +12,8 @@ SKIP_DAMAGE = "--on-damage skip (on_damage='skip')"
 """For hints of errors: the option of the programs, and the argument of the library."""
 DAMAGED_HINT = f"fetch the file again, or read it with {SKIP_DAMAGE}"
 CUT_HINT = f"the file was cut; fetch or write it again, or read it with {SKIP_DAMAGE}"
+DEFAULT_MEM = 1 << 30
+"""Bytes that a sample or record in memory may have, unless it is said otherwise."""
 LARGER_MEM = "a larger --mem (mem=)"
 BESIDE_DAMAGE = "sample-beside-damage"
 INCOMPLETE = "incomplete-sample"
@@ -45,9 +47,9 @@ class Tally:
         """How many shards were read, with the part of the one at hand."""
         return self.shards + (self.part_read() if self.part_read is not None else 0.0)
 
-    def skip(self, reason: str) -> None:
-        """Count one skipped member."""
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+    def skip(self, reason: str, number: int = 1) -> None:
+        """Count skipped members."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + number
 
     @property
     def lost_anything(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar
 
 from tarkit.errors import CompressionError, CorruptRecordError, DataError, EncodeError, TooLargeError, TruncatedError
-from tarkit.formats.tally import DAMAGE_POLICIES, DAMAGED_HINT, LARGER_MEM, Tally, check_policy
+from tarkit.formats.tally import DAMAGE_POLICIES, DAMAGED_HINT, DEFAULT_MEM, LARGER_MEM, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.compression import ZLIB, DecompressingReader, begins_zlib, check_codec, sniff
 from tarkit.store.publish import FileWriter
@@ -19,7 +19,6 @@ from tarkit.store.read import ReadStream, open_read
 
 READ_SIZE = 256 * 1024
 """Bytes asked for at a time: fits the second-level cache."""
-DEFAULT_MEM = 1 << 30
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 

@@ -218,7 +218,8 @@ def _fill_security(spec: Document, settings: Settings) -> None:
     """The pod security standard that is met, and the user that the container runs as.
     Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they do not ask for."""
     if settings.security == "restricted":
-        _restrict(spec)
+        restrict(spec)
+        part(main_container(spec), "securityContext").setdefault("readOnlyRootFilesystem", True)
     elif settings.security is not None:
         for name in ("runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup", "fsGroupChangePolicy", "seccompProfile"):
             part(spec, "securityContext").pop(name, None)
@@ -242,7 +243,8 @@ def _containers(spec: Document) -> list[Document]:
     return [*listed(spec, "containers"), *(listed(spec, "initContainers") if spec.get("initContainers") else [])]
 
 
-def _restrict(spec: Document) -> None:
+def restrict(spec: Document) -> None:
+    """Have a pod meet the standard ``restricted``."""
     context = part(spec, "securityContext")
     context["runAsNonRoot"] = True
     # Root's own number is not allowed.
@@ -258,4 +260,3 @@ def _restrict(spec: Document) -> None:
         if own.get("runAsUser") == 0:
             del own["runAsUser"]
         own.update(allowPrivilegeEscalation=False, capabilities={"drop": ["ALL"]})
-    part(main_container(spec), "securityContext").setdefault("readOnlyRootFilesystem", True)

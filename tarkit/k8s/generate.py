@@ -1,27 +1,26 @@
-"""From a generator's name to its documents; and the templates: complete manifests, tarkit's own and those of users."""
+"""From a generator's name to its documents."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.resources
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.configuration import COMMAND_LINE, Configuration
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fill import fill_template, labels_in, main_ones, pod_of
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.quantity import canonical
 from tarkit.k8s.settings import GENERATORS, MANY, OWN_PARAMS, TABLE, Generator, Request, Settings
+from tarkit.k8s.templates import own_folder, read_template
 from tarkit.k8s.wellknown import QUEUE, SLICES
-from tarkit.k8s.yamlreading import read_bytes, utf8
-from tarkit.k8s.yamltext import Document, load_documents
-from tarkit.redaction import redact
+from tarkit.k8s.yamltext import Document
+from tarkit.redaction import exposure
 
 _NEEDS = {
     "slice_target": "shard_seconds",
@@ -30,12 +29,6 @@ _NEEDS = {
     "gpu_resource": "gpu",
 }
 """Settings that have an effect only with another one."""
-
-FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/kubetpl")
-"""Folders in which a template is searched by name, before those that come with tarkit."""
-
-_MOST_BYTES = 4 << 20
-"""Of a template."""
 
 _SECRET = re.compile(
     r"(?i).*(secret|passw|token|credential|private_?key|api_?key|access_?key(?!_id)|connection_string).*"
@@ -157,11 +150,8 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
     urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
     urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
     for flag, url in urls:
-        if redact(url) != url:
-            yield (
-                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which all who may "
-                "read the manifest or the Job can read; use --service-account"
-            )
+        if wrong := exposure(flag, url):
+            yield f"warning: {printable(wrong)}; use --service-account"
 
 
 def store(document: Document) -> None:
@@ -218,47 +208,3 @@ def _suffixed(generator: str, request: Request, suffix: str) -> Request:
     app = settings.app if settings.app is not None or generator == "jobs" else name
     changed = dataclasses.replace(settings, name=f"{name}-{suffix}", app=app)
     return dataclasses.replace(request, settings=changed, words=words)
-
-
-def own_folder() -> str:
-    """The folder of the templates that come with tarkit."""
-    return str(importlib.resources.files("tarkit.k8s_templates"))
-
-
-def template_path(name: str, folders: list[str]) -> str:
-    """The file of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own."""
-    for found, path in available(folders):
-        if found == name:
-            return path
-    raise MissingInputError(f"no template {printable(name)}", hint="kubetpl templates lists all with their paths")
-
-
-def read_template(path: str) -> list[Document]:
-    """The documents of a template file."""
-    data = read_bytes(path, _MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise UsageError(f"{printable(path)}: over 4 MiB is not a template; a server takes 3 MiB at most")
-    text = utf8(data, path)
-    try:
-        return load_documents(text, path)
-    except UsageError as error:
-        if "{{" not in text and "{%" not in text:
-            raise
-        raise UsageError(
-            f"{error}; it looks like a text template: a template is a complete manifest here, whose fields are filled; "
-            "write plain values in place of {{ }}"
-        ) from None
-
-
-def available(folders: list[str]) -> Iterator[tuple[str, str]]:
-    """Names of templates with their paths; the first of each name is the one that is taken."""
-    for folder in [*folders, own_folder()]:
-        try:
-            names = sorted(os.listdir(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise StreamError(f"the folder of templates cannot be read: {error.strerror}", url=folder) from error
-        for name in names:
-            if name.endswith(".yaml"):
-                yield name.removesuffix(".yaml"), os.path.join(folder, name)

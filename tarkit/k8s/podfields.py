@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
+from tarkit.k8s.wellknown import GPU
 from tarkit.k8s.yamltext import Document
 from tarkit.runs.work import PROGRAM, Work
 
@@ -27,7 +28,6 @@ POD_PATHS: dict[str, tuple[str, ...]] = {
 """Where the part with the pod's ``metadata`` and ``spec`` is, by kind."""
 
 SCRATCH = "scratch"
-_GPU = "nvidia.com/gpu"
 _KEY_FILE = "google_application_credentials.json"
 _SHELL_FLAGS = {
     **dict.fromkeys(("bash", "zsh", "ksh", "mksh"), ("-euo", "pipefail")),
@@ -134,10 +134,9 @@ def substitute(text: str, env: Mapping[str, str]) -> str:
     return _EXPANDED.sub(lambda found: "$" if found[1] is None else env.get(found[1], found[0]), text)
 
 
-def escape(text: str, names: Collection[str]) -> str:
-    """A text that ``substitute`` turns into ``text`` again, in a container with variables ``names``.
-    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable."""
-    return _AMBIGUOUS.sub(lambda found: f"${found[0]}" if found[1] is None or found[1] in names else found[0], text)
+def names_left(text: str, env: Mapping[str, str]) -> list[str]:
+    """The names in ``$(NAME)`` that ``substitute`` leaves, as no variable is called so."""
+    return [name for name in _EXPANDED.findall(text) if name and name not in env]
 
 
 def work_in(container: Document) -> Work | None:
@@ -154,12 +153,13 @@ def runs_tarproc(container: Document) -> bool:
 
 
 def escape_in(container: Document, text: str) -> str:
-    """A text so written that the container gets exactly it, with any variables."""
+    """A text that ``substitute`` turns into ``text`` again, with the variables of the container, whatever they are.
+    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable."""
     names = {str(dict_of(each).get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
     if container.get("envFrom"):
         # Their names are not known here.
         names |= set(_IDENTIFIER.findall(text))
-    return escape(text, names)
+    return _AMBIGUOUS.sub(lambda found: f"${found[0]}" if found[1] is None or found[1] in names else found[0], text)
 
 
 def replace_params(command: str, params: dict[str, str]) -> str:
@@ -222,7 +222,7 @@ def _fill_resources(container: Document, settings: Settings) -> None:
     if settings.memory is not None:
         requests["memory"] = limits["memory"] = _amount(settings.memory, "--memory")
     if settings.gpu is not None:
-        resource = settings.gpu_resource or _GPU
+        resource = settings.gpu_resource or GPU
         for each in (requests, limits):
             each.pop(resource, None)
             if settings.gpu > 0:

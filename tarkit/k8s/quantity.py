@@ -87,7 +87,7 @@ def _read_text(value: str) -> tuple[int, str]:
     text = value.strip()
     match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise UsageError(f"{printable(value)} is not a quantity: {_advice(str(value))}")
+        raise UsageError(f"{printable(value)} is not a quantity: {_advice(value)}")
     sign, digits, suffix, exponent = match.groups()
     whole, _, fraction = digits.partition(".")
     mantissa = int(f"{whole}{fraction}" or "0")

@@ -29,8 +29,8 @@ Batch = list[Sample]
 @dataclass
 class Failure:
     """Why a batch came to nothing.
-    kind: one word: exit, signal, timeout, shell-died, exception, folder, too-large. message: for people, one line.
-    code: exit code of the command, or None."""
+    kind: one word: exit, timeout, shell-died, exception, folder, too-large, unwritable. message: for people, one line.
+    code: exit code of the command, or of its process, of which a signal's number is negative; or None."""
 
     kind: str
     message: str

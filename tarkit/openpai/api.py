@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tarkit.errors import (
@@ -32,13 +32,15 @@ ENDED = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 1}
 
 
 class JobTask(NamedTuple):
-    """role, number: which. state: as OpenPAI has it. exit_code: None as long as it runs. log: where it is, by API 1."""
+    """role, number: which. state: as OpenPAI has it. exit_code: None as long as it runs. log: where it is, by API 1.
+    attempt: the last one, from 0."""
 
     role: str
     number: int
     state: str
     exit_code: int | None
     log: str | None
+    attempt: int = 0
 
 
 class Job(NamedTuple):
@@ -66,41 +68,52 @@ class RestServer:
     """
 
     def __init__(self, url: str, user: str, token: str | None, *, version: int = 2, seconds: float = 30.0) -> None:
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"{printable(redact(url))}: the address of a cluster begins with http:// or https://")
+        if not _is_address(url):
+            # It is not shown: what is wrong may be a password.
+            raise UsageError("the address of a cluster begins with http:// or https://, and has no user, ? or #")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise UsageError("the token has characters that no token has; was a wrong file named?")
-        self._url, self._user, self._token = url.rstrip("/"), user, token
-        self._version, self._seconds = version, seconds
+        self.user, self.version = user, version
+        self._url, self._token, self._seconds = url.rstrip("/"), token, seconds
 
     def submit(self, text: str) -> None:
         """Submit a job: JSON to API 1, YAML to API 2. Its name must be new, and else it is a ClusterError."""
-        if self._version == 1:
-            self._call("POST", self._job_path(None), text, "application/json")
+        if self.version == 1:
+            self._order("POST", self._job_path(None), text, "application/json")
         else:
-            self._call("POST", "/api/v2/jobs", text, "text/yaml")
+            self._order("POST", "/api/v2/jobs", text, "text/yaml")
 
     def job(self, name: str) -> Job:
         """What the server knows of a job."""
         path = self._job_path(name)
         try:
             return _job_of(json.loads(self._call("GET", path)), name)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             reason = "the answer is not a job of OpenPAI; is this the address of its REST server?"
             raise ClusterError(f"{redact(self._url)}{path}: {reason}") from None
 
     def stop(self, name: str) -> None:
         """Ask for the end of a job."""
-        self._call("PUT", f"{self._job_path(name)}/executionType", '{"value": "STOP"}', "application/json")
+        self._order("PUT", f"{self._job_path(name)}/executionType", '{"value": "STOP"}', "application/json")
+
+    def _order(self, method: str, path: str, body: str, kind: str) -> None:
+        """A call that is to change something. The page of a portal, say, is no sign that it did."""
+        try:
+            taken = isinstance(json.loads(self._call(method, path, body, kind)), dict)
+        except (ValueError, RecursionError):
+            taken = False
+        if not taken:
+            reason = "the answer is not one of OpenPAI; is this the address of its REST server?"
+            raise ClusterError(f"{method} {redact(self._url)}{path}: {reason}")
 
     def log(self, job: Job, task: JobTask) -> Iterator[str]:
         """The text of a task's logs; of API 1, the address at which it is."""
-        if self._version == 1:
+        if self.version == 1:
             yield f"{task.log or 'it has no log yet'}\n"
             return
         path = (
             f"{self._job_path(job.name.rpartition('~')[2])}/attempts/{job.attempt}/taskRoles/{_quoted(task.role)}"
-            f"/taskIndex/{task.number}/attempts/0/logs"
+            f"/taskIndex/{task.number}/attempts/{task.attempt}/logs"
         )
         text = self._call("GET", path, allow_cut=True)
         try:
@@ -110,16 +123,20 @@ class RestServer:
             return
         for name, uri in places:
             yield f"==> {printable(name)} <==\n"
-            url = urllib.parse.urljoin(f"{self._url}/", uri)
-            if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            try:
+                url = urllib.parse.urljoin(f"{self._url}/", uri)
+                is_http = urllib.parse.urlsplit(url).scheme in ("http", "https")
+            except ValueError:
+                url, is_http = uri, False
+            if not is_http:
                 raise ClusterError(
                     f"{printable(redact(url))}: the server names this as the place of a log; it is not HTTP"
                 )
             yield self._call("GET", "", url=url, allow_cut=True)
 
     def _job_path(self, name: str | None) -> str:
-        user = _quoted(self._user)
-        if self._version == 1:
+        user = _quoted(self.user)
+        if self.version == 1:
             return f"/api/v1/user/{user}/jobs" + ("" if name is None else f"/{_quoted(name)}")
         return f"/api/v2/jobs/{user}~{_quoted(name or '')}"
 
@@ -142,11 +159,16 @@ class RestServer:
                 content = self._content(answer, where, allow_cut)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(where, error, self._url) from None
+                raise _refusal(where, error, self._url, self._hidden) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise ClusterUnreachableError(f"{where}: {printable(str(reason) or type(error).__name__)}") from None
-        return content.decode("utf-8", "replace")
+            shown = self._hidden(str(reason)) or type(error).__name__
+            raise ClusterUnreachableError(f"{where}: {printable(shown)}") from None
+        return self._hidden(content.decode("utf-8", "replace"))
+
+    def _hidden(self, text: str) -> str:
+        """What a server says, without the token: some repeat it."""
+        return text.replace(self._token, "…") if self._token and len(self._token) > 7 else text
 
     def _content(self, answer: http.client.HTTPResponse, where: str, allow_cut: bool) -> bytes:
         # The time-out of a socket begins anew with each byte.
@@ -186,21 +208,32 @@ def _job_of(found: Any, name: str) -> Job:
             code, log = task.get("containerExitCode"), task.get("containerLog")
             exit_code = None if code is None else int(code)
             place = None if log is None else printable(str(log))
-            number = int(task.get("taskIndex", 0))
-            tasks.append(JobTask(printable(role), number, printable(str(task.get("taskState"))), exit_code, place))
+            number, attempt = int(task.get("taskIndex", 0)), int(task.get("attemptId") or task.get("retries") or 0)
+            state = printable(str(task.get("taskState")))
+            tasks.append(JobTask(printable(role), number, state, exit_code, place, attempt))
     shown = printable(str(found.get("name", name)))
     return Job(shown, printable(str(status.get("state", "UNKNOWN"))), int(status.get("retries") or 0), tasks)
+
+
+def _is_address(url: str) -> bool:
+    """Whether a path can be put behind it."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()
+                and not set("@?# ") & set(url))  # fmt: skip
+    except ValueError:
+        return False
 
 
 def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="")
 
 
-def _refusal(where: str, error: urllib.error.HTTPError, url: str) -> Exception:
+def _refusal(where: str, error: urllib.error.HTTPError, url: str, hidden: Callable[[str], str]) -> Exception:
     """The error of an answer; OpenPAI explains itself as ``{"code": …, "message": …}``."""
     status = error.code
     if 300 <= status < 400:
-        place = printable(redact(error.headers.get("Location") or "another place"))
+        place = printable(redact(hidden(error.headers.get("Location") or "another place")))
         hint = "use the address of the REST server itself"
         return ClusterError(f"{where}: {status}, {redact(url)} sends on to {shortened(place, 300)}; {hint}", status)
     try:
@@ -212,7 +245,7 @@ def _refusal(where: str, error: urllib.error.HTTPError, url: str) -> Exception:
         reason = f"{answer['code']}: {answer['message']}"
     except (ValueError, KeyError, TypeError, RecursionError):
         reason = body.decode("utf-8", "replace").strip()
-    message = f"{where}: {status} {printable(shortened(reason, 1000))}"
+    message = f"{where}: {status} {printable(shortened(hidden(reason), 1000))}"
     if status in (401, 403):
         return ClusterDeniedError(f"{message}; the token may be missing, or too old", status)
     if status == 404:

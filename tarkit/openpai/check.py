@@ -23,7 +23,9 @@ _JOB_DEFAULTS: Mapping[str, Any] = {
     "authFile": "", "dataDir": "", "outputDir": "", "codeDir": "", "virtualCluster": "default", "gpuType": "",
     "retryCount": 0,
 }  # fmt: skip
-_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
+_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
+_QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:\\.|[^\"\\])*(?:\"|\\?\Z)", re.DOTALL)
+_UNNOTICED = re.compile(r"(?<![\\;]);(?!\s*(?:$|;|(?:then|do|else|elif|fi|done)\b))")
 # Upper-case letters and underscores of a role are lost in the names that OpenPAI's runtime makes.
 _PORTABLE = re.compile("[a-z][a-z0-9]{0,62}")
 
@@ -137,7 +139,8 @@ def _json_warnings(job: dict[str, Any]) -> Iterator[Problem]:
         for field, least in (("taskNumber", 1), ("cpuNumber", 1), ("memoryMB", 100), ("gpuNumber", 0)):
             if role[field] < least:
                 yield Problem(f"{where}.{field}", f"it is {role[field]}; the documents say {least} or more")
-        if ";" in role["command"] and "set -e" not in role["command"] and "bash -e" not in role["command"]:
+        command = role["command"]
+        if _UNNOTICED.search(_QUOTED.sub("", command)) and "set -e" not in command and "bash -e" not in command:
             yield Problem(f"{where}.command", "a command that fails before a ; is not noticed: no errexit is set")
 
 
@@ -162,6 +165,7 @@ def _yaml_warnings(job: dict[str, Any]) -> Iterator[Problem]:
         if isinstance(value, str) and re.search("[&<>\"']", value):
             yield Problem(f"secrets.{name}", "commands get & < > \" ' of a secret as &amp; and the like; use base64url")
     hived = job.get("extras", {}).get("hivedScheduler")
-    for name in (hived.get("taskRoles") or {}) if isinstance(hived, dict) else []:
+    roles = hived.get("taskRoles") if isinstance(hived, dict) else None
+    for name in roles if isinstance(roles, dict) else []:
         if name not in job["taskRoles"]:
             yield Problem(f"extras.hivedScheduler.taskRoles.{name}", "no role is called so; HiveD refuses it")

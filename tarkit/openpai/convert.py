@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarkit.errors import DataError
@@ -20,6 +20,8 @@ _SPECIAL = {
     "paiAzRDMA": "OpenPAI gave the container RDMA; by protocol 2 it is a variable only",
 }
 _NO_FIELD = "protocol 2 has no such field"
+
+_Note = Callable[[str, str], None]
 
 
 def converted(
@@ -38,9 +40,13 @@ def converted(
     if default_fs:
         default_fs = default_fs.rstrip("/")
     notes: list[Problem] = []
+
+    def note(field: str, reason: str) -> None:
+        notes.append(Problem(field, reason))
+
     name = re.sub("[^a-zA-Z0-9_-]", "_", full["jobName"])[:255]
     if name != full["jobName"]:
-        notes.append(Problem("jobName", f"{full['jobName']} is called {name}"))
+        note("jobName", f"{full['jobName']} is called {name}")
     image: dict[str, Any] = {"type": "dockerimage", "name": "image", "uri": full["image"]}
     prerequisites = [image]
     found: dict[str, Any] = {"protocolVersion": 2, "name": name, "type": "job"}
@@ -50,23 +56,17 @@ def converted(
             "password": "<% $secrets.registry_password %>",  # noqa: S105 (a template)
             "registryuri": "<% $secrets.registry %>",
         }
-        notes.append(
-            Problem("authFile", f"write the three lines of {full['authFile']} into secrets, in place of TO_FILL")
-        )
+        note("authFile", f"write the three lines of {full['authFile']} into secrets, in place of TO_FILL")
     exports, fields = _folders(full, prerequisites, default_fs)
-    exports += _variables(full.get("jobEnvs", {}), notes)
+    exports += _variables(full.get("jobEnvs", {}), note)
     if not default_fs and any("PAI_DEFAULT_FS_URI" in line for line in [*exports, *_commands(full)]):
-        notes.append(
-            Problem("PAI_DEFAULT_FS_URI", "clusters of protocol 2 leave it empty; use tarkit pai convert --default-fs")
-        )
+        note("PAI_DEFAULT_FS_URI", "clusters of protocol 2 leave it empty; use tarkit pai convert --default-fs")
     for variable in _YARN_ONLY:
         if any(re.search(rf"\$\{{?{variable}\b", line) for line in _commands(full)):
-            notes.append(Problem(variable, "a command uses it, and protocol 2 does not set it"))
+            note(variable, "a command uses it, and protocol 2 does not set it")
     found["jobRetryCount"] = max(0, full["retryCount"])
     if full["retryCount"] < 0:
-        notes.append(
-            Problem("retryCount", f"{full['retryCount']} (always) is 0: protocol 2 has whole numbers from 0 on")
-        )
+        note("retryCount", f"{full['retryCount']} (always) is 0: protocol 2 has whole numbers from 0 on")
     found["prerequisites"] = prerequisites
     if "auth" in image:
         found["secrets"] = dict.fromkeys(("registry", "registry_user", "registry_password"), "TO_FILL")
@@ -78,15 +78,13 @@ def converted(
         if "<%" in role["command"]:
             raise DataError(f"role {role['name']}: <% in its command would be filled in", url=where)
         if not (full["outputDir"] or default_fs) and "PAI_OUTPUT_DIR" in role["command"]:
-            notes.append(
-                Problem("outputDir", "OpenPAI makes no folder for it: name one, or use tarkit pai convert --default-fs")
-            )
+            note("outputDir", "OpenPAI makes no folder for it: name one, or use tarkit pai convert --default-fs")
         if short in found["taskRoles"]:
             raise DataError(f"two roles would be called {short}; rename {role['name']}", url=where)
         if short != role["name"]:
             reason = f"{role['name']} is called {short}, in the names of variables, too"
-            notes.append(Problem(f"taskRoles[{index}].name", reason))
-        found["taskRoles"][short] = {**_role(role, index, notes, where), **fields}
+            note(f"taskRoles[{index}].name", reason)
+        found["taskRoles"][short] = {**_role(role, index, note, where), **fields}
         found["taskRoles"][short]["commands"].insert(0, _own_variables(full["jobName"], role, default_fs))
     if any("<%" in line for line in exports):
         raise DataError("jobEnvs or a folder: <% in it would be filled in", url=where)
@@ -101,9 +99,9 @@ def converted(
     found["extras"] = {**full.get("extras", {}), "submitFrom": "tarkit"}
     for field in ("gpuType", "killAllOnCompletedTaskNumber"):
         if full.get(field):
-            notes.append(Problem(field, _NO_FIELD))
+            note(field, _NO_FIELD)
     if full["codeDir"]:
-        notes.append(Problem("codeDir", "nothing is copied into the container: fetch it in a command"))
+        note("codeDir", "nothing is copied into the container: fetch it in a command")
     if problems := problems_in(JobFile(2, found)):
         raise DataError(f"protocol 2 cannot have it: {problems[0]}", url=where)
     return found, notes
@@ -141,16 +139,16 @@ def _in_quotes(url: str) -> str:
     return re.sub(r"(?<!\\)\$(PAI_\w+)", r"${\1:?}", text)
 
 
-def _variables(given: Mapping[str, Any], notes: list[Problem]) -> list[str]:
+def _variables(given: Mapping[str, Any], note: _Note) -> list[str]:
     """Lines that set ``jobEnvs``."""
     lines = []
     for name, value in given.items():
         if name in _SPECIAL:
-            notes.append(Problem(f"jobEnvs.{name}", _SPECIAL[name]))
+            note(f"jobEnvs.{name}", _SPECIAL[name])
         if _VARIABLE.fullmatch(name):
             lines.append(f"export {name}={shlex.quote(javascript_text(value))}")
         else:
-            notes.append(Problem(f"jobEnvs.{name}", "bash has no variable of such a name; it is left out"))
+            note(f"jobEnvs.{name}", "bash has no variable of such a name; it is left out")
     return lines
 
 
@@ -174,7 +172,7 @@ def _role_name(name: str) -> str:
     return short if short[:1].isalpha() else f"role{short}"
 
 
-def _role(role: Mapping[str, Any], index: int, notes: list[Problem], where: str) -> dict[str, Any]:
+def _role(role: Mapping[str, Any], index: int, note: _Note, where: str) -> dict[str, Any]:
     ports: dict[str, int] = {}
     for number, port in enumerate(role["portList"]):
         label = re.sub("[^a-zA-Z0-9_]", "_", port["label"])
@@ -183,9 +181,9 @@ def _role(role: Mapping[str, Any], index: int, notes: list[Problem], where: str)
             raise DataError(f"two ports of role {role['name']} would be called {label}", url=where)
         field = f"taskRoles[{index}].portList[{number}]"
         if label != port["label"]:
-            notes.append(Problem(f"{field}.label", f"{port['label']} is called {label}"))
+            note(f"{field}.label", f"{port['label']} is called {label}")
         if port["beginAt"]:
-            notes.append(Problem(f"{field}.beginAt", f"{_NO_FIELD}; OpenPAI chooses the ports"))
+            note(f"{field}.beginAt", f"{_NO_FIELD}; OpenPAI chooses the ports")
         if port["portNumber"] > 0:
             ports[label] = port["portNumber"]
     return {

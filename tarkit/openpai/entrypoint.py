@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tarkit.errors import DataError
 from tarkit.openpai.check import PREREQUISITES, prerequisites_of
-from tarkit.openpai.jobfile import javascript_text
+from tarkit.openpai.jobfile import MOST_CHARACTERS, javascript_text
 
 # Mustache's tags with other marks: a name, after & or not; what begins with another sign is dropped.
-_TAG = re.compile(r"<%\s*([#^/!>=&{]?)(.*?)\s*%>", re.DOTALL)
+_TAG = re.compile(r"<%\s*([#^/!>=&{]?)(.*?)%>", re.DOTALL)
 _DIGITS = re.compile("[0-9]{1,9}")
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
@@ -36,9 +37,11 @@ def entrypoint(job: Mapping[str, Any], role: str) -> str:
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """``<% name.name[0] %>`` replaced by what it names."""
+    """``<% name.name[0] %>`` replaced by what it names. Raises: DataError: that is too long."""
+    room = MOST_CHARACTERS
 
     def found(match: re.Match[str]) -> str:
+        nonlocal room
         mark, name = match[1], _INDEX.sub(r".\1", match[2].strip())
         if mark:
             # Only names are filled in; other tags of Mustache are dropped.
@@ -53,6 +56,12 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
                 value = len(value)
             else:
                 value = None
-        return f"<% {name} %>" if value is None else javascript_text(value)
+        text = f"<% {name} %>" if value is None else javascript_text(value)
+        room -= len(text)
+        if room < 0:
+            raise DataError(f"commands with what <% %> stand for have more than {MOST_CHARACTERS} characters")
+        return text
 
-    return _TAG.sub(found, template).strip()
+    # What follows the last end of a tag has none: to look for it there would take as long as the square of its length.
+    head, end, rest = template.rpartition("%>")
+    return f"{_TAG.sub(found, head + end)}{rest}".strip()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.openpai.check import problems_in
 from tarkit.openpai.jobfile import JobFile
 from tarkit.runs.work import PROGRAM, Work
 
+if TYPE_CHECKING:
+    from tarkit.k8s.plan.sliceplan import ShardPlan
+
 _INDEX = "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"
+_TASKS = 128
+"""Unless their number is given."""
 
 
 class Resources(NamedTuple):
@@ -99,18 +105,18 @@ def job_text(job: dict[str, Any], protocol: int) -> str:
     return dump_documents([job])
 
 
-def tasks_of(specs: list[str], tasks: int | None, outdir: str) -> tuple[tuple[str, ...], int]:
-    """The specs as a task gives them to tarproc, and how many tasks: at most one for each shard.
+def task_plan(specs: Sequence[str], tasks: int | None, outdir: str) -> ShardPlan:
+    """How the shards are cut into slices, one for each task. tasks: their number, if it is given.
 
     Raises:
-        UsageError: what they name can only be found here, so no task would know it.
+        UsageError: what the specs name can only be found here, so no task would know it.
     """
     from tarkit.k8s.plan.sliceplan import plan_shards
 
-    plan = plan_shards(specs, parallelism=128, slices=tasks or 128, outdir=outdir, publish=False)
+    plan = plan_shards(specs, parallelism=_TASKS, slices=tasks, most=_TASKS, outdir=outdir, publish=False)
     if plan.entries is not None:
         shown = printable(" ".join(specs))
         raise UsageError(
             f"{shown}: tasks cannot see what it names here; write a pattern such as raw-{{0000..0147}}.tar"
         )
-    return tuple(plan.specs), plan.slices
+    return plan

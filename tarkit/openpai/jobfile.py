@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, printable
 
-_MOST_CHARACTERS = 4 << 20
+MOST_CHARACTERS = 4 << 20
+"""Of a file, with each alias of its YAML written out; and of what fills its commands."""
+_DEEPEST = 100
+"""Levels of its values: the readers of JSON and YAML, and what goes through their values, take some hundreds."""
 _TAG = "tag:yaml.org,2002:"
 # Unlike YAML 1.1 as PyYAML reads it: yes and on are texts, 1e3 is a number.
 _WORDS = (
@@ -49,14 +53,22 @@ def read_job(text: str, where: str) -> JobFile:
     Raises:
         DataError: it is neither JSON nor YAML, or not a job.
     """
-    if len(text) > _MOST_CHARACTERS:
-        raise DataError(f"it has {len(text)} characters; a job has {_MOST_CHARACTERS} at most", url=where)
+    if len(text) > MOST_CHARACTERS:
+        raise DataError(f"it has {len(text)} characters; a job has {MOST_CHARACTERS} at most", url=where)
     text = text.removeprefix("\ufeff")
+    repeated: list[str] = []
+
+    def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.extend(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
+        return found
+
     if not text.lstrip().startswith("{"):
         job = _yaml(text, where)
     else:
         try:
-            job = json.loads(text, parse_constant=_refuse)
+            job = json.loads(text, parse_constant=_refuse, object_pairs_hook=fields)
         except (ValueError, RecursionError) as error:
             # JSON is YAML, if with comments it is not JSON.
             job = _yaml_or_none(text)
@@ -64,7 +76,21 @@ def read_job(text: str, where: str) -> JobFile:
                 raise DataError(f"it is not JSON: {printable(str(error))}", url=where, hint=_HINT) from None
     if not isinstance(job, dict):
         raise DataError("it is not a job: it has no fields", url=where)
-    return JobFile(2 if "protocolVersion" in job or "jobName" not in job else 1, job)
+    _refuse_deep(job, where)
+    protocol = 2 if "protocolVersion" in job or "jobName" not in job else 1
+    if repeated and protocol == 2:  # in JSON the last one counts, in YAML none
+        raise DataError(f"the key {printable(repeated[0])} comes twice", url=where)
+    return JobFile(protocol, job)
+
+
+def _refuse_deep(job: Any, where: str) -> None:
+    levels = [(job, 1)]
+    while levels:
+        value, level = levels.pop()
+        if level > _DEEPEST:
+            raise DataError(f"its values are nested more than {_DEEPEST} levels deep", url=where)
+        inner = value.values() if isinstance(value, dict) else value
+        levels += [(each, level + 1) for each in inner if isinstance(each, (dict, list))]
 
 
 _HINT = "a job JSON has no comments and no comma after the last item"
@@ -85,14 +111,31 @@ def _yaml(text: str, where: str) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, Loader=_loader())  # noqa: S506 (it is a safe loader)
+        loader = _loader()(text)
+        node = loader.get_single_node()
+        if node is not None and _characters(node, {}) > MOST_CHARACTERS:
+            raise DataError(f"with its aliases written out, it has more than {MOST_CHARACTERS} characters", url=where)
+        return None if node is None else loader.construct_document(node)
+    except DataError:
+        raise
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         reason = getattr(error, "problem", None) or str(error)
         raise DataError(f"it is not YAML{place}: {printable(reason)}", url=where) from None
-    except (ValueError, RecursionError, TypeError) as error:
+    except (ValueError, RecursionError, TypeError, LookupError, AttributeError) as error:  # of tags: !!bool x
         raise DataError(f"it is not YAML: {printable(str(error))}", url=where) from None
+
+
+def _characters(node: Any, known: dict[int, int]) -> int:
+    """Of a YAML node with what its aliases stand for, at least."""
+    if isinstance(node.value, str):
+        return len(node.value) + 1
+    if id(node) not in known:
+        known[id(node)] = 0  # in itself, which is refused later
+        inner = (each for pair in node.value for each in (pair if isinstance(pair, tuple) else (pair,)))
+        known[id(node)] = 1 + sum(_characters(each, known) for each in inner)
+    return known[id(node)]
 
 
 @functools.cache
@@ -105,16 +148,17 @@ def _loader() -> Any:
     def mapping(loader: Any, node: Any) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
-            key = loader.construct_object(key_node)
-            if key_node.tag != f"{_TAG}merge" and str(key) in seen:
+            # In JavaScript, keys are texts.
+            key = javascript_text(loader.construct_object(key_node))
+            if key_node.tag != f"{_TAG}merge" and key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {printable(str(key))} comes twice", key_node.start_mark
+                    None, None, f"the key {printable(key)} comes twice", key_node.start_mark
                 )
-            seen.add(str(key))
+            seen.add(key)
         loader.flatten_mapping(node)
-        # In JavaScript, keys are texts.
         return {
-            _key(loader.construct_object(key)): loader.construct_object(value, deep=True) for key, value in node.value
+            javascript_text(loader.construct_object(key)): loader.construct_object(value, deep=True)
+            for key, value in node.value
         }
 
     for name, form, first in _WORDS:
@@ -122,10 +166,6 @@ def _loader() -> Any:
     Loader.add_constructor(f"{_TAG}map", mapping)
     Loader.add_constructor(f"{_TAG}merge", lambda loader, node: node.value)
     return Loader
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else javascript_text(key)
 
 
 def javascript_text(value: Any) -> str:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tarkit.errors import DataError
+from tarkit.errors import DataError, quoted
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import escape_in
-from tarkit.k8s.wellknown import INDEX, MANAGED_BY, QUEUE
+from tarkit.k8s.quantity import canonical
+from tarkit.k8s.wellknown import GPU, INDEX_FIELD, MANAGED_BY, QUEUE, TAKEN_AWAY
 from tarkit.k8s.yamltext import Document
 from tarkit.openpai.check import prerequisites_of
 from tarkit.openpai.entrypoint import entrypoint
@@ -27,6 +28,10 @@ _PEERS = 1_000
 """Tasks whose names and ports fit the environment."""
 _NEVER_AGAIN = [132, 135, 136, 141, *range(220, 236)]
 """Exit codes after which OpenPAI does not retry (its table of exit codes, 1.8)."""
+_INT32 = 2**31 - 1
+_MEBIBYTES = 2**43 - 1
+_TASKS, _ROLES = 100_000, 100
+"""Pods of a Job, and roles whose sizes and resources are in the environment of each, in an object of 1.5 MiB."""
 _SECRET = re.compile(r"<% \$secrets\.([A-Za-z_][A-Za-z0-9_]*) %>")
 _LOST = ("hivedScheduler", "jobStatusChangeNotification", "com.microsoft.pai.runtimeplugin")
 
@@ -44,7 +49,7 @@ def manifests(
     roles = {name: render.role(name) for name in job["taskRoles"]}
     retries = job.get("jobRetryCount", 0)
     if len(roles) == 1 and not retries:
-        ((spec, pod),) = roles.values()
+        (spec,) = roles.values()
         document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": render.metadata(queue), "spec": spec}
     else:
         document = _job_set(render, roles, retries, queue)
@@ -57,12 +62,40 @@ class _Rendering:
     def __init__(self, job: Mapping[str, Any], user: str, default_fs: str) -> None:
         self.job = job
         self.notes: list[Problem] = []
-        self.name = safe_label(job["name"])[:_NAME].rstrip("-")
+        name = safe_label(job["name"])
+        # Of a service, it begins with a letter.
+        self.name = (name if name[0].isalpha() else f"job-{name}")[:_NAME].rstrip("-")
         if self.name != job["name"]:
-            self.notes.append(Problem("name", f"{job['name']} is called {self.name}"))
+            self._note("name", f"{job['name']} is called {self.name}")
         self._is_single = len(job["taskRoles"]) == 1 and not job.get("jobRetryCount", 0)
+        self._refuse_numbers()
+        self._refuse_equal_names()
         self._sizes = {name: int(role.get("instances", 1)) for name, role in job["taskRoles"].items()}
         self._env = {**self._totals(user, default_fs), **self._peers()}
+
+    def _refuse_numbers(self) -> None:
+        """OpenPAI takes any whole number."""
+        number = len(self.job["taskRoles"])
+        if number > _ROLES:
+            raise DataError(f"taskRoles: it has {number} roles; with more than {_ROLES}, no cluster keeps the JobSet")
+        _refuse_number(self.job.get("jobRetryCount", 0), 0, _INT32, "jobRetryCount")
+        for name, role in self.job["taskRoles"].items():
+            where, wanted = f"taskRoles.{name}", role["resourcePerInstance"]
+            _refuse_number(role.get("instances", 1), 1, _TASKS, f"{where}.instances")
+            _refuse_number(role.get("taskRetryCount", 0), -_INT32, _INT32, f"{where}.taskRetryCount")
+            shared = role.get("extraContainerOptions", {}).get("shmMB", 1)
+            _refuse_number(shared, 0, _MEBIBYTES, f"{where}.extraContainerOptions.shmMB")
+            for field, least, most in (("cpu", 1, _INT32), ("memoryMB", 1, _MEBIBYTES), ("gpu", 0, _INT32)):
+                _refuse_number(wanted[field], least, most, f"{where}.resourcePerInstance.{field}")
+
+    def _refuse_equal_names(self) -> None:
+        """OpenPAI tells roles apart by case, too."""
+        roles: dict[str, str] = {}
+        for role in self.job["taskRoles"]:
+            other = roles.setdefault(safe_label(role), role)
+            if other != role:
+                reason = f"on a cluster it and {other} have one name, {safe_label(role)}; rename one"
+                raise DataError(f"taskRoles.{role}: {reason}")
 
     def metadata(self, queue: str | None) -> Document:
         labels = {"app": self.name, MANAGED_BY: "tarkit"} | ({QUEUE: queue} if queue else {})
@@ -75,8 +108,8 @@ class _Rendering:
             metadata = {"name": self.name, "labels": {"app": self.name, MANAGED_BY: "tarkit"}}
             yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
-    def role(self, name: str) -> tuple[Document, Document]:
-        """The spec of the Job of a role, and of its pods."""
+    def role(self, name: str) -> Document:
+        """The spec of the Job of a role."""
         role, size = self.job["taskRoles"][name], self._sizes[name]
         pod = self._pod(name, role)
         spec: Document = {
@@ -91,21 +124,15 @@ class _Rendering:
             spec["maxFailedIndexes"] = min(failed, size) - 1
         if failed != 1:
             reason = "a Job with a task that failed ends as Failed, also where OpenPAI calls it succeeded"
-            self.notes.append(Problem(f"taskRoles.{name}.completion.minFailedInstances", reason))
+            self._note(f"taskRoles.{name}.completion.minFailedInstances", reason)
         succeeded = completion.get("minSucceededInstances") or 0
         if 0 < succeeded < size:
             spec["successPolicy"] = {"rules": [{"succeededCount": succeeded}]}
-        spec["podFailurePolicy"] = {
-            "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                {
-                    "action": "FailIndex",
-                    "onExitCodes": {"containerName": "main", "operator": "In", "values": _NEVER_AGAIN},
-                },
-            ]
-        }
-        spec["template"] = {"metadata": {"labels": {"app": self.name, "role": safe_label(name)}}, "spec": pod}
-        return spec, pod
+        never_again = {"containerName": "main", "operator": "In", "values": _NEVER_AGAIN}
+        spec["podFailurePolicy"] = {"rules": [TAKEN_AWAY, {"action": "FailIndex", "onExitCodes": never_again}]}
+        labels = {"app": self.name, "role": safe_label(name)}
+        spec["template"] = {"metadata": {"labels": labels}, "spec": pod}
+        return spec
 
     def _pod(self, name: str, role: Mapping[str, Any]) -> Document:
         image = prerequisites_of(self.job)["dockerimage", role["dockerImage"]]
@@ -117,21 +144,18 @@ class _Rendering:
             make = f"kubectl create secret docker-registry {self.name}-registry --docker-server=… --docker-username=…"
             self._note("prerequisites", f"make the secret of the registry: {make}")
         wanted = role["resourcePerInstance"]
-        amounts = {"cpu": str(wanted["cpu"]), "memory": f"{wanted['memoryMB']}Mi"}
+        amounts = {"cpu": str(wanted["cpu"]), "memory": canonical(f"{wanted['memoryMB']}Mi")}
         if wanted["gpu"]:
-            amounts["nvidia.com/gpu"] = str(wanted["gpu"])
+            amounts[GPU] = str(wanted["gpu"])
+        env = {**self._env, "PAI_CURRENT_TASK_ROLE_NAME": _short(name)}
         container: Document = {
             "name": "main",
             "image": image["uri"],
             "command": ["/bin/bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c"],
-            "env": [
-                {"name": key, "value": value}
-                for key, value in {**self._env, "PAI_CURRENT_TASK_ROLE_NAME": _short(name)}.items()
-            ],
+            "env": [{"name": key, "value": value} for key, value in env.items()],
         }
-        index = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
         for key in ("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "PAI_TASK_INDEX"):
-            container["env"].append({"name": key, "valueFrom": index})
+            container["env"].append({"name": key, "valueFrom": INDEX_FIELD})
         script = self._script(name, container)
         container["args"] = [escape_in(container, script)]
         container["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
@@ -139,23 +163,24 @@ class _Rendering:
         if ports:
             container["ports"] = [{"containerPort": port} for each in ports.values() for port in each]
         shared = role.get("extraContainerOptions", {}).get("shmMB", 512)
-        volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared}Mi"}}]
+        volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": canonical(f"{shared}Mi")}}]
         mounts = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 (of the container)
-        for number, storage in enumerate(self.job.get("extras", {}).get("storages") or []):
+        storages = self.job.get("extras", {}).get("storages") or []
+        for number, storage in enumerate(storages if isinstance(storages, list) else [None]):
             if not (isinstance(storage, dict) and isinstance(storage.get("name"), str)):
                 raise DataError(f"extras.storages[{number}]: it has no name")
-            volumes.append(
-                {"name": f"storage-{number}", "persistentVolumeClaim": {"claimName": safe_label(storage["name"])}}
-            )
-            mounts.append(
-                {"name": f"storage-{number}", "mountPath": storage.get("mountPath") or f"/mnt/{storage['name']}"}
-            )
+            label, path = f"storage-{number}", storage.get("mountPath") or f"/mnt/{storage['name']}"
+            volumes.append({"name": label, "persistentVolumeClaim": {"claimName": safe_label(storage["name"])}})
+            mounts.append({"name": label, "mountPath": path})
         container["volumeMounts"] = mounts
         return {**pod, "containers": [container], "volumes": volumes}
 
     def _script(self, name: str, container: Document) -> str:
         """The entrypoint; secrets are variables, from a Secret that is made beside it."""
         script, secrets = with_variables(entrypoint(self.job, name))
+        if left := re.search(r"<% \$secrets\b.*?%>", script, re.DOTALL):
+            wrong = f"{quoted(left[0])} is not the name of a variable; OpenPAI fills it in, Kubernetes cannot"
+            raise DataError(f"taskRoles.{name}.commands: {wrong}; give the secret another name")
         for secret in secrets:
             reference = {"secretKeyRef": {"name": f"{self.name}-secrets", "key": secret}}
             container["env"].append({"name": _variable(secret), "valueFrom": reference})
@@ -203,7 +228,7 @@ class _Rendering:
         number = _FIRST_PORT
         for name, role in self.job["taskRoles"].items():
             found = {}
-            for label, count in role["resourcePerInstance"].get("ports", {}).items():
+            for label, count in (role["resourcePerInstance"].get("ports") or {}).items():
                 if not 0 <= count <= _PORTS - number:
                     raise DataError(f"taskRoles.{name}: {count} ports for {label}; ports are {_FIRST_PORT} to {_PORTS}")
                 count = int(count)
@@ -217,7 +242,7 @@ class _Rendering:
         if not self._has_ports():
             return {}
         if sum(self._sizes.values()) > _PEERS:
-            self.notes.append(Problem("taskRoles", f"PAI_HOST_IP_* is not set: there are more than {_PEERS} tasks"))
+            self._note("taskRoles", f"PAI_HOST_IP_* is not set: there are more than {_PEERS} tasks")
             return {}
         tasks = [f"{_short(name)}:{index}" for name, size in self._sizes.items() for index in range(size)]
         found = {"PAI_TASK_ROLE_INSTANCES": ",".join(tasks)}
@@ -233,9 +258,7 @@ class _Rendering:
         return found
 
 
-def _job_set(
-    render: _Rendering, roles: Mapping[str, tuple[Document, Document]], retries: int, queue: str | None
-) -> Document:
+def _job_set(render: _Rendering, roles: Mapping[str, Document], retries: int, queue: str | None) -> Document:
     names = {name: safe_label(name) for name in roles}
     decides = [
         names[name]
@@ -253,10 +276,15 @@ def _job_set(
             "successPolicy": policy,
             "network": {"enableDNSHostnames": True, "subdomain": render.name},
             "replicatedJobs": [
-                {"name": names[name], "replicas": 1, "template": {"spec": spec}} for name, (spec, _) in roles.items()
+                {"name": names[name], "replicas": 1, "template": {"spec": spec}} for name, spec in roles.items()
             ],
         },
     }
+
+
+def _refuse_number(value: float, least: int, most: int, field: str) -> None:
+    if not least <= value <= most:
+        raise DataError(f"{field}: it is {quoted(str(value))}; Kubernetes takes {least} to {most}")
 
 
 def _short(role: str) -> str:

@@ -18,12 +18,7 @@ _WORD = {"type": "string", "pattern": r"^[A-Za-z0-9._~]+\Z"}
 
 
 def _fields(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
 def _count(**limits: int) -> dict[str, Any]:
@@ -66,14 +61,13 @@ _ABOUT = {
     **dict.fromkeys(("contributor", "description"), {"type": "string"}),
 }
 _LINES = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-_LOGIN = {
-    "type": "object",
-    "properties": dict.fromkeys(("username", "password", "registryuri"), {"type": "string"}),
-}
+_LOGIN = {"type": "object", "properties": dict.fromkeys(("username", "password", "registryuri"), {"type": "string"})}
 
 
 def _named(pattern: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"patternProperties": {pattern: value}, "minProperties": 1, "additionalProperties": False}
+    # The server's own schema names no type here; what is not a mapping fails behind it.
+    found = {"patternProperties": {pattern: value}, "minProperties": 1, "additionalProperties": False}
+    return {"type": "object", **found}
 
 
 def _if(kind: str, then: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +119,7 @@ _ROLE_2 = _fields(
         "resourcePerInstance": _fields(
             {
                 **dict.fromkeys(("cpu", "memoryMB", "gpu"), {"type": "integer"}),
-                "ports": _named(_IDENTIFIER, {"type": "integer"}),
+                "ports": {**_named(_IDENTIFIER, {"type": "integer"}), "type": ["object", "null"]},
             },
             "cpu",
             "memoryMB",
@@ -181,6 +175,8 @@ _TYPES = {
     "object": "a mapping",
     "string": "a text",
 }
+_SECRET = {"auth", "secrets", "jobEnvs"}
+"""Fields whose values are not shown; of their rules, all are about types."""
 
 
 class Problem(NamedTuple):
@@ -229,6 +225,8 @@ def _problems(error: Any) -> Iterator[Problem]:
     elif error.validator in ("allOf", "if"):
         for each in error.context:
             yield from _problems(each)
+    elif not _SECRET.isdisjoint(path):
+        yield Problem(field_name(path), f"it must be {_types(wanted)}")
     else:
         yield Problem(field_name(path), _reason(error.validator, wanted, value))
 
@@ -237,12 +235,15 @@ def _form(pattern: str) -> str:
     return f"a name has the form {pattern.replace(chr(92) + 'Z', '$')}"
 
 
+def _types(wanted: str | list[str]) -> str:
+    return " or ".join(_TYPES[each] for each in ([wanted] if isinstance(wanted, str) else wanted))
+
+
 def _reason(rule: str, wanted: Any, value: Any) -> str:
     if rule == "type":
-        names = " or ".join(_TYPES[each] for each in ([wanted] if isinstance(wanted, str) else wanted))
-        return f"it must be {names}, and is {_shown(value)}"
+        return f"it must be {_types(wanted)}, and is {_shown(value)}"
     if rule in ("enum", "const"):
-        one_of = ", ".join(map(str, dict.fromkeys(map(str, wanted if rule == "enum" else [wanted]))))
+        one_of = ", ".join(dict.fromkeys(map(str, wanted if rule == "enum" else [wanted])))
         return f"it must be {'one of ' if ',' in one_of else ''}{one_of}, and is {_shown(value)}"
     if rule == "pattern":
         return f"{_shown(value)}: {_form(wanted)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -16,6 +15,7 @@ from tarkit.readers.reader import ANEW, AbstractDataReader, Shard, TaskShard, in
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import Identity, identify
 from tarkit.store.url import display_name, reads_once
+from tarkit.store.waits import Workers
 
 _COUNTED_AT_ONCE = 8
 
@@ -47,7 +47,7 @@ class FileDataReader(AbstractDataReader):
     def create_shards(self) -> list[Shard]:
         """(file, first record, number of records), the files in the order of their names."""
         files = list(self.files())
-        with ThreadPoolExecutor(_COUNTED_AT_ONCE) as pool:
+        with Workers(_COUNTED_AT_ONCE, "tarkit-counts") as pool:
             counts = pool.map(self._count, files)
             return [each for file, count in zip(files, counts, strict=True) for each in self._ranges(file, count)]
 

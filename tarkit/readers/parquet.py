@@ -30,9 +30,11 @@ class ParquetDataReader(FileDataReader):
     def metadata(self) -> Metadata:
         """The columns of the first file."""
         for url in self.files():
-            schema = self._open(url).schema_arrow
-            names = [name for name in schema.names if self._columns is None or name in self._columns]
-            return Metadata(names, {name: str(schema.field(name).type) for name in names})
+            file = self._open(url)
+            with _data_errors(url, "its columns cannot be read"):
+                # Of a structure whose fields are named, the rows have these alone.
+                schema = file.read_row_groups([], columns=self._columns).schema
+            return Metadata(schema.names, {column.name: str(column.type) for column in schema})
         return Metadata()
 
     def count(self, url: str) -> int:

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, exit_code_of_all
 from tarkit.formats.tally import Tally
 
+MISSING_NAMES = 3
+"""Missing inputs whose names are kept."""
+
 _RATE_AFTER = 100
 """Samples after which a limit in percent is looked at; before, one failure is too many percent."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, UsageError
-from tarkit.specs.outputnames import DONE_SUFFIX
+from tarkit.specs.outputnames import done_record_url
 from tarkit.store.entries import Identity
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
@@ -96,12 +96,12 @@ class DoneRecord:
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""
         document = {"format": _FORMAT, **vars(self)}
-        with open_publish(output_url + DONE_SUFFIX, compression=None) as stream:
+        with open_publish(done_record_url(output_url), compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 
 
 def read_record(url: str) -> DoneRecord | None:
-    """The record at ``url`` (which ends in DONE_SUFFIX); None if there is none of this format.
+    """The record at ``url`` (see :func:`done_record_url`); None if there is none of this format.
     Raises: DataError: it is not a done record. StreamError, TemporaryStreamError: it cannot be read."""
     try:
         with open_read(url, compression=None) as stream:

@@ -19,7 +19,7 @@ from tarkit.runs.work import Function, Work
 from tarkit.samples.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import parse_slice, plan_slice
-from tarkit.specs.outputnames import FAILED_SUFFIX, index_url, plan_outputs, reject_pattern
+from tarkit.specs.outputnames import failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
@@ -162,14 +162,15 @@ def _check_index(work: Work, option: str) -> None:
 def _inputs(work: Work) -> tuple[str, ...]:
     """The inputs as they were given, checked against --retry-failed."""
     inputs, retry = work.inputs, work.retry_failed
-    failed = None if work.output is None else os.path.abspath(work.output + FAILED_SUFFIX)
+    failed_url = None if work.output is None else failed_samples_url(work.output)
+    failed = None if failed_url is None else os.path.abspath(failed_url)
     output = redact(str(work.output))
     if retry is None:
         if not inputs:
             raise UsageError("name the input shards")
         if any(os.path.abspath(each) == failed for each in inputs):
             raise UsageError(
-                f"{output}{FAILED_SUFFIX} is where failed samples of -o {output} go; it cannot be an input too"
+                f"{redact(str(failed_url))} is where failed samples of -o {output} go; it cannot be an input too"
             )
         return inputs
     if work.outdir is not None and os.path.abspath(retry) != os.path.abspath(work.outdir):
@@ -264,7 +265,7 @@ def _failed_target(work: Work) -> str | None:
     path = local_path(output)
     if path is not None and os.path.exists(path) and not os.path.isfile(path):
         return None
-    return output + FAILED_SUFFIX
+    return failed_samples_url(output)
 
 
 def _remove_stale(failed_output: str, reporter: Reporter) -> None:

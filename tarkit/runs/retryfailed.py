@@ -27,9 +27,10 @@ from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine, without_reports
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX
+from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
 from tarkit.store.entries import entries, remove
 from tarkit.store.retry import GoneStores
+from tarkit.store.url import join
 from tarkit.toolbox.indexing import ensure_index
 
 _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
@@ -37,11 +38,10 @@ _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, wi
 
 def outputs_of(folder: str) -> list[str]:
     """Each output of a folder that has a done record, in order of names."""
-    base = folder.rstrip("/")
     names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(DONE_SUFFIX))
     if not names:
         raise MissingInputError("holds no done record", url=folder, hint="name the folder of an earlier run with -O")
-    return [f"{base}/{name.removesuffix(DONE_SUFFIX)}" for name in names]
+    return [join(folder, name.removesuffix(DONE_SUFFIX)) for name in names]
 
 
 class RetryRun:
@@ -60,7 +60,7 @@ class RetryRun:
         for output_url in outputs_of(folder):
             try:
                 with gone.asking(output_url):
-                    record = read_record(output_url + DONE_SUFFIX)
+                    record = read_record(done_record_url(output_url))
                     if record is None:
                         raise TarkitError("its record is of another version")
                     if record.state == "done" and not record.failed:
@@ -82,7 +82,7 @@ class RetryRun:
             self._reporter.shard_done(output_url, record)
 
     def _retry(self, output_url: str, record: DoneRecord) -> DoneRecord:
-        failed_url = output_url + FAILED_SUFFIX
+        failed_url = failed_samples_url(output_url)
         if record.failed_output is None:
             raise MissingInputError("the failed samples were not kept (--errors skip)", url=failed_url)
         sinks = Sinks(output_url, failed_url, {**self._engine.writer_options, "checksum": True})

@@ -25,10 +25,10 @@ from tarkit.errors import (
 )
 from tarkit.mapping.parallel import Batch, Outcome, in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
-from tarkit.runs.counts import Counts
+from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine
-from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, output_name
+from tarkit.specs.outputnames import done_record_url, failed_samples_url, output_name
 from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import display_name, local_path
@@ -40,9 +40,6 @@ _LOOK_AHEAD = 32
 
 _MOMENT = 1.0
 """Seconds that publishing gets after a signal."""
-
-_EXAMPLES = 3
-"""Missing inputs whose names are kept."""
 
 
 @dataclass
@@ -173,7 +170,7 @@ class ShardRun:
 
     def _look_at_record(self, shard: _Shard) -> None:
         """Note whether a record is there, and whether the shard is done by it."""
-        record = read_record(shard.output_url + DONE_SUFFIX)
+        record = read_record(done_record_url(shard.output_url))
         shard.recorded = record is not None
         if record is not None and not record.why_stale(
             lambda: identify(shard.output_url).size,
@@ -189,7 +186,7 @@ class ShardRun:
 
     def _begin(self, shard: _Shard) -> None:
         self._settle(self._open_shards - 1)
-        failed_url = None if self._engine.work.errors == "skip" else shard.output_url + FAILED_SUFFIX
+        failed_url = None if self._engine.work.errors == "skip" else failed_samples_url(shard.output_url)
         try:
             sinks = Sinks(shard.output_url, failed_url, {**self._engine.writer_options, "checksum": True})
         except UsageError:
@@ -260,9 +257,9 @@ class ShardRun:
         if shard.recorded:
             # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
             with suppress(MissingInputError):
-                remove(shard.output_url + DONE_SUFFIX)
+                remove(done_record_url(shard.output_url))
         account.sinks.close()
-        counts, failed_url = account.counts, shard.output_url + FAILED_SUFFIX
+        counts, failed_url = account.counts, failed_samples_url(shard.output_url)
         size, sha256 = account.sinks.checksum()
         shard.record = replace(
             shard.record,
@@ -298,7 +295,7 @@ class ShardRun:
     def _miss(self, url: str) -> None:
         self._counts.shards_missing += 1
         self._counts.codes.add(EXIT_MISSING)
-        if len(self._counts.missing_names) < _EXAMPLES:
+        if len(self._counts.missing_names) < MISSING_NAMES:
             self._counts.missing_names.append(display_name(url))
         self._reporter.shard_missing(url)
 

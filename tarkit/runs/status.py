@@ -9,9 +9,10 @@ from typing import Any
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
-from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
+from tarkit.specs.outputnames import DONE_SUFFIX, output_name, plan_outputs
 from tarkit.store.entries import entries, identify
 from tarkit.store.retry import GoneStores
+from tarkit.store.url import join
 from tarkit.store.waits import Workers
 
 _AT_ONCE = 16
@@ -82,11 +83,10 @@ def progress_of(
         MissingInputError: no such folder (never where inputs are given: then all are missing).
         StreamError, TemporaryStreamError: a record cannot be read.
     """
-    base = folder.rstrip("/")
     found = Progress()
     sources: dict[str, str] | None = None
     if inputs is not None:
-        sources = {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, folder)}
+        sources = {output_name(url): url for url, _ in plan_outputs(inputs, folder)}
     try:
         sizes = {entry.name: entry.size for entry in entries(folder) if not entry.is_folder}
     except MissingInputError:
@@ -109,7 +109,7 @@ def progress_of(
     def look(name: str) -> tuple[str, DoneRecord | None, str | None]:
         """Name, record, and why the shard is stale, or its record cannot be read."""
         try:
-            record = read_record(f"{base}/{name}{DONE_SUFFIX}")
+            record = read_record(join(folder, name + DONE_SUFFIX))
         except DataError as problem:
             return name, None, str(problem)
         if record is None or record.state != "done":

@@ -69,7 +69,8 @@ def _listed(samples: Iterable[Any], size: int, partial: bool) -> Iterator[list[A
 def batched(samples: Iterable[Any], size: int, collation: Collation | None, partial: bool) -> Iterator[Any]:
     """What ``collation`` makes of each list of ``size`` samples; None: the list."""
     made = lists(samples, size, partial)
-    return made if collation is None else map(collation, made)
+    # Unlike map(), it does not take a StopIteration of the function for the end of the samples.
+    return made if collation is None else (collation(each) for each in made)
 
 
 def unlisted(batches: Iterable[Iterable[Any]]) -> Iterator[Any]:

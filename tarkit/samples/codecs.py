@@ -78,14 +78,15 @@ def decode_field(
     decoder: Callable[[bytes], Any] | None = _DECODERS.get(extension)
     if extension in IMAGE_FORMATS and image is not None:
         decoder = partial(decode_image, image)
+    elif extension == "npz":
+        decoder = partial(values.decode_npz, max_bytes=max_bytes)
     refusal = _REFUSED.get(extension)
     if refusal is not None:
         raise DecodeError(f"field {field!r} is not decoded: {refusal}", url=url, key=key)
     if decoder is None:
         return data
     try:
-        data = decompress(data, max_bytes) if compressed else data
-        return values.decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
+        return decoder(decompress(data, max_bytes) if compressed else data)
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
@@ -226,7 +227,6 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("mp", "msgpack", "msg"), values.decode_msgpack),
     "cbor": values.decode_cbor,
     "npy": values.decode_npy,
-    "npz": partial(values.decode_npz, max_bytes=MAX_BYTES),
 }
 
 _PICKLE = "reading a pickle can run any code; use json, msgpack, npy or npz"

@@ -20,19 +20,18 @@ from itertools import chain
 from typing import Any
 
 from tarkit.errors import DataError, UsageError
-from tarkit.formats.tally import Tally
-from tarkit.formats.tar.large import DEFAULT_MEM
+from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.samples import transforms
 from tarkit.samples.decoders import Decoders, decoded
 from tarkit.samples.epochs import Draw
 from tarkit.samples.handlers import Handler, handled
-from tarkit.samples.pipeline import named
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.samples.splitters import Splitter, single_node_only, split_by_node, split_whole
 from tarkit.samples.steps import Steps
 from tarkit.specs.shardspec import expand
 from tarkit.store.cache import PartCache
+from tarkit.store.url import name_of_shard
 from tarkit.trainers.world import loader_worker
 
 # Arguments of webdataset 1.0.2 that have no meaning here -> what to use. None and False ask for nothing.
@@ -71,7 +70,7 @@ class WebDataset(Steps):
         handler: is given an error that ends a shard, see :mod:`tarkit.samples.handlers`; if it returns True, the next
             shard is read. Steps have handlers of their own. What was passed over is counted in ``handled``, by the
             name of the error, and logged after each iteration, by each worker for itself. None: errors are raised.
-        empty_check: a data set without any sample is an error; a worker without shards is none.
+        empty_check: a data set without any sample is an error; a worker without shards is not.
         cache_dir: a folder of this machine where parts of remote shards are kept, for all processes and later epochs,
             see :class:`tarkit.store.cache.PartCache`. cache_size: bytes of it at most; below 0: 16 GiB, or half of
             what its disk has free, if that is less; 0: nothing is kept.
@@ -157,7 +156,11 @@ class WebDataset(Steps):
         return [*super()._given(), *own.items(), *self._policies.items()]
 
     def _named(self) -> list[str]:
-        return named(self._urls)
+        urls = [os.fspath(self._urls)] if isinstance(self._urls, (str, os.PathLike)) else self._urls
+        return list(map(name_of_shard, urls))
+
+    def _dealing(self) -> str:
+        return f"shards({self._shardshuffle}, {self._resampled}) {super()._dealing()}"
 
     def _read(self, place: tuple[int, ...]) -> Iterator[Sample]:
         shards = iter(expand(self._urls) if self._resampled else self._of_node(expand(self._urls)))

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, printable
 from tarkit.trainers.world import loader_worker
 
 _WORKERS = 255
+_MOST = 1 << 62
 
 
-def shared_counts(values: int | list[int]) -> Any:
-    """So many zeros, or these numbers, in memory that can be shared."""
-    from multiprocessing.sharedctypes import RawArray  # which few programs need
-
-    return RawArray("q", values)
+def checked_number(name: str, value: Any, least: int = 0) -> int:
+    """A whole number. Raises: UsageError: the value, which has this name, is not one, or too small or too
+    great for memory that is shared."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number < _MOST:
+        raise UsageError(f"{name} is {printable(repr(value))}; it must be a whole number from {least} to below 2**62")
+    return number
 
 
 def spawning() -> bool:
@@ -25,45 +32,70 @@ def spawning() -> bool:
     return get_spawning_popen() is not None
 
 
-class Epochs:
-    """Counts in memory that forked and spawned workers share with the process that made the data set.
+class SharedNumbers:
+    """Numbers in memory that forked and spawned workers share with the process that made it; from 0, or a list of them.
+
+    Memory can be shared only with a process that is being started: any other copy has numbers of its own."""
+
+    def __init__(self, values: int | list[int]) -> None:
+        from multiprocessing.sharedctypes import RawArray  # which few programs need
+
+        self._memory: Any = RawArray("q", values)
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._memory[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self._memory[at] = value
+
+    def part(self) -> None:
+        """Have memory of its own in this process and those that it starts from now on."""
+        SharedNumbers.__init__(self, self._memory[:])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"memory": self._memory if spawning() else self._memory[:]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        memory = state["memory"]
+        if isinstance(memory, list):
+            SharedNumbers.__init__(self, memory)
+        else:
+            self._memory = memory
+
+
+class Epochs(SharedNumbers):
+    """How often each worker began.
 
     A DataLoader makes new workers for each epoch, or keeps them and sends them nothing; both go on counting here."""
 
     def __init__(self) -> None:
-        self._begun = shared_counts(1 + _WORKERS)
+        super().__init__(1 + _WORKERS)
 
     def begin(self) -> int:
         """The number of the epoch that begins. Raises: UsageError: more than 255 workers."""
         epoch = self.next()
-        self._begun[_slot()] = epoch + 1
+        self[_slot()] = epoch + 1
         return epoch
 
     def next(self) -> int:
         """The number of the epoch that begins next, here. Raises: UsageError: more than 255 workers."""
-        epoch: int = self._begun[_slot()]
+        epoch: int = self[_slot()]
         return epoch
 
     def set_mine(self, epoch: int) -> None:
         """What begins next, here only."""
-        self._begun[_slot()] = epoch
+        self[_slot()] = epoch
 
     def in_workers(self) -> bool:
         """Whether workers of a DataLoader have begun more epochs than this process."""
-        return any(each > self._begun[0] for each in self._begun[1:])
+        return any(each > self[0] for each in self[1:])
 
     def set(self, epoch: int) -> None:
         """What begins next."""
-        self._begun[:] = [epoch] * len(self._begun)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Memory can be shared only with a process that is being started; any other copy counts by itself.
-        begun = self._begun if spawning() else list(self._begun)
-        return {"begun": begun}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        begun = state["begun"]
-        self._begun = shared_counts(begun) if isinstance(begun, list) else begun
+        self[:] = [epoch] * len(self)
 
 
 def _slot() -> int:

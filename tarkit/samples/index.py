@@ -6,22 +6,21 @@ is of a shard, not of an archive: it knows which members are a sample, by the ke
 
 from __future__ import annotations
 
-import os
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tarkit.errors import DataError, MissingInputError, UsageError, printable
+from tarkit.errors import DataError, MissingInputError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.formats.tar.walk import Archive, Member
-from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, in_sample, is_reserved, key_rule, skip_reason
+from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, in_sample, key_rule, skip_reason
 from tarkit.specs.outputnames import index_url
-from tarkit.store.compression import SNIFF_BYTES, sniff, write_compression
+from tarkit.store.compression import SNIFF_BYTES, sniff
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.read import first_bytes, open_read
@@ -69,19 +68,26 @@ class ShardIndex:
     def __getitem__(self, number: int) -> list[IndexedMember]:
         words = self.words(number)
         return [
-            IndexedMember(_as_text(words[at]), int(words[at + 1]), int(words[at + 2]), _as_text(words[at + 3]))
+            IndexedMember(as_text(words[at]), int(words[at + 1]), int(words[at + 2]), as_text(words[at + 3]))
             for at in range(0, len(words), 4)
         ]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end in the shard. They
         have all headers of these samples, and may have members before them that belong to no sample."""
-        return self._ends[start], self._ends[end]
+        return self._end(start), self._end(end)
 
-    def up_to(self, size: int, start: int, end: int) -> int:
-        """The end of a range of samples from ``start`` on, not beyond ``end``, that span ``size`` bytes at most; or of
-        the first of them alone."""
-        return max(start + 1, bisect_right(self._ends, self._ends[start] + size, start, end + 1) - 1)
+    def _end(self, number: int) -> int:
+        return self._ends[number]
+
+    def bounds(self, start: int, end: int, size: int) -> Sequence[int]:
+        """Where the samples from ``start`` on begin, and the last of them ends: those before ``end`` that span ``size``
+        bytes at most; or the first of them alone."""
+        stop = max(start + 1, bisect_right(self._ends, self._ends[start] + size, start, end + 1) - 1)
+        return self._ends[start : stop + 1]
+
+    def check_keys(self, near: int | None = None) -> None:
+        """Raises: DataError: a key comes back; with ``near``, at the sample before or behind that one."""
 
     def checked(self) -> ShardIndex:
         """This index, of which all lines were verified. Raises: DataError: see :func:`decode_index`."""
@@ -104,10 +110,12 @@ class ShardIndex:
 
 
 class UncheckedIndex(ShardIndex):
-    """The index that a text is, of which only the lines that are asked for are verified, until it is :meth:`checked`.
+    """The index that a text is, of which no line is verified until it is :meth:`checked`.
 
-    A trainer that begins in the middle of an epoch takes one sample each of many shards: to verify all lines first
-    would take longer than to read these samples.
+    A trainer compares each sample that it reads with the sample's line, so to verify the lines, too, would only take
+    time: in each of its processes as much as reading some of the samples. That the shard has no such sample is found by
+    reading it; that a key comes back is not, see :meth:`check_keys`. With another rule than ``first_dot``, take it
+    :meth:`checked`: a key may not be what is before the field in a name.
 
     Args:
         text, url, rule: see :func:`decode_index`.
@@ -119,6 +127,7 @@ class UncheckedIndex(ShardIndex):
     def __init__(self, text: bytes, url: str, rule: KeyRule = first_dot) -> None:
         super().__init__()
         self._url, self._rule = url, rule
+        self._has_good_keys = False
         first, newline, rest = text.partition(b"\n")
         match = _FIRST_LINE.fullmatch(first)
         if match is None:
@@ -130,20 +139,43 @@ class UncheckedIndex(ShardIndex):
             reason = f"its first line counts {int(match[1])} samples, and {len(self)} follow"
             raise DataError(reason, url=url, hint=ANEW)
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
-        return self._end(start), self._end(end)
+    def __getitem__(self, number: int) -> list[IndexedMember]:
+        try:
+            return super().__getitem__(number)
+        except (ValueError, IndexError):  # the line is wrong, and so the index
+            return self.checked()[number]
+
+    def bounds(self, start: int, end: int, size: int) -> Sequence[int]:
+        found = [self._end(start), self._end(start + 1)]
+        for number in range(start + 2, end + 1):
+            if (stop := self._end(number)) > found[0] + size:
+                break
+            found.append(stop)
+        return found
 
     def _end(self, number: int) -> int:
-        """Where the samples before this one end."""
+        """Where the samples before this one end, by the line of the last of them."""
         if not number:
             return 0
         try:
-            return _key_and_end(self._lines[number - 1], 0, self._rule)[1]
-        except ValueError as error:
-            raise self._wrong(number - 1, error) from None
+            _, offset, size, _ = self._lines[number - 1].rsplit(b" ", 3)
+            end = int(offset) + int(size)
+        except ValueError:
+            return self.checked()._end(number)
+        return end + -end % BLOCK
 
-    def up_to(self, size: int, start: int, end: int) -> int:
-        return start + 1
+    def check_keys(self, near: int | None = None) -> None:
+        if self._has_good_keys:
+            return
+        lines = self._lines if near is None else self._lines[max(0, near - 1) : near + 2]
+        last = (line.rsplit(b" ", 4)[-4:] for line in lines)
+        try:
+            keys = {name[: -1 - len(field)] for field, _, _, name in last}
+        except ValueError:
+            keys = set()
+        if len(keys) != len(lines):
+            self.checked()
+        self._has_good_keys = near is None
 
     def checked(self) -> ShardIndex:
         index, keys, end = ShardIndex(), set[bytes](), 0
@@ -194,15 +226,16 @@ def _key_and_end(line: bytes, before: int, rule: KeyRule) -> tuple[bytes, int]:
     plain = rule is first_dot and b"__" not in name and name == key + b"." + field
     if not plain or not (name.find(b".") == len(key) > 0 and key[-1:] != b"/" or _PLAIN_KEY.fullmatch(key)):
         # Seldom. The test above is that of the first dot.
-        text = _as_text(name)
+        text = as_text(name)
         split = rule(text) if skip_reason(text, rule) is None else None
-        if split is None or split[1] != _as_text(field):
+        if split is None or split[1] != as_text(field):
             raise ValueError("its names are not those of one sample by this key rule")
         key = split[0].encode("utf-8", "surrogateescape")
     return key, end + -end % BLOCK
 
 
-def _as_text(name: bytes) -> str:
+def as_text(name: bytes) -> str:
+    """A word of an index, which may have bytes that are not UTF-8."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -302,51 +335,3 @@ def remove_index(url: str) -> None:
     """Remove the index of a shard, if there is one."""
     with suppress(MissingInputError):
         remove(index_url(url))
-
-
-class WrittenIndex:
-    """The index of a shard that is being written.
-    target: of the writer. compression: as its writer takes it. Raises: UsageError: such a shard has no index."""
-
-    def __init__(self, target: Any, compression: str | bool | None) -> None:
-        if not isinstance(target, (str, os.PathLike)):
-            raise UsageError("an index is written beside a shard, so the shard must have a name, not be a file object")
-        self._url = os.fspath(target)
-        index_url(self._url)
-        if (codec := write_compression(compression, self._url)) is not None:
-            raise UsageError(f"{display_name(self._url)} is to be compressed ({codec}); only a plain tar has an index")
-        self._index = ShardIndex()
-        self._at = 0
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def check(self, key: str, plan: Iterable[tuple[str, bytes]]) -> None:
-        """Raises: UsageError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""
-        # Not an EncodeError: what becomes of a sample must not depend on whether an index was asked for.
-        if has_blank(key) or any(has_blank(field) for field, _ in plan):
-            reason = "its names have a blank, which separates the words of an index; write the shard without one"
-            raise UsageError(f"{display_name(self._url)}, key {printable(key)!r}: {reason}")
-
-    def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
-        """One sample. plan: its fields. pieces: header, content and padding of each field in turn."""
-        members = []
-        for number, (field, _) in enumerate(plan):
-            header, content, padding = (len(piece) for piece in pieces[3 * number : 3 * number + 3])
-            if not is_reserved(field):
-                members.append(IndexedMember(field, self._at + header, content, f"{key}.{field}"))
-            self._at += header + content + padding
-        if members:
-            self._index.add(members)
-
-    def pass_over(self, size: int) -> None:
-        """So many bytes of the shard that belong to no sample."""
-        self._at += size
-
-    def remove_earlier(self) -> None:
-        """Before the shard is published: the index of the one that it replaces."""
-        remove_index(self._url)
-
-    def publish(self) -> None:
-        """After the shard was published."""
-        publish_index(self._index, self._url)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from weakref import finalize
 from zlib import adler32
 
@@ -18,7 +18,7 @@ from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
-from tarkit.samples.index import ShardIndex, UncheckedIndex
+from tarkit.samples.index import ShardIndex, UncheckedIndex, as_text
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import (
     KeyRule,
@@ -75,8 +75,8 @@ class IndexedShard:
         """One sample. Raises: IndexError: the shard has not so many. What :meth:`samples` raises."""
         if not 0 <= number < len(self):
             raise IndexError(number)
-        (found,) = self.take(number, number + 1)
-        return found
+        found = self._plain_samples(number, number + 1) or list(self._read_range(number, number + 1))
+        return found[0]
 
     def take(self, start: int, end: int) -> list[Sample]:
         """The samples of a range that the shard has, as :meth:`samples` gives them. A file that was moved since it was
@@ -93,34 +93,34 @@ class IndexedShard:
         """Samples of a local shard, as many as one read gives, up to the first one whose members are not behind plain
         headers or are not those of the index: the reader judges of that one."""
         found: list[Sample] = []
-        if self._asked or end - start > 1:
-            self.index = self.index.checked()
+        self.index.check_keys(None if self._asked or end - start > 1 else start)
         self._asked = True
-        file, index = self._unchanged_file(), self.index
+        file = self._unchanged_file()
         if file is None:
             return found
-        stop = end if end - start == 1 else index.up_to(_PIECE, start, end)
-        base, behind = index.span(start, stop)
+        bounds = self.index.bounds(start, end, _PIECE)
+        base, behind = bounds[0], bounds[-1]
+        if not base < behind <= self._stat.st_size:  # a line that is wrong could ask for any amount of memory
+            return found
         data = os.pread(file, behind - base, base)
-        for number in range(start, stop):
-            sample = self._plain_sample(number, data, base)
+        for number, (begin, stop) in enumerate(pairwise(bounds), start):
+            sample = self._plain_sample(number, data, begin - base, stop - base)
             if sample is None:
                 break
             found.append(sample)
         return found
 
-    def _plain_sample(self, number: int, data: bytes, base: int) -> Sample | None:
-        """A sample out of bytes of the shard, which begin at ``base``; None: another one, or not plain."""
+    def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
+        """A sample out of bytes of the shard, in which it begins and ends there; None: another one, or not plain."""
         try:
-            return self._walked(number, data, base)
+            return self._walked(number, data, begin, end)
         except (ValueError, IndexError, struct.error):  # what should be a number or a header is something else
             return None
 
-    def _walked(self, number: int, data: bytes, base: int) -> Sample | None:
-        begin, end = self.index.span(number, number + 1)
-        words, at = self.index.words(number), begin - base
+    def _walked(self, number: int, data: bytes, at: int, end: int) -> Sample | None:
+        words = self.index.words(number)
         stem = words[3][: -len(words[0])]
-        key = _as_text(stem[:-1])
+        key = as_text(stem[:-1])
         # As in group_by_keys(): most names need no call.
         simple = self._rule is first_dot and "/" not in key and "." not in key and key[0] != "_"
         sample: Sample = {"__key__": key, "__url__": self._name}
@@ -137,19 +137,19 @@ class IndexedShard:
                 or _number(size_field) != size
                 or not (good or self._is_good(data[at:body]))
                 or field in sample
-                or not ((simple and plain) or self._is_field(_as_text(raw), key, field))
+                or not ((simple and plain) or self._is_field(as_text(raw), key, field))
             ):
                 return None
             at = body + size
             sample[field] = data[body:at]
             at += -size & 511
-        return sample if at == end - base <= len(data) else None
+        return sample if at == end <= len(data) else None
 
     def _is_good(self, header: bytes) -> bool:
         """Whether a header is that of a plain file, and its checksum is right."""
-        checksum = header[148:_TYPE]
-        if header[156] != _REGULAR or header[345] or adler32(header) & 0xFFFF != expected_adler(checksum):
+        if header[345] or not _is_regular(header):
             return False
+        checksum = header[148:_TYPE]
         if header[_TYPE:] != self._tail or len(self._sums) > _MOST_REMEMBERED:
             self._tail, self._sums = header[_TYPE:], {}
         # With the same tail and checksum field, a header is good if the rest has the same sum.
@@ -209,8 +209,8 @@ class IndexedShard:
 
     def sample_of(self, data: bytes, number: int) -> Sample:
         """A sample, of the bytes that the shard has for it. Raises: StaleIndexError, DataError: as :meth:`samples`."""
-        base, _ = self.index.span(number, number + 1)
-        if (found := self._plain_sample(number, data, base)) is not None:
+        base, behind = self.index.span(number, number + 1)
+        if (found := self._plain_sample(number, data, 0, behind - base)) is not None:
             return found
         with offsets_from(base, self.url):
             (found,) = self._compared(iter([data]), number, number + 1)
@@ -242,18 +242,14 @@ class IndexedShard:
             return False
         if b" ".join(words[::4]) != " ".join(fields).encode("utf-8", "surrogateescape"):
             return False
-        key, name = sample["__key__"], words[3].decode("utf-8", "surrogateescape")
+        key, name = sample["__key__"], as_text(words[3])
         return name == f"{key}.{fields[0]}" or self._rule(name) == (key, fields[0])
-
-
-def _as_text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _field(word: bytes) -> tuple[str, bool]:
     """A field, and whether it is one behind every key without dots."""
-    field = _as_text(word)
+    field = as_text(word)
     return field, field[0] not in "._"
 
 
@@ -271,7 +267,8 @@ def _stale(url: str, reason: str) -> StaleIndexError:
 def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = True) -> IndexedShard | None:
     """A shard with the index that is beside it; None if there is none, or the length of the shard is not known.
 
-    check: verify all lines of the index now. False: of a local shard, when a second sample is asked for.
+    check: verify all lines of the index now. False: of a local shard whose key rule is ``first_dot``, a line when its
+        sample is read; and that no key comes back, when a second sample is.
 
     Raises:
         StaleIndexError: the shard does not end where the index says.
@@ -291,7 +288,7 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
         # Stores that do not report what is missing refuse access to it: so nothing is known to be there.
         return None
     index: ShardIndex = UncheckedIndex(text, display_name(index_url(url)), rule)
-    if check or local_path(url) is None:
+    if check or rule is not first_dot or local_path(url) is None:
         index = index.checked()
     try:
         file = RangedFile(url)
@@ -337,14 +334,14 @@ def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
     block = file.read(BLOCK)
     file.seek(end)
     rest = file.read(_PIECE)
-    good = len(block) == BLOCK and block[156] == _REGULAR and _sum_is_right(block)
-    return good and len(rest) == file.size - end >= len(END_OF_ARCHIVE) and not rest.strip(b"\0")
+    return _is_regular(block) and len(rest) == file.size - end >= len(END_OF_ARCHIVE) and not rest.strip(b"\0")
 
 
-def _sum_is_right(header: bytes) -> bool:
+def _is_regular(header: bytes) -> bool:
+    """Whether it is the header of a regular file, and its checksum is right."""
     try:
-        return adler32(header) & 0xFFFF == expected_adler(header[148:_TYPE])
-    except ValueError:
+        return header[156] == _REGULAR and adler32(header) & 0xFFFF == expected_adler(header[148:_TYPE])
+    except (ValueError, IndexError):  # what should be a number or a header is something else
         return False
 
 

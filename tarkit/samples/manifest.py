@@ -62,11 +62,13 @@ def read_manifest(url: str) -> list[ManifestShard]:
     for number, entry in enumerate(entries):
         try:
             shard = _shard(url, entry)
-            if shard.url in seen:
+            path = local_path(shard.url)
+            one = shard.url if path is None else os.path.normpath(path)
+            if one in seen:
                 raise ValueError("the shard is in it already")
         except ValueError as error:
             raise DataError(f"entry {number} of its shardlist: {error}", url=shown, hint=_AGAIN) from None
-        seen.add(shard.url)
+        seen.add(one)
         shards.append(shard)
     return shards
 
@@ -92,7 +94,7 @@ def _is_number(value: Any) -> TypeGuard[int]:
 
 
 def _shown(value: Any) -> str:
-    return printable(shortened(repr(value)))
+    return printable(repr(value))
 
 
 def _joined(manifest: str, name: str) -> str:

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.errors import DataError
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.formats.tar.headers import END_OF_ARCHIVE
-from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
+from tarkit.formats.tar.large import RefuseLarge
 from tarkit.formats.tar.raw import RawArchive, copied_members
 from tarkit.samples.read import placed_samples
 from tarkit.samples.sample import KeyRule, first_dot, in_sample, key_rule

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import os
 import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
+from types import NoneType
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, UsageError, printable
-from tarkit.samples.epochs import Draw, Epochs, spawning
+from tarkit.samples.epochs import Draw, Epochs, checked_number, spawning
 from tarkit.samples.handlers import Handler, handled
 from tarkit.trainers.world import Consumer, consumer, loader_worker
 
@@ -26,6 +26,8 @@ Step = tuple[Callable[..., Iterable[Any]], tuple[Any, ...]]
 Self = TypeVar("Self", bound="Pipeline")
 
 _VERSION = 1
+_DEALING = {"shuffle", "rsample", "islice", "take", "batched", "unbatched", "lists", "unlisted"}
+"""Steps on which it depends which items come, and what an item is."""
 _EXACT = "tarkit.trainers.torch.ShardDataset goes on with any number of ranks and workers"
 # What webdataset 1.0.2 has and this has not -> what to use.
 _LEFT_OUT = {
@@ -92,7 +94,17 @@ class Pipeline:
         else:
             items = islice(self._endless(), self._limit)
         # Counts at the speed of C. Items that a state says were used are read again, and not given.
-        return islice(itertools.compress(items, ticks), done, None)
+        counted = itertools.compress(items, ticks)
+        return self._rest(counted, done) if done else counted
+
+    def _rest(self, items: Iterator[Any], done: int) -> Iterator[Any]:
+        found = sum(1 for _ in islice(items, done))
+        if found < done:
+            raise DataError(
+                f"the state says that {done} items of this epoch were used, and it has {found}",
+                hint="the shards have other samples than when the state was made",
+            )
+        yield from items
 
     def _endless(self) -> Iterator[Any]:
         for _ in itertools.repeat(None) if self._passes is None else range(self._passes):
@@ -131,8 +143,9 @@ class Pipeline:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the epoch that the next iteration is, in this process and in workers; else it counts."""
-        self._epochs.set(epoch)
+        """The number of the epoch that the next iteration is, in this process and in workers; else it counts.
+        Raises: UsageError: not a whole number from 0 on."""
+        self._epochs.set(checked_number("epoch", epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where this iteration is, in this process: epoch, seed, and the items that it gave.
@@ -151,7 +164,7 @@ class Pipeline:
         if self._begun is not None:
             epoch, ticks, done = self._begun
             items = max(done, sys.maxsize - 1 - operator.length_hint(ticks))
-        return {**self._identity(), "seed": self.seed, "epoch": epoch, "items": items}
+        return {**self._identity(), "seed": self.seed, "steps": self._dealing(), "epoch": epoch, "items": items}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on there: the next iteration reads the items that were used again, and gives the rest of the epoch.
@@ -159,17 +172,24 @@ class Pipeline:
         A seed that was drawn is taken from the state.
 
         Raises:
-            UsageError: the state is of other shards, another seed, or another rank or worker.
+            UsageError: the state is of other shards, another seed, another rank or worker, or other steps that shuffle,
+                pick or batch; or one of its values cannot be.
         """
+        if not isinstance(state, Mapping):
+            raise UsageError(f"this is not the state of a WebDataset, but a {type(state).__name__}")
         mine = {**self._identity(), "seed": state.get("seed") if self._fresh else self.seed}
+        mine["steps"] = self._dealing()
         for name, value in mine.items():
             if state.get(name) != value:
                 found = printable(repr(state.get(name)))
                 raise UsageError(
                     f"the state is of another WebDataset: {name} is {value!r}, and it has {found}. {_EXACT}"
                 )
-        self.seed, self._done, self._begun = state["seed"], state["items"], None
-        self._epochs.set_mine(state["epoch"])
+        epoch, items = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "items"))
+        if not isinstance(mine["seed"], (int, NoneType)):
+            raise UsageError(f"seed of the state is {printable(repr(mine['seed']))}; it must be a whole number")
+        self.seed, self._done, self._begun = mine["seed"], items, None
+        self._epochs.set_mine(epoch)
 
     def _identity(self) -> dict[str, Any]:
         worker = loader_worker()
@@ -179,8 +199,18 @@ class Pipeline:
         of = 0 if worker is None else worker.number, 1 if worker is None else worker.workers
         return {"version": _VERSION, "shards": self._digest, "rank": list(self._rank()), "worker": list(of)}
 
+    def _dealing(self) -> str:
+        """The steps on which it depends which items come, as a state names them."""
+        found = [] if (self._passes, self._limit) == (1, None) else [f"passes{self._passes, self._limit}"]
+        for function, given in self._steps:
+            name = getattr(function, "__name__", "")
+            if name in _DEALING:
+                numbers = (each.seed if isinstance(each, Draw) else each for each in given)
+                found.append(f"{name}{(*(each for each in numbers if isinstance(each, (int, float, NoneType))),)}")
+        return " ".join(found)
+
     def _rank(self) -> Consumer:
-        return self._placed or consumer()
+        return consumer(sent=self._placed)
 
     def _add(self, function: Callable[..., Iterable[Any]], *arguments: Any) -> None:
         checked = (each.seed_of(self.seed) if isinstance(each, Draw) else each for each in arguments)
@@ -235,9 +265,3 @@ def _check_pickled(name: str, value: object) -> None:
             f"WebDataset goes to a process that is spawned, and what {name} was given cannot be pickled ({error}): "
             "use functions defined at the top of a module, or DataLoader(multiprocessing_context='fork')"
         ) from error
-
-
-def named(urls: str | os.PathLike[str] | Iterable[str]) -> list[str]:
-    """Names of shards without folders and signatures: a copy at another place has the same."""
-    every = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
-    return [url.partition("?")[0].rpartition("/")[2] for url in every]

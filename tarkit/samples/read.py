@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from tarkit.errors import DataError, TooLargeError
-from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
-from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge, SkipLarge
+from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
+from tarkit.formats.tar.large import RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
-from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule
+from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule, skip_reason
 from tarkit.samples.splitters import check_alone
 from tarkit.specs.shardspec import expand
 from tarkit.store.allocator import keep_freed_memory
@@ -150,7 +150,7 @@ def placed_samples(
         for name, content, offset in read_members(
             read, url=url, rule=rule, on_damage=on_damage, tally=tally, large=ways
         ):
-            split = rule(name)
+            split = rule(name) if skip_reason(name, rule) is None else None
             if split is not None:
                 begins.setdefault(split[0], offset)
             # Content that is not looked at would add up.

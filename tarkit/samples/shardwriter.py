@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 from tarkit.errors import UsageError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.samples.codecs import make_encoder
-from tarkit.samples.index import WrittenIndex
 from tarkit.samples.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.specs.outputnames import shard_name
 from tarkit.store.compression import write_compression
 from tarkit.store.publish import WholeOutput, check_target
@@ -140,10 +140,11 @@ class ShardWriter(WholeOutput):
         """Publish the shard in hand, if any, and call the post hook."""
         if self._stream is None:
             return
-        stream, self._stream = self._stream, None
         if self.manifest is not None and not self.shards:
             remove_manifest(self.manifest)
-        stream.close()
+        stream = self._stream
+        stream.close()  # an error comes back with each later call: samples of this shard are lost
+        self._stream = None
         self._close_file()
         self.shards.append(self._name)
         if self._listed is not None:

@@ -40,7 +40,7 @@ def split_by_worker(urls: Iterable[str]) -> Iterator[str]:
 
 
 def split_whole(urls: Iterable[str], dataset: object) -> Iterable[str]:
-    """As ``split_by_worker``, if the DataLoader reads ``dataset`` itself.
+    """The shards of this worker of a DataLoader that reads ``dataset`` itself: every n-th of them, if it has n workers.
 
     Raises:
         UsageError: the DataLoader has several workers and reads another data set, which may have divided the shards.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -61,7 +62,8 @@ class Steps(Pipeline):
         handler: Handler | None = None,
     ) -> Self:
         """Tuples of values; see :func:`tarkit.samples.transforms.to_tuple`."""
-        return self._then(_to_tuple, fields, missing_is_error, none_is_error, handler=handler)
+        step = partial(transforms.to_tuple, missing_is_error=missing_is_error, none_is_error=none_is_error)
+        return self._then(step, *fields, handler=handler)
 
     def extract_keys(
         self: Self,
@@ -213,12 +215,6 @@ class Kept:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_kept": None}
-
-
-def _to_tuple(
-    samples: Iterable[Any], fields: tuple[str, ...], missing_is_error: bool, none_is_error: bool | None
-) -> Iterator[tuple[Any, ...]]:
-    return transforms.to_tuple(samples, *fields, missing_is_error=missing_is_error, none_is_error=none_is_error)
 
 
 def _mapped(samples: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[Any]:

@@ -18,7 +18,6 @@ from tarkit.formats.tally import check_policy
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, RECORD
 from tarkit.samples.codecs import Encoder, make_encoder
-from tarkit.samples.index import WrittenIndex
 from tarkit.samples.sample import (
     REPEATED_KEY_POLICIES,
     KeyRule,
@@ -28,6 +27,7 @@ from tarkit.samples.sample import (
     key_rule,
     skip_reason,
 )
+from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.store.publish import FileWriter
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
@@ -273,9 +273,10 @@ class TarWriter(FileWriter):
             try:
                 for part in piece.pieces() if isinstance(piece, FieldFile) else [piece]:
                     self._out.write(part)
-            except BaseException:
-                # Half of it is written, and nothing can follow that.
-                self.discard()
+            except BaseException as error:
+                # Half of it is written, and nothing can follow that: close() raises this, too.
+                self._ended = True
+                self._out.fail(error)
                 raise
         if self._pending_bytes >= _FLUSH_AT:
             self._flush()

@@ -209,7 +209,7 @@ def to_tuple(
     """
     if not all(isinstance(field, str) for field in fields):
         raise UsageError(f"to_tuple: fields are named by text, such as 'png;jpg cls'; got {fields!r}")
-    wanted = [_alternatives(name) for field in fields for name in field.split()]
+    wanted = alternatives(fields)
     if not wanted:
         raise UsageError("to_tuple: no fields are named")
     no_none = missing_is_error if none_is_error is None else none_is_error
@@ -224,6 +224,12 @@ def _value(sample: Sample, names: list[str], must: bool, no_none: bool) -> Any:
             f"to_tuple: field {found or names[0]!r} is None", url=sample.get("__url__"), key=sample.get("__key__")
         )
     return value
+
+
+def alternatives(fields: Iterable[str]) -> list[list[str]]:
+    """Of each field in such texts as ``"png;jpg cls"`` the names of which the first that a sample has is meant.
+    Raises: UsageError: a name is empty."""
+    return [_alternatives(name) for field in fields for name in field.split()]
 
 
 def _alternatives(text: str | Iterable[str]) -> list[str]:

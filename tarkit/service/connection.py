@@ -64,7 +64,7 @@ class ServiceConnection:
                 "in it; connect in the children only, or start them with the method 'spawn'"
             )
         _processes.add(os.getpid())
-        spoken = protocol("shards")
+        calls = protocol("shards").calls
         self.patience = patience
         self._address, self._error, self._cancelled = address, grpc.RpcError, grpc.FutureCancelledError
         self._tls = bool(certificate)
@@ -75,17 +75,7 @@ class ServiceConnection:
         else:
             self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        self._stubs = {
-            call.name: (
-                (self._channel.unary_stream if call.stream else self._channel.unary_unary)(
-                    f"/{spoken.package}.ShardService/{call.name}",
-                    request_serializer=call.request.SerializeToString,
-                    response_deserializer=call.reply.FromString,
-                ),
-                call.request,
-            )
-            for call in spoken.calls
-        }
+        self._stubs = {call.name: (call.stub(self._channel), call.request) for call in calls}
 
     def start(self, name: str, /, **fields: Any) -> Any:
         """Begin a call: of one answer, with ``result()`` and ``cancel()``; of many, an iterator with ``cancel()``."""

@@ -74,21 +74,11 @@ class DataShardService:
     """Field of a DataSet: what ``shuffle`` sets."""
 
     def __init__(
-        self,
-        batch_size: int,
-        num_epochs: int | None = None,
-        dataset_size: int | None = None,
-        shuffle: bool = False,
-        shuffle_shards: bool = False,
-        task_type: int = TRAINING,
-        num_minibatches_per_shard: int = 0,
-        dataset_name: str | None = None,
-        remainder: str | None = None,
-        *,
-        batches_span_shards: bool = True,
-        address: str | None = None,
-        **options: Any,
-    ) -> None:
+        self, batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None, shuffle: bool = False,
+        shuffle_shards: bool = False, task_type: int = TRAINING, num_minibatches_per_shard: int = 0,
+        dataset_name: str | None = None, remainder: str | None = None, *, batches_span_shards: bool = True,
+        address: str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         if batch_size < 1 or num_minibatches_per_shard < 0:
             raise UsageError(
                 f"batch_size is {batch_size} and num_minibatches_per_shard is {num_minibatches_per_shard}; "

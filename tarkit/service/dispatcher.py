@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 _TICK = 0.25
 _STOOD_STILL = 2.0
 """Seconds without a look at the leases, after which it was this process that stood still, and not the workers."""
+_REJOIN = 5.0
+"""Seconds that workers have to find a service that was started again, before the leases that it knows begin anew."""
 _FIRST_TOKENS = 1 << 40
 """A data set that is declared begins its tokens at random, below this."""
 
@@ -50,18 +52,12 @@ class Dispatcher:
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        rules: LeaseRules | None = None,
-        *,
-        limits: Limits | None = None,
-        grace: float = 2.0,
-        standstill: float = 20.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, journal: Journal, rules: LeaseRules | None = None, *, limits: Limits | None = None, grace: float = 2.0,
+        standstill: float = 20.0, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self.rules = rules or LeaseRules()
-        self.ledgers = {each.dataset.name: each for each in journal.load(self.rules, clock())}
+        self.ledgers = {each.dataset.name: each for each in journal.load(self.rules, clock() + _REJOIN)}
         self.default = ""
         """The data set of callers that name none; "": the only one."""
         self.verdicts: Counter[str] = Counter()
@@ -101,10 +97,8 @@ class Dispatcher:
 
     @property
     def ended(self) -> bool:
-        """Whether there are data sets, and each has ended, or is aborted and none of its shards is with a worker."""
-        return bool(self.ledgers) and all(
-            each.ended or (each.aborted and not each.workers()) for each in self.ledgers.values()
-        )
+        """Whether there are data sets, and all of them are over."""
+        return bool(self.ledgers) and all(each.progress().over for each in self.ledgers.values())
 
     # Data sets.
 
@@ -188,20 +182,15 @@ class Dispatcher:
     async def _begin_again(self, ledger: Ledger) -> None:
         self.presence.forget_told()
         self._aborted.discard(ledger.dataset.name)
-        self.held.wake(ledger)
-        self._durable.changed(ledger)
+        self._moved(ledger)
         await self._durable.synced()
 
     # Workers.
 
     async def exchange(
-        self,
-        ledger: Ledger,
-        worker: str,
-        reports: Sequence[Report] = (),
-        unused: Sequence[int] = (),
+        self, ledger: Ledger, worker: str, reports: Sequence[Report] = (), unused: Sequence[int] = (),
         request: ShardRequest | None = None,
-    ) -> tuple[list[Verdict], list[Lease] | NoShard]:
+    ) -> tuple[list[Verdict], list[Lease] | NoShard]:  # fmt: skip
         """Take reports, and shards that come back unused, in this order; then hand out shards.
 
         The call is held until there is a shard, or the end; with reports it is not held. A worker that makes batches
@@ -252,8 +241,7 @@ class Dispatcher:
                 self.verdicts[verdict.value] += 1
             if verdicts or unused:
                 self.held.moves(ledger, worker)
-                self.held.wake(ledger)
-                self._durable.changed(ledger)
+                self._moved(ledger)
         return verdicts
 
     async def _lease(
@@ -307,8 +295,7 @@ class Dispatcher:
     def _take_back(self, ledger: Ledger, worker: str, leases: Iterable[Lease]) -> None:
         """The caller has gone without them."""
         ledger.release(worker, [lease.token for lease in leases])
-        self.held.wake(ledger)
-        self._durable.changed(ledger)
+        self._moved(ledger)
 
     def unanswered(self, ledger: Ledger, worker: str, call: int, held: Iterable[int]) -> list[int]:
         """Tokens of a worker's leases that it does not know of, because the answer was lost.
@@ -342,10 +329,14 @@ class Dispatcher:
             ledger.renew(worker, now)
 
     def _lose(self, worker: str) -> None:
-        lost = [ledger for ledger in self.ledgers.values() if ledger.lose(worker)]
-        for ledger in lost:
-            self._durable.changed(ledger)
-            self.held.wake(ledger)
+        for ledger in self.ledgers.values():
+            if ledger.lose(worker):
+                self._moved(ledger)
+
+    def _moved(self, ledger: Ledger) -> None:
+        """Shards came back, or are done: calls may be answered, once it is written."""
+        self.held.wake(ledger)
+        self._durable.changed(ledger)
 
     async def _tick(self) -> None:
         while True:
@@ -370,5 +361,4 @@ class Dispatcher:
             for worker in ledger.workers() if still else self.presence.attached:
                 ledger.renew(worker, now)
             if ledger.expire(now):
-                self.held.wake(ledger)
-                self._durable.changed(ledger)
+                self._moved(ledger)

@@ -25,19 +25,25 @@ _CALL = re.compile(r"rpc (\w+)\((\w+)\) returns \((stream )?(\w+)\);")
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a service. request, reply: classes of messages. stream: there may be many replies."""
+    """A call of a service. path: as gRPC names it. request, reply: classes of messages. stream: there may be many
+    replies."""
 
     name: str
+    path: str
     request: Any
     reply: Any
     stream: bool
 
+    def stub(self, channel: Any) -> Any:
+        """What makes the call on a channel of gRPC."""
+        make = channel.unary_stream if self.stream else channel.unary_unary
+        return make(self.path, self.request.SerializeToString, self.reply.FromString)
+
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a file defines. package: its name, before a dot in the names of services. messages: name -> class."""
+    """What a file defines. messages: name -> class."""
 
-    package: str
     messages: dict[str, Any]
     calls: list[Call]
 
@@ -70,15 +76,15 @@ def protocol(name: str) -> Protocol:
         elif kind == "message":
             _add_fields(file.message_type.add(name=block), body, package, enums)
     pool = pools.DescriptorPool()
-    pool.Add(file) if not hasattr(pool, "AddSerializedFile") else pool.AddSerializedFile(file.SerializeToString())
+    pool.AddSerializedFile(file.SerializeToString())
     messages = {each.name: _class_of(factory, pool, f"{package}.{each.name}") for each in file.message_type}
     calls = [
-        Call(call, messages[request], messages[reply], bool(stream))
-        for kind, _, body in blocks
+        Call(call, f"/{package}.{service}/{call}", messages[request], messages[reply], bool(stream))
+        for kind, service, body in blocks
         if kind == "service"
         for call, request, stream, reply in _CALL.findall(body)
     ]
-    return Protocol(package, messages, calls)
+    return Protocol(messages, calls)
 
 
 def _add_fields(message: Any, body: str, package: str, enums: set[str]) -> None:

@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, library
 from tarkit.service.datashards import TRAINING, DataShardService
-from tarkit.service.heldshard import HeldShard
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""
+_T = TypeVar("_T")
+
+
+class _NoNumber(NamedTuple):
+    """In the queue in the place of a number: the end, or an error. turn: not the end, but until this turn is over, no
+    number comes before a report."""
+
+    turn: int | None = None
+    error: str = ""
+    message: str = ""
+
+
+class _Queue:
+    """What processes share. One that waits holds no lock, as it does in a SimpleQueue: it may be killed."""
+
+    def __init__(self, context: Any) -> None:
+        self._reader, self._writer = context.Pipe(duplex=False)
+        self._reading, self._writing = context.Lock(), context.Lock()
+
+    def put(self, value: int | _NoNumber) -> None:
+        with self._writing:
+            self._writer.send(value)
+
+    def get(self) -> int | _NoNumber:
+        while (found := self.get_now()) is None:
+            self._reader.poll(None)
+        return found
+
+    def get_now(self) -> int | _NoNumber | None:
+        """None: it is empty."""
+        with self._reading:
+            return self._reader.recv() if self._reader.poll() else None
+
+    def empty(self) -> bool:
+        return not self._reader.poll()
 
 
 class RecordIndexService(DataShardService):
@@ -32,38 +67,25 @@ class RecordIndexService(DataShardService):
     _shuffled = "shuffle_records"
 
     def __init__(
-        self,
-        batch_size: int,
-        num_epochs: int | None = None,
-        dataset_size: int | None = None,
-        task_type: int = TRAINING,
-        shuffle: bool = False,
-        num_minibatches_per_shard: int = 0,
-        dataset_name: str | None = None,
-        master_client: Any = None,
-        num_workers: int = 1,
-        *,
-        start_method: str | None = None,
-        **options: Any,
-    ) -> None:
+        self, batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None,
+        task_type: int = TRAINING, shuffle: bool = False, num_minibatches_per_shard: int = 0,
+        dataset_name: str | None = None, master_client: Any = None, num_workers: int = 1, *,
+        start_method: str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(
-            batch_size,
-            num_epochs,
-            dataset_size,
-            shuffle,
-            task_type=task_type,
-            num_minibatches_per_shard=num_minibatches_per_shard,
-            dataset_name=dataset_name,
-            **options,
-        )
+            batch_size, num_epochs, dataset_size, shuffle, task_type=task_type, dataset_name=dataset_name,
+            num_minibatches_per_shard=num_minibatches_per_shard, **options,
+        )  # fmt: skip
         multiprocessing = importlib.import_module("multiprocessing")
         context = multiprocessing.get_context(start_method)
-        self._queue = context.SimpleQueue()
+        self._queue = _Queue(context)
         self._ahead = context.Semaphore(_MOST_AHEAD)
+        # Shards that were fetched, and those that were reported.
+        self._turn = context.RawValue("Q")
         self._feed()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_queue": self._queue, "_ahead": self._ahead}
+        return {"_queue": self._queue, "_ahead": self._ahead, "_turn": self._turn}
 
     def fetch_record_index(self) -> int:
         """The number of the next record.
@@ -72,16 +94,18 @@ class RecordIndexService(DataShardService):
             StopIteration: the end; or all that is left is with workers that wait, so that what this one holds is to be
                 reported first, after which more may come, until ``ended``.
             ServiceLostError: the service does not answer.
+            UsageError: it is closed.
         """
-        found = self._queue.get()
-        if isinstance(found, int):
-            self._ahead.release()
-            return found
-        # For the other processes, and for the next call.
-        self._queue.put(found)
-        if found is None:
-            raise StopIteration
-        raise (UsageError if found[0] == UsageError.__name__ else ServiceLostError)(found[1])
+        while not isinstance(found := self._queue.get(), int):
+            if found.turn not in (None, self._turn.value):
+                continue  # what was waited for has been reported since
+            # For the other processes, and for the next call.
+            self._queue.put(found)
+            if not found.error:
+                raise StopIteration
+            raise (UsageError if found.error == UsageError.__name__ else ServiceLostError)(found.message)
+        self._ahead.release()
+        return found
 
     def record_index_gen(self) -> Iterator[int]:
         """Numbers of records, to the end."""
@@ -115,75 +139,93 @@ class RecordIndexService(DataShardService):
 
     def clear_shard_queue(self) -> None:
         """Drop the numbers that were not fetched yet; those of the same shards come no more."""
-        for end in self._drop_numbers():
-            self._queue.put(end)
+        for found in self._drop():
+            if not isinstance(found, int):
+                self._queue.put(found)
 
-    def _drop_numbers(self) -> list[Any]:
-        """Empty the queue. Returns what was in it beside numbers: the end, or an error."""
-        ends = []
-        while not self._queue.empty():
-            if isinstance(found := self._queue.get(), int):
+    def _drop(self) -> list[int | _NoNumber]:
+        """Empty the queue. Returns what was in it."""
+        dropped = []
+        while (found := self._queue.get_now()) is not None:
+            dropped.append(found)
+            if isinstance(found, int):
                 self._ahead.release()
-            else:
-                ends.append(found)
-        return ends
+        return dropped
 
     def reset_dataset(self) -> None:
         """Begin the data set anew; numbers in the queue are dropped."""
-        self._starve()
-        try:
-            super().reset_dataset()
-        finally:
-            self._feed()
+        self._anew(super().reset_dataset)
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """As of :class:`DataShardService`; numbers in the queue are dropped."""
-        self._starve()
+        """As of :class:`DataShardService`; numbers in the queue are dropped, unless the checkpoint is refused."""
+        restore = super().restore_shard_from_checkpoint
+        return self._anew(lambda: restore(shard_checkpoint))
+
+    def _anew(self, call: Callable[[], _T]) -> _T:
+        dropped = self._starve()
         try:
-            return super().restore_shard_from_checkpoint(shard_checkpoint)
+            return call()
         finally:
-            self._feed()
+            # Where it failed, the shards are still held, and their numbers are to come.
+            numbers = (number for number in dropped if isinstance(number, int))
+            self._feed(chain(numbers, self._left) if self._pending else ())
 
     def close(self) -> None:
         """As of :class:`DataShardService`."""
         self._starve()
-        super().close()
+        try:
+            super().close()
+        finally:
+            closed = f"the {type(self).__name__} is closed, and gives no numbers any more"
+            self._queue.put(_NoNumber(error=UsageError.__name__, message=closed))
 
-    def _feed(self) -> None:
-        self._stopped, self._paused = threading.Event(), False
-        self._thread = threading.Thread(target=self._put_numbers, args=(self._stopped,), daemon=True)
+    def _starve(self) -> list[int | _NoNumber]:
+        """End the thread. Returns what it had put into the queue."""
+        self._stopped.set()
+        dropped = []
+        while self._thread.is_alive():
+            dropped += self._drop()
+            self._thread.join(0.01)
+        return dropped + self._drop()
+
+    def _feed(self, first: Iterable[int] = ()) -> None:
+        self._stopped = threading.Event()
+        self._left: Iterator[int] = iter(())
+        self._thread = threading.Thread(target=self._put_numbers, args=(first, self._stopped), daemon=True)
         self._thread.start()
 
-    def _starve(self) -> None:
-        """End the thread, and drop what it put into the queue."""
-        self._stopped.set()
-        while self._thread.is_alive():
-            self._drop_numbers()
-            self._thread.join(0.01)
-        self._drop_numbers()
-
-    def _put_numbers(self, stopped: threading.Event) -> None:
+    def _put_numbers(self, first: Iterable[int], stopped: threading.Event) -> None:
         try:
+            self._put(first, stopped)
             while not stopped.is_set():
-                found = self._fetch(stopped)
-                if found is not None:
-                    self._put_part(found[1].part, stopped)
+                if (found := self._fetch(stopped)) is not None:
+                    part = found[1].part
+                    self._put(part.indices or range(part.start, part.end), stopped)
                 elif self._source.ended:
-                    self._queue.put(None)
+                    self._queue.put(_NoNumber())
                     return
-                elif not stopped.is_set() and self._queue.empty():
+                else:
                     # All that is left is with workers that wait: the loops here end, so that batches are reported.
-                    self._paused = True
-                    self._queue.put(None)
+                    with self._lock:
+                        if self._pending and not stopped.is_set() and self._queue.empty():
+                            self._queue.put(_NoNumber(self._turn.value))
         except TarkitError as error:
-            self._queue.put((type(error).__name__, str(error)))
+            self._queue.put(_NoNumber(error=type(error).__name__, message=str(error)))
 
-    def _put_part(self, part: HeldShard, stopped: threading.Event) -> None:
-        if self._paused:
-            self._paused = False
-            self._drop_numbers()
-        for number in part.indices or range(part.start, part.end):
-            while not self._ahead.acquire(timeout=0.1):
-                if stopped.is_set():
-                    return
+    def _put(self, numbers: Iterable[int], stopped: threading.Event) -> None:
+        left = iter(numbers)
+        for number in left:
+            self._ahead.acquire()  # one that stops the thread drops what is in the queue
+            if stopped.is_set():
+                self._ahead.release()
+                self._left = chain([number], left)
+                return
             self._queue.put(number)
+
+    def _hand_out(self) -> tuple[int, Any]:
+        self._turn.value += 1
+        return super()._hand_out()
+
+    def _report(self, number: int) -> None:
+        self._turn.value += 1
+        super()._report(number)

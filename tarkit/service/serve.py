@@ -79,19 +79,20 @@ async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: 
     """
     if settings.state in ("", ":memory:"):
         raise UsageError(f"--state is {settings.state!r}; give a file, or {NO_STATE!r} to keep the state in memory")
-    _remove(settings.ready_file)  # of a service that was killed
     journal = Journal(":memory:" if settings.state == NO_STATE else settings.state)
     try:
         async with Dispatcher(journal, settings.rules) as dispatcher:
             await _serve(dispatcher, datasets, settings, reporter)
     finally:
-        _remove(settings.ready_file)
         journal.close()
 
 
-def _remove(path: str) -> None:
-    if path:
-        with suppress(FileNotFoundError):
+def _withdraw(path: str, content: bytes) -> None:
+    """Remove a ready file, unless it is that of a service which came later."""
+    with suppress(FileNotFoundError):
+        with open(path, "rb") as file:
+            is_ours = file.read() == content
+        if is_ours:
             os.remove(path)
 
 
@@ -100,7 +101,8 @@ async def _serve(
 ) -> None:
     host, until_ended = settings.listen.rpartition(":")[0], bool(datasets) or settings.until_ended
 
-    async def declare() -> None:  # last: a service that could not listen leaves no data set in the state
+    async def declare() -> None:
+        # Last: a service that could not listen leaves no data set in the state.
         await _declare(dispatcher, datasets, settings.state)
 
     async with AsyncExitStack() as stack:
@@ -114,8 +116,10 @@ async def _serve(
         )
         address = f"{host}:{port}"
         if settings.ready_file:
+            content = f"{address}\n{http}\n".encode()
+            stack.callback(_withdraw, settings.ready_file, content)
             with open_publish(settings.ready_file) as file:
-                file.write(f"{address}\n{http}\n".encode())
+                file.write(content)
         reporter.listening(address, http)
         before = until_ended and dispatcher.ended
         try:

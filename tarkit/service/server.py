@@ -71,13 +71,8 @@ async def serving(
         ]
     )
     handlers: dict[str, Any] = {}
-    for service, name, calls in (
-        ("tarkit.shards.v1.ShardService", "shards", ShardCalls(dispatcher)),
-        ("proto.Master", "elasticdl", ElasticDLCalls(dispatcher)),
-    ):
-        handlers |= {
-            f"/{service}/{call.name}": _handler(grpc, call, getattr(calls, call.name)) for call in protocol(name).calls
-        }
+    for name, calls in (("shards", ShardCalls(dispatcher)), ("elasticdl", ElasticDLCalls(dispatcher))):
+        handlers |= {call.path: _handler(grpc, call, getattr(calls, call.name)) for call in protocol(name).calls}
     server.add_generic_rpc_handlers((_guarded(grpc, handlers, security.token),))
     try:
         if security.certificate:
@@ -169,9 +164,7 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
 
     make = grpc.unary_stream_rpc_method_handler if call.stream else grpc.unary_unary_rpc_method_handler
     return make(
-        stream if call.stream else unary,
-        request_deserializer=read,
-        response_serializer=call.reply.SerializeToString,
+        stream if call.stream else unary, request_deserializer=read, response_serializer=call.reply.SerializeToString
     )
 
 

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted
+from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable
+from tarkit.redaction import redact
 from tarkit.service.connection import ServiceConnection, Unwanted, lost
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
@@ -120,8 +121,8 @@ class Session:
         """A shard, or ranges of it, is done; or with ``error``, it failed. Never waits for the service."""
         if shard.worker != self.worker:
             raise UsageError(
-                f"shard {shard.name} {shard.start} to {shard.end} was handed to another process, or before this "
-                "client was opened; report it where it was fetched"
+                f"shard {printable(redact(shard.name))} {shard.start} to {shard.end} was handed to another process, or "
+                "before this client was opened; report it where it was fetched"
             )
         with self._lock:
             self._raise_error()
@@ -152,9 +153,9 @@ class Session:
         with self._lock:
             if self._reports.waiting:
                 self._hurry(0.0)
-            sent = self._news.wait_for(lambda: self._error or not self._reports.unanswered, timeout)
+            self._news.wait_for(lambda: self._error or self._stopped.is_set() or not self._reports.unanswered, timeout)
             self._raise_error()
-            if not sent:
+            if self._reports.unanswered:
                 number = counted(self._reports.unanswered, "shard")
                 raise ServiceLostError(f"reports of {number} were not answered in time; what they hold is done again")
 
@@ -219,7 +220,9 @@ class Session:
             work()
         except Unwanted:
             return
-        except TarkitError as error:
+        except Exception as error:  # of any kind: else callers would wait for ever
+            if not isinstance(error, TarkitError):
+                error = TarkitError(f"unexpected {type(error).__name__}: {printable(str(error))}; is a value wrong?")
             with self._lock:
                 self._error = self._error or error
                 self._news.notify_all()

@@ -47,7 +47,8 @@ class ShardClient:
             same in all workers.
         prefetch: number of shards that are fetched ahead of the one that is asked for; None: as many as this process
             uses in a tenth of a second, from 1 to 64.
-        patience: seconds for which a service that does not answer is tried again.
+        patience: seconds for which a service that does not answer is tried again. A Job of Kubernetes whose pod was
+            lost a few times waits ten minutes before it makes the next one.
         token: the bearer token that the service asks for.
         certificate: PEM of the authority that signed the service's certificate; with it, TLS is spoken.
         label: the beginning of the worker's word, which the service shows.
@@ -59,25 +60,14 @@ class ShardClient:
     """
 
     def __init__(
-        self,
-        address: str,
-        dataset: str | DataSet = "",
-        *,
-        prefetch: int | None = None,
-        patience: float = 300.0,
-        token: str = "",
-        certificate: bytes = b"",
-        label: str = "",
-    ) -> None:
+        self, address: str, dataset: str | DataSet = "", *, prefetch: int | None = None, patience: float = 780.0,
+        token: str = "", certificate: bytes = b"", label: str = "",
+    ) -> None:  # fmt: skip
         if (prefetch is not None and prefetch < 0) or not patience >= 0:
             raise UsageError(f"prefetch is {prefetch} and patience is {patience}; both must be 0 or more")
         self._settings: dict[str, Any] = {
-            "prefetch": prefetch,
-            "patience": patience,
-            "token": token,
-            "certificate": certificate,
-            "label": label,
-        }
+            "prefetch": prefetch, "patience": patience, "token": token, "certificate": certificate, "label": label
+        }  # fmt: skip
         self._address, self._dataset = address, dataset
         self._name = dataset.name if isinstance(dataset, DataSet) else dataset
         self._pid = os.getpid()
@@ -130,7 +120,9 @@ class ShardClient:
 
     def failed(self, shard: HeldShard, reason: str) -> None:
         """What is left of a shard could not be used; it is handed out again, or is dead. Returns at once."""
-        self._opened().report(shard, None, reason or "the trainer gave no reason")
+        # A name of a file may have bytes that no message can have.
+        text = reason.encode("utf-8", "backslashreplace").decode()
+        self._opened().report(shard, None, text or "the trainer gave no reason")
 
     def flush(self) -> None:
         """Return when all reports are on the service's disk."""

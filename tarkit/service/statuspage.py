@@ -7,6 +7,7 @@ from datetime import timedelta
 from html import escape
 
 from tarkit.errors import printable
+from tarkit.redaction import redact
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.progress import DataSetProgress, Rate
 
@@ -41,7 +42,7 @@ class StatusPage:
         self._rates: dict[str, Rate] = {}
 
     def look(self) -> None:
-        """Take the counts for the rates; to be called about once a second."""
+        """Take the counts for the rates; to be called once a second, or more often."""
         for name, ledger in self._dispatcher.ledgers.items():
             self._rates.setdefault(name, Rate(self._clock)).add(ledger.progress().done)
 
@@ -110,7 +111,7 @@ class StatusPage:
                 leases = held.setdefault(name, [])
                 for entry in entries[:3]:
                     shard = ledger.dataset.bounds(*entry.key)
-                    leases.append(f"{shard.name} {shard.start}-{shard.end}")
+                    leases.append(f"{redact(shard.name)} {shard.start}-{shard.end}")
                 if len(entries) > 3:
                     leases.append(f"… and {len(entries) - 3} more")
         # Those that are silent and hold shards first.
@@ -132,7 +133,7 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[str]:
         return
     rows = [
         (
-            _text(f"{each.name} {each.start}-{each.end}"),
+            _text(f"{redact(each.name)} {each.start}-{each.end}"),
             f"{each.epoch}",
             f"{each.errors} / {each.losses}",
             _text(each.reason),

@@ -95,7 +95,7 @@ def generate_records(
             for files, skipped in run_tasks(found, task, slices):
                 written += files
                 for reason, count in skipped.items():
-                    tally.skipped[reason] = tally.skipped.get(reason, 0) + count
+                    tally.skip(reason, count)
     finally:
         # After the context, which ends the tasks that still run when a job has failed; and only of this job: a folder
         # that was refused may be that of another one.

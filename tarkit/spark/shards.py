@@ -9,22 +9,19 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingInputError, UsageError
-from tarkit.runs.counts import Counts
+from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import read_record
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError, check_work, process_outputs, with_work_id
 from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
-from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
+from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, plan_outputs
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import entries
 from tarkit.store.url import base_name
 
 _ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir")
 """Fields of Work that have no meaning here."""
-
-_EXAMPLES = 3
-"""Missing inputs whose names are kept."""
 
 
 def process(
@@ -82,7 +79,7 @@ def process(
                     _count_as_done(url, counts)
     finally:
         remove_left_by_tasks(str(work.outdir), seconds_after_end(context), alone=False)
-    del counts.missing_names[_EXAMPLES:]
+    del counts.missing_names[MISSING_NAMES:]
     if counts.shards_failed or counts.shards_missing:
         raise ShardsFailedError(counts)
     return counts
@@ -116,7 +113,7 @@ def _names(folder: str) -> set[str]:
 
 def _count_as_done(output_url: str, counts: Counts) -> None:
     """A shard that was done before for the task that counts, but by another attempt of this run."""
-    record = read_record(output_url + DONE_SUFFIX)
+    record = read_record(done_record_url(output_url))
     if record is not None:
         counts.shards_before -= 1
         counts.shards_done += 1

@@ -37,7 +37,9 @@ def output_name(url: str) -> str:
     Raises: UsageError: standard input, commands and folders have no such name."""
     path = url
     scheme = scheme_of(url)
-    if scheme:
+    if scheme in ("file", "local") and (local := local_path(url)) is not None:
+        path = local
+    elif scheme:
         path = url.partition("://")[2].partition("?")[0]
         if scheme in ("http", "https"):
             path = path.partition("#")[0]
@@ -63,12 +65,29 @@ def index_url(url: str) -> str:
     return path.removesuffix(SHARD_SUFFIX) + INDEX_SUFFIX + query
 
 
+def failed_samples_url(url: str) -> str:
+    """The name of the shard of an output's failed samples. The query of a URL stays at its end."""
+    return _with_end(url, FAILED_SUFFIX)
+
+
+def done_record_url(url: str) -> str:
+    """The name of an output's done record. The query of a URL stays at its end."""
+    return _with_end(url, DONE_SUFFIX)
+
+
+def _with_end(url: str, end: str) -> str:
+    path, query = split_query(url)
+    return path + end + query
+
+
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
     """Each input with its output: the same name in ``folder``.
     Raises: UsageError: two inputs have the same name, one has none, an input would be replaced by its own output, or by
     the failed samples of another one."""
     seen: dict[str, str] = {}
-    base = folder.rstrip("/")
+    # The folder is looked at once for all names. A file:// URL gives paths, as in it a name with %XX is another one.
+    path, query = split_query(folder)
+    base = (local_path(folder) or path).rstrip("/")
     parents = _Parents(folder)
     for url in urls:
         name = output_name(url)
@@ -84,11 +103,10 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
                 f"{display_name(other)} and {display_name(url)}: {shard + FAILED_SUFFIX} is where failed samples of "
                 f"{shard} go; run them apart"
             )
-        output = f"{base}/{name}"
-        if url == output or parents.is_folder_of(url):
+        if split_query(url)[0] == f"{base}/{name}" or parents.is_folder_of(url):
             raise UsageError(f"{display_name(url)} would be replaced by its own output; name another folder")
         seen[name] = url
-        yield url, output
+        yield url, f"{base}/{name}{query}"
 
 
 def are_distinct(specs: Sequence[str]) -> bool:
@@ -98,7 +116,7 @@ def are_distinct(specs: Sequence[str]) -> bool:
     heads = []
     for spec in specs:
         match = _NUMBERED.fullmatch(spec)
-        if match is None or match["end"].endswith(FAILED_SUFFIX):
+        if match is None or "%" in spec or match["end"].endswith(FAILED_SUFFIX):
             return False
         output_name(next(expand_braces(spec)))
         heads.append(match["head"])

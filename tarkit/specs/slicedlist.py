@@ -26,7 +26,7 @@ from tarkit.specs.shardspec import fixed_names, take_slice
 from tarkit.store.compression import compression_for_name
 from tarkit.store.publish import open_publish
 from tarkit.store.read import read_range, read_whole
-from tarkit.store.url import scheme_of
+from tarkit.store.url import local_path, scheme_of
 
 SUFFIX = ".offsets"
 """What is added to a list's name for the file of its slices."""
@@ -179,18 +179,21 @@ def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
 
 def open_list(url: str) -> SlicedList | None:
     """The slices that were planned for a list; None if none were.
-    Raises: DataError: the file of the slices is damaged. TemporaryStreamError: it cannot be asked for now."""
+    Raises: DataError: the file of the slices is damaged. StreamError: it is on this machine, and cannot be read.
+    TemporaryStreamError: it cannot be asked for now."""
     beside = _offsets_url(url)
     if beside is None:
         return None
     try:
         content = read_whole(beside if scheme_of(beside) else Path(beside), compression=None)
-    except TemporaryStreamError:
-        raise
-    except (MissingInputError, StreamError):
-        # Some stores say "forbidden" of what is not there.
+    except MissingInputError:
         return None
-    except OSError:
+    except StreamError as error:
+        # Some stores say "forbidden" of what is not there.
+        path = local_path(beside)
+        is_there = path is not None and os.path.lexists(path) and not os.path.isdir(path)
+        if is_there or isinstance(error, TemporaryStreamError):
+            raise
         return None
     return _parsed(url, beside, content)
 

@@ -99,7 +99,8 @@ class PartCache:
             if status.st_size != part.size:
                 return None
             if time.time() - status.st_mtime > _USED_SECONDS:
-                os.utime(file)
+                with suppress(OSError):  # of another user, or on a file system that is only read
+                    os.utime(file)
             data = os.pread(file, end - begin, begin - part.start)
         except OSError:
             return None

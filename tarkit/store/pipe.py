@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from typing import IO, Any, cast
 
 from tarkit.errors import StreamError, UsageError, printable, signal_name
+from tarkit.store.childstart import signals_after_start
 from tarkit.store.foreign import without_secrets
 from tarkit.store.local import FileReader
 from tarkit.store.place import RawReader, Sink
@@ -62,14 +63,16 @@ class _Command:
             with ExitStack() as opened:
                 # A file and not a pipe: a talkative command cannot block, and what it leaves running holds up nothing.
                 self._stderr = opened.enter_context(tempfile.TemporaryFile())
-                self._process = subprocess.Popen(
-                    [*shell, command], **streams, stderr=self._stderr, bufsize=0, start_new_session=True
-                )
+                with signals_after_start():
+                    self._process = subprocess.Popen(
+                        [*shell, command], **streams, stderr=self._stderr, bufsize=0, start_new_session=True
+                    )
+                    self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, os.getpid())
+                    opened.callback(self._finalizer)
                 opened.pop_all()
         except OSError as error:
             raise StreamError(f"{shell[0]} cannot be started: {error.strerror}", url=name) from None
         self._pipe = cast("io.FileIO", getattr(self._process, end))
-        self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, os.getpid())
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             # Fewer switches between us and the command; a user over the limit for pipes keeps the default.
             with suppress(OSError):

@@ -104,7 +104,7 @@ class PublishStream(WholeOutput):
         try:
             self._sink.commit()
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             raise
         self._end("committed")
 
@@ -112,6 +112,12 @@ class PublishStream(WholeOutput):
         """Give up what was written. After commit, or again: nothing."""
         if self._outcome is None:
             self._end("discarded")
+            self._sink.discard()
+
+    def fail(self, error: BaseException) -> None:
+        """Give up what was written, because of an error that every later call raises again. After the end: nothing."""
+        if self._outcome is None:
+            self._end(error)
             self._sink.discard()
 
     def close(self) -> None:
@@ -129,12 +135,8 @@ class PublishStream(WholeOutput):
                         self.digest.update(data)
             self._buffer = bytearray()
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             raise
-
-    def _fail(self, error: BaseException) -> None:
-        self._end(error)
-        self._sink.discard()
 
     def _end(self, outcome: str | BaseException) -> None:
         self._outcome = outcome

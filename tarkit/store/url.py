@@ -78,9 +78,10 @@ def split_query(url: str) -> tuple[str, str]:
 
 
 def join(folder: str, name: str) -> str:
-    """A name in a folder, which is a path or a URL."""
-    if local_path(folder) is not None:
-        return os.path.join(folder, name)
+    """A name in a folder, which is a path or a URL. In a file:// URL, a name with %XX would be another one: that gives
+    a path."""
+    if (path := local_path(folder)) is not None:
+        return os.path.join(path if "%" in name else folder, name)
     head, query = split_query(folder)
     return f"{head.rstrip('/')}/{name}{query}"
 
@@ -91,6 +92,11 @@ def base_name(url: str) -> str:
     if path is not None:
         return os.path.basename(os.path.abspath(path))
     return split_query(url)[0].partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
+
+
+def name_of_shard(url: str) -> str:
+    """Its name without folder and query: a copy at another place, or under another signature, has the same."""
+    return url.partition("?")[0].rpartition("/")[2]
 
 
 def reads_once(url: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError, printable
+from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError
 from tarkit.formats.registry import (
     check_output_name,
     format_module,
@@ -69,17 +69,19 @@ def convert(
         progress: called with the number of records so far, often.
 
     Raises:
-        UsageError: a format that does not exist, tar to tar, an encoding without a tar, an output whose name is that
-        of another format, or ``verify`` of a stream.
+        UsageError: no inputs, a format that does not exist, tar to tar, an encoding without a tar, an output whose name
+        is that of another format, or ``verify`` of a stream.
         VerifyError: ``verify`` found a difference. DataError: damage; a sample without the field; a record that the
         encoding does not know. What reading and writing raise.
     """
+    inputs = [inputs] if isinstance(inputs, str) else list(inputs)
+    if not inputs:
+        raise UsageError("name the inputs")
     tally = Tally() if tally is None else tally
     check_output_name(output, to)
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = _Digest() if verify else None
-    inputs = [inputs] if isinstance(inputs, str) else list(inputs)
     listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
     names = _without_output(listed, inputs, output)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
@@ -196,7 +198,7 @@ class _Source:
             if source == "tar":
                 raise _tar_already(name)
             if self._encoding.files and not holds_files(source):
-                raise UsageError(f"{printable(name)} is not an archive of files; convert it by itself")
+                raise UsageError(f"{display_name(name)} is not an archive of files; convert it by itself")
             if self._encoding.files:
                 archive = format_module(source).Archive(name)
                 samples = har_samples(

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from tarkit.errors import DataError, UsageError, printable
 from tarkit.formats.example import decode_example, encode_example
-from tarkit.formats.tally import Tally
-from tarkit.formats.tar.large import DEFAULT_MEM
+from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
 from tarkit.store.url import display_name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -21,7 +20,7 @@ from tarkit.store.entries import Identity, check_same, identify, stat
 from tarkit.store.publish import check_target
 from tarkit.store.read import open_read, read_whole
 from tarkit.store.retry import GoneStores
-from tarkit.store.url import display_name, local_path
+from tarkit.store.url import display_name, reads_once
 from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20
@@ -85,7 +84,7 @@ def ensure_index(
     url: str, *, force: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
 ) -> IndexOutcome:
     """Make the index of a shard, unless a fresh one is there: one that fits the shard's end, and is not older."""
-    if (path := local_path(url)) and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+    if reads_once(url):
         # Opening a pipe without a writer waits for ever.
         raise UsageError(f"{display_name(url)} is a pipe or a device; only a file has an index")
     state, tally, digest = RENEWED, Tally(), hashlib.md5(usedforsecurity=False)

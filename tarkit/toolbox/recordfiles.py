@@ -52,10 +52,10 @@ def write_record_files(
     return total
 
 
-def clear_record_files(folder: str, prefix: str = "data", *, force: bool = False) -> int:
+def clear_record_files(folder: str, *, force: bool = False) -> int:
     """Make sure that no file of an earlier run would be taken for one of this run; how many were removed.
     Raises: UsageError: there are such files, and ``force`` was not asked for."""
-    pattern = re.compile(rf"{re.escape(prefix)}(-\d+)+")
+    pattern = re.compile(r"data(-\d+)+")
     try:
         found = [entry for entry in entries(folder) if not entry.is_folder and pattern.fullmatch(entry.name)]
     except MissingInputError:

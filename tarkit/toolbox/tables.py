@@ -147,7 +147,7 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
     if len(shape) != 3:
         raise DataError("has labels, and no pictures", url=images)
     if shape[0] != count:
-        raise DataError(f"has {shape[0]} pictures, and {count} labels are in {printable(labels)}", url=images)
+        raise DataError(f"has {shape[0]} pictures, and {count} labels are in {display_name(labels)}", url=images)
     size = shape[1] * shape[2]
     for number in range(count):
         picture = pixels[number * size : (number + 1) * size]

@@ -5,19 +5,18 @@ What counts is in ``docs/formats/audit.md``."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
 from tarkit.errors import UsageError, counted
-from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import KeyRule
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, name_of_shard
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
-from tarkit.trainers.auditlog import key_digest, name_of_shard, parsed_line, read_shard_list
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
+from tarkit.trainers.auditlog import key_digest, parsed_line, read_shard_list
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 
 
@@ -61,43 +60,31 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
     """
     begins, given = read_history(folder)
     shards = read_shard_list(folder, str(begins[0].state["shards"]))
-    names, keys = [name for name, _ in shards], None
+    names, digests = [name for name, _ in shards], None
     if urls := list(urls):
         samples = ShardMap(urls, rule=rule)
-        if [(name_of_shard(url), count) for url, count in zip(samples.urls, samples.counts, strict=True)] != shards:
+        if list(zip(map(name_of_shard, samples.urls), samples.counts, strict=True)) != shards:
             raise UsageError(f"these are not the {counted(len(shards), 'shard')} of the training, in their order")
-        names, keys = [display_name(url) for url in samples.urls], _Keys(samples.urls, rule)
+        names, digests = [display_name(url) for url in samples.urls], cache(partial(_digests_of, samples))
     launches = launches_of(begins)
     begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
-    epochs = []
-    last = max([*(each.point.epoch for each in begins), *(each.point.epoch for each in given)])
+    undone = [is_undone(each.point, each.at, each.begin.rank, each.before, launches) for each in given]
+    # An epoch that was begun, and all of which is undone, is not behind the training.
+    reached = (each.point.epoch for each, done in zip(given, undone, strict=True) if not done)
+    last, epochs = max(*(each.point.epoch for each in begins), *reached, 0), []
     for epoch in range(min(each.point.epoch for each in begins), last + 1):
-        found = _EpochJudge(epoch, [count for _, count in shards], names, keys, begins, epoch == last)
-        for batch in given:
+        found = _EpochJudge(epoch, [count for _, count in shards], names, digests, begins, epoch == last)
+        for batch, done in zip(given, undone, strict=True):
             if batch.point.epoch == epoch:
-                done = is_undone(batch.point, batch.at, batch.begin.rank, batch.before, launches)
                 found.take(batch, undone=done)
         if found.begun or epoch < last:
             epochs.append(found.result())
     return epochs
 
 
-class _Keys:
-    """Digests of the keys of shards, from their indexes."""
-
-    def __init__(self, urls: list[str], rule: str | KeyRule) -> None:
-        self._urls, self._rule = urls, rule
-        self._digests: dict[int, list[str]] = {}
-
-    def __getitem__(self, place: tuple[int, int]) -> str:
-        shard, sample = place
-        if shard not in self._digests:
-            url = self._urls[shard]
-            index = open_indexed(url, self._rule)
-            if index is None:
-                raise UsageError(f"{display_name(url)} has no index: make it by tarkit index")
-            self._digests[shard] = list(map(partial(key_digest, url), index.keys()))
-        return self._digests[shard][sample]
+def _digests_of(samples: ShardMap, shard: int) -> list[str]:
+    """Of the keys of a shard, from its index."""
+    return list(map(partial(key_digest, samples.urls[shard]), samples.keys_of(shard)))
 
 
 class _EpochJudge:
@@ -108,11 +95,11 @@ class _EpochJudge:
         epoch: int,
         counts: list[int],
         names: list[str],
-        keys: _Keys | None,
+        digests: Callable[[int], list[str]] | None,
         begins: list[AuditBegin],
         is_last: bool,
     ) -> None:
-        self._epoch, self._counts, self._names, self._keys = epoch, counts, names, keys
+        self._epoch, self._counts, self._names, self._digests = epoch, counts, names, digests
         self._begins, self._is_last = begins, is_last
         self._starts = [0, *accumulate(counts)]
         self._seen = bytearray(self._starts[-1])
@@ -164,7 +151,7 @@ class _EpochJudge:
             if at < len(expected) and not expected[at].filler:
                 self._count((shard, sample), is_out=mark == "-")
         size = order.size(min(number, order.batches - 1))
-        self._used[number].append((rank * size // world, (rank + 1) * size // world, given))
+        self._used[number].append((*rank_slots(size, rank, world), given))
 
     def _count(self, sample: tuple[int, int], *, is_out: bool) -> None:
         self._result.dropped += is_out
@@ -182,7 +169,7 @@ class _EpochJudge:
                 self._result.problems.append(text)
 
     def _compare_key(self, given: GivenBatch, sample: tuple[int, int], digest: str) -> None:
-        if self._keys is not None and self._keys[sample] != digest:
+        if self._digests is not None and self._digests(sample[0])[sample[1]] != digest:
             text = f"wrong: epoch {self._epoch}, {given}: what was delivered as {self._named(sample)} has another key"
             self._result.problems.append(text)
 

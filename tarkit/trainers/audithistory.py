@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -104,15 +104,13 @@ def launches_of(begins: Iterable[AuditBegin]) -> dict[tuple[AuditPoint, int], di
 
 
 def is_undone(
-    point: AuditPoint, at: float, rank: int, own: Iterable[tuple[AuditPoint, int]],
+    point: AuditPoint, at: float, rank: int, own: Set[tuple[AuditPoint, int]],
     launches: dict[tuple[AuditPoint, int], dict[int, float]],
 ) -> bool:  # fmt: skip
     """Whether the training went on, later than ``at``, from a point that is not behind ``point``. Other ranks of the
     same launch may begin later, and undo nothing."""
-    own = set(own)
-    for launch, ranks in launches.items():
-        if launch[0] <= point:
-            latest = ranks.get(rank, at) if launch in own else max(ranks.values())
-            if latest > at:
-                return True
-    return False
+    return any(
+        (ranks.get(rank, at) if launch in own else max(ranks.values())) > at
+        for launch, ranks in launches.items()
+        if launch[0] <= point
+    )

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from tarkit.errors import CorruptRecordError, DataError, StreamError, UsageError
 from tarkit.store.publish import open_publish
-from tarkit.store.url import display_name, local_path
+from tarkit.store.url import display_name, local_path, name_of_shard
 from tarkit.trainers.order import Place
 
 VERSION = 1
@@ -43,14 +43,10 @@ def evidence_of(
 ) -> Evidence:
     """Of a batch that was to have these samples. left_out: of each, whether it failed, or was dropped. fillers: what it
     has in their place. keys: digests of those that were read."""
-    words, digests = [], []
-    for place, is_out in zip(places, left_out, strict=True):
-        words.append(f"{place.shard}.{place.sample}{'-' if is_out else '*' if place.filler else ''}")
-        digests.append(_NO_KEY if is_out else keys[place.shard, place.sample])
-    for place in fillers:
-        words.append(f"{place.shard}.{place.sample}*")
-        digests.append(keys[place.shard, place.sample])
-    return Evidence(" ".join(words), "".join(digests))
+    marks = ["-" if is_out else "*" if place.filler else "" for place, is_out in zip(places, left_out, strict=True)]
+    marked = list(zip([*places, *fillers], [*marks, *"*" * len(fillers)], strict=True))
+    samples = " ".join(f"{place.shard}.{place.sample}{mark}" for place, mark in marked)
+    return Evidence(samples, "".join(_NO_KEY if mark == "-" else keys[place[:2]] for place, mark in marked))
 
 
 def key_digest(url: str, key: str) -> str:
@@ -59,17 +55,11 @@ def key_digest(url: str, key: str) -> str:
     return blake2b(words, digest_size=_DIGITS // 2).hexdigest()
 
 
-def name_of_shard(url: str) -> str:
-    """The name of a shard without folder and query: a copy at another place is the same."""
-    return url.partition("?")[0].rpartition("/")[2]
-
-
 class AuditLog:
     """The file of one process. Each line is written by one call, so that a kill leaves whole lines.
 
     Args:
         folder: a local one, or of a file system that all machines share.
-        rank, world: of the process.
         shards: name and number of samples of each. digest: that the state of the training has for them.
         clock: seconds since 1970.
 
@@ -80,8 +70,6 @@ class AuditLog:
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        rank: int,
-        world: int,
         shards: Sequence[tuple[str, int]],
         digest: str,
         clock: Callable[[], float] = time.time,
@@ -90,19 +78,17 @@ class AuditLog:
         if path is None:
             raise UsageError(f"audit is {display_name(os.fspath(folder))}; it must be a folder of a file system")
         self._folder, self._clock = path, clock
-        self._header = {
-            "audit": VERSION,
-            "rank": rank,
-            "world": world,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-        }
-        self._shards, self._digest = list(shards), digest
+        self._header: dict[str, Any] = {}
+        self._shards, self._digest = shards, digest
         self._file: int | None = None
         self._in_hand: list[int] | None = None
 
-    def begin(self, state: dict[str, Any]) -> None:
-        """The loop begins, or goes on, where this state is."""
+    def begin(self, rank: int, world: int, state: dict[str, Any]) -> None:
+        """The loop of this rank begins, or goes on, where this state is."""
+        process = {"host": socket.gethostname(), "pid": os.getpid()}
+        header = {"audit": VERSION, "rank": rank, "world": world, **process}
+        if header != self._header:
+            self._header, self._file = header, None
         self._write({"begin": state})
         self._in_hand = None
 
@@ -118,11 +104,11 @@ class AuditLog:
             self._in_hand = None
 
     def _write(self, fields: dict[str, Any]) -> None:
-        name = os.path.join(self._folder, f"rank-{self._header['rank']:05}-{secrets.token_hex(8)}{SUFFIX}")
         try:
             if self._file is None:
                 os.makedirs(self._folder, exist_ok=True)
                 self._write_shards()
+                name = os.path.join(self._folder, f"rank-{self._header['rank']:05}-{secrets.token_hex(8)}{SUFFIX}")
                 self._file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 finalize(self, os.close, self._file)
                 self._append(self._header)
@@ -153,7 +139,7 @@ def audit_line(fields: dict[str, Any]) -> bytes:
 def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
     """What ``audit_line`` wrote. Raises: CorruptRecordError: it is another text."""
     text, _, crc = line.removesuffix(b"\n").rpartition(b"\t")
-    if crc != b"%08x" % crc32(text):
+    if crc != b"%08x" % crc32(text) or not text.startswith(b"{"):
         hint = "restore the file, or take it out of the folder: its batches are then reported as missing"
         raise CorruptRecordError("this line of the audit is damaged", url=url, offset=offset, hint=hint)
     found: dict[str, Any] = json.loads(text)

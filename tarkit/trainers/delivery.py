@@ -1,12 +1,21 @@
-"""A batch on its way from a worker to the training loop, and what the loop has used of them."""
+"""A batch on its way from a worker to the training loop, and the numbers that both see."""
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
-from dataclasses import dataclass
+from collections import Counter
 from typing import Any, NamedTuple
 
+from tarkit.samples.epochs import SharedNumbers
 from tarkit.trainers.auditlog import Evidence
+from tarkit.trainers.order import Segment
+
+MOST_SEGMENTS = 16
+KINDS = "failed", "filtered", "filled"
+"""Samples of a rank's part of a batch that could not be read or decoded; that the transform dropped; and places of
+these that have another sample of the batch."""
+_ROWS = 8192
+_NUMBER_BITS = 40
+"""Of the number of a batch, below that of its iteration."""
 
 
 class Delivery(NamedTuple):
@@ -20,25 +29,65 @@ class Delivery(NamedTuple):
     evidence: Evidence | None = None
 
 
-@dataclass
 class UseCounts:
-    """Numbers that the process of the training loop and its workers share, all of the iteration ``turn[0]``.
+    """Which batches were used, of the iteration ``turn[0]``.
 
-    used: of each worker, how many of its batches the loop has used. settled: how many of these are on the service's
-    disk. Each number has one writer: of ``settled`` the worker, of all else the process of the loop.
+    used: of each worker, how many of its batches the loop has used. The process of the loop writes it, and ``turn``.
+    Each worker writes how many of these are on the service's disk, together with its iteration: a worker of an earlier
+    one may write late.
     """
 
-    turn: MutableSequence[Any]
-    used: MutableSequence[Any]
-    settled: MutableSequence[Any]
+    def __init__(self, workers: int = 1) -> None:
+        self.turn, self.used, self._settled = map(SharedNumbers, (1, workers, workers))
 
     def begin(self) -> None:
-        """Begin an iteration: workers of earlier ones report nothing more."""
-        self.turn[0] = int(self.turn[0]) + 1
-        for worker in range(len(self.used)):
-            self.used[worker] = self.settled[worker] = 0
+        """Begin an iteration: what workers of earlier ones report does not count any more."""
+        self.turn[0] += 1
+        self.used[:] = [0] * len(self.used)
+
+    def settle(self, worker: int, turn: int, number: int) -> None:
+        """Record how many batches of a worker, of iteration ``turn``, are on the service's disk."""
+        if turn == self.turn[0]:
+            self._settled[worker] = turn << _NUMBER_BITS | number
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was used is on the service's disk."""
+        turn = self.turn[0] << _NUMBER_BITS
+        return all(not used or turn | used == found for used, found in zip(self.used[:], self._settled[:], strict=True))
 
 
-def counts_of_process() -> UseCounts:
-    """For a loop without other processes."""
-    return UseCounts([0], [0], [0])
+class GapCounts(SharedNumbers):
+    """How many samples each of the last 8192 batches lacks, and why. A batch has one writer, the worker that makes it,
+    and is read when it was received."""
+
+    def __init__(self) -> None:
+        super().__init__(len(KINDS) * _ROWS)
+
+    def note(self, batch: int, counts: Counter[str]) -> None:
+        """What a batch that was made lacks."""
+        at = batch % _ROWS * len(KINDS)
+        self[at : at + len(KINDS)] = [counts[kind] for kind in KINDS]
+
+    def of(self, batch: int) -> Counter[str]:
+        """What a batch that was received lacks; kinds of which there are none are left out."""
+        at = batch % _ROWS * len(KINDS)
+        return +Counter(dict(zip(KINDS, self[at : at + len(KINDS)], strict=True)))
+
+
+class ChangedEpoch(SharedNumbers):
+    """An epoch, and its first batches, which had another size: the loop sets them, for its workers, too."""
+
+    def __init__(self) -> None:
+        super().__init__(2 + len(Segment._fields) * MOST_SEGMENTS)
+
+    def set(self, epoch: int, segments: list[Segment]) -> None:
+        """At most 16 segments."""
+        words = [epoch, len(segments), *(number for segment in segments for number in segment)]
+        self[: len(words)] = words
+
+    def segments(self, epoch: int) -> list[Segment]:
+        """Those of an epoch."""
+        changed, number, *words = self[:]
+        size = len(Segment._fields)
+        return [Segment(*words[at : at + size]) for at in range(0, size * number, size)] if epoch == changed else []

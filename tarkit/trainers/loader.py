@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import ServiceLostError, UsageError
-from tarkit.trainers.delivery import Delivery, UseCounts, counts_of_process
+from tarkit.samples.epochs import checked_number
+from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import loader_worker
@@ -37,7 +38,7 @@ class EpochLoader:
     def __init__(self, source: BatchSource) -> None:
         self.source = source
         self._audit = source.audit_log()
-        self._counts = counts_of_process()
+        self._counts = UseCounts()
         self._last: Delivery | None = None
         """The batch in the hands of the loop."""
         self._ended = False
@@ -67,14 +68,19 @@ class EpochLoader:
         self._next = epoch + 1, 0
         batches = self.source.batches_of(epoch, number)
         self.counts = Counter()
+        self.source.iterations = mine = self.source.iterations + 1
         if self._audit is not None:
-            self._audit.begin(self.source.state(epoch, number))
+            self._audit.begin(*self.source.consumer, self.source.state(epoch, number))
         try:
             for batch in self._epoch(epoch, number):
-                self.counts += self.source.gaps.of(number)
+                self.counts += self.source.maker.gaps.of(number)
                 number += 1
                 self._at = (epoch, number) if number < batches else self._next
                 yield self._audited(epoch, batch)
+                if mine != self.source.iterations:
+                    # Its workers may have begun with the other one's epoch.
+                    over = f"epoch {epoch} is over, as a later iteration of the data set has begun"
+                    raise UsageError(f"{over}: make a data set for each loop")
             if self._audit is not None:
                 self._audit.used()
         finally:
@@ -125,9 +131,10 @@ class EpochLoader:
             raise ServiceLostError("the last batches that were used are not acknowledged; they may come again")
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration; without it, the one after the last. Raises: UsageError: of a service."""
+        """The epoch of the next iteration; without it, the one after the last.
+        Raises: UsageError: of a service, or not a whole number from 0 on."""
         self.source.refuse_service()
-        self._next = self._at = epoch, 0
+        self._next = self._at = checked_number("epoch", epoch), 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: under 1 kB, the same for each rank. Raises: UsageError: a service keeps it."""

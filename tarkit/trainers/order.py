@@ -9,15 +9,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import accumulate
+from numbers import Integral
 from random import Random
+from types import NoneType
 from typing import NamedTuple
 
 from tarkit.errors import UsageError
 
 EQUALIZE = ("drop", "pad", "repeat")
+_MOST_RUNS = 10**8
+_MOST_LANES = 1 << 20
+"""An order keeps some of each lane and run in memory: a count that a damaged index or state has must not fill it."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,33 @@ class OrderSettings:
 
     def __post_init__(self) -> None:
         for name in ("batch", "lanes", "turns", "run", "block"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            if not isinstance(value := getattr(self, name), Integral) or value < 1:
+                raise UsageError(f"{name} is {value!r}; it must be at least 1, a whole number")
+        if not isinstance(self.seed, (Integral, NoneType)):
+            raise UsageError(f"seed is {self.seed!r}; it must be a whole number")
         if self.batch % self.lanes:
             raise UsageError(f"lanes is {self.lanes}; it must divide the batch, {self.batch}")
+        if self.lanes * self.turns > _MOST_LANES:
+            raise UsageError(f"lanes is {self.lanes} and turns is {self.turns}; their product can be {_MOST_LANES}")
         if self.equalize not in EQUALIZE:
             raise UsageError(f"equalize is {self.equalize!r}; it must be one of {', '.join(EQUALIZE)}")
 
     def batches(self, samples: int) -> int:
-        """Global batches of an epoch of so many samples. UsageError: none can be filled."""
+        """Global batches of an epoch of so many samples. UsageError: none can be filled, or there are more than 10**8
+        runs."""
+        if samples > self.run * _MOST_RUNS:
+            raise UsageError(f"{samples} samples are more than {_MOST_RUNS} runs of {self.run}: take a larger run")
         number = self.fill(samples)
         if not number:
-            raise UsageError(f"{samples} samples do not fill a batch of {self.batch}")
+            hint = "; equalize='pad' or 'repeat' fills it" if samples else ""
+            raise UsageError(f"{samples} samples do not fill a batch of {self.batch}{hint}")
         return number
+
+    def check_world(self, world: int) -> None:
+        """Raises: UsageError: so many ranks would not have a sample each in a batch."""
+        if world > self.batch:
+            shown = f"batch is {self.batch}, samples of all ranks together"
+            raise UsageError(f"{shown}, and there are {world} ranks: some would have no sample")
 
     def fill(self, samples: int) -> int:
         """As :meth:`batches`; 0 if none can be filled."""
@@ -101,12 +120,25 @@ class _Stage:
         self._blocks = settings.seed is not None and rest is None
         self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(self._shuffle)
 
-    def position(self, number: int, slot: int) -> int:
-        """Where in the sequence a slot of one of its batches is filled from; behind its end: from its beginning."""
-        settings = self.settings
-        lane, at = divmod(slot, self.share)
-        turns, turn = divmod(number, settings.turns)
-        return self.in_lane(lane * settings.turns + turn, at + turns * self.share)
+    def positions(self, number: int, first: int, end: int) -> Iterator[int]:
+        """Where in the sequence the slots of one of its batches are filled from, those from ``first`` to before
+        ``end``; behind the sequence's end: from its beginning."""
+        turns, turn = divmod(number, self.settings.turns)
+        while first < end:
+            lane, at = divmod(first, self.share)
+            count = min(self.share - at, end - first)
+            yield from self._in_lane(lane * self.settings.turns + turn, at + turns * self.share, count)
+            first += count
+
+    def _in_lane(self, lane: int, at: int, count: int) -> Iterable[int]:
+        """Where in the sequence the samples are that come at some places of a lane and turn."""
+        block, inside = divmod(at, self.settings.block)
+        if not self._blocks:
+            return range(self.starts[lane] + at, self.starts[lane] + at + count)
+        if inside + count > self.settings.block:
+            return [self.in_lane(lane, each) for each in range(at, at + count)]
+        begin = self.starts[lane] + at - inside
+        return [begin + each for each in self._shuffled(lane, block)[inside : inside + count]]
 
     def in_lane(self, lane: int, at: int) -> int:
         """Where in the sequence the sample is that comes at a place of a lane and turn."""
@@ -206,22 +238,12 @@ class EpochOrder:
         if not 0 <= number < self.batches:
             raise IndexError(number)
         stage = self._stage(number)
-        return [self._place(stage, number, slot) for slot in range(first, stage.settings.batch if end is None else end)]
+        end = stage.settings.batch if end is None else end
+        return list(map(partial(self._place, stage), stage.positions(number - stage.first, first, end)))
 
     def rank_batch(self, number: int, rank: int, world: int) -> list[Place]:
         """A rank's part of a batch."""
-        size = self._stage(number).settings.batch
-        return self.batch(number, rank * size // world, (rank + 1) * size // world)
-
-    def rank_batches(
-        self, rank: int, world: int, worker: int = 0, workers: int = 1, begin: int = 0
-    ) -> Iterator[tuple[int, list[Place]]]:
-        """What a worker of a rank reads from batch ``begin`` on: (number of the batch, the rank's part of it).
-
-        The batches of a rank's workers, taken in turn from worker 0 on, are those of the rank in their order.
-        """
-        for number in range(begin + worker, self.batches, workers):
-            yield number, self.rank_batch(number, rank, world)
+        return self.batch(number, *rank_slots(self.size(number), rank, world))
 
     def size(self, number: int) -> int:
         """Samples of a batch, of all ranks together."""
@@ -254,17 +276,29 @@ class EpochOrder:
             return self._last
         return next(stage for stage in reversed(self._stages) if number >= stage.first)
 
-    def _place(self, stage: _Stage, number: int, slot: int) -> Place:
-        position = stage.position(number - stage.first, slot)
-        filler = position >= stage.samples
-        position %= stage.samples
+    def _place(self, stage: _Stage, position: int) -> Place:
+        filler = False
+        if position >= stage.samples:
+            filler = self.settings.equalize == "pad"
+            position %= stage.samples
         while stage.rest is not None:
             position = stage.rest.at(position)
             stage = stage.rest.stage
         run = bisect_right(self._ends, position)
         shard, first, length = self.runs[run]
-        filler = filler and self.settings.equalize == "pad"
         return Place(shard, first + position - (self._ends[run] - length), filler)
+
+
+def rank_slots(size: int, rank: int, world: int) -> tuple[int, int]:
+    """A rank's part of a batch of so many samples: its first slot, and the one behind its last."""
+    return rank * size // world, (rank + 1) * size // world
+
+
+def batches_of_epoch(settings: OrderSettings, samples: int, epoch: int, segments: Iterable[Segment]) -> int:
+    """Global batches of an epoch of so many samples, with those of its segments. UsageError: none can be filled."""
+    # In which batches of a segment its fillers are, and so what it leaves, follows from the epoch.
+    *_, last = _stages(settings, samples, epoch, segments)
+    return last.first + last.batches
 
 
 def _stages(settings: OrderSettings, samples: int, epoch: int, segments: Iterable[Segment]) -> Iterator[_Stage]:

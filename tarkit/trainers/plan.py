@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import UsageError, counted
 from tarkit.store.entries import stat
 from tarkit.store.waits import Workers
-from tarkit.trainers.order import EpochOrder
+from tarkit.trainers.order import EpochOrder, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 
 _AT_A_TIME = 8
@@ -64,6 +64,7 @@ class EpochPlan:
     ) -> None:
         if min(world, workers) < 1:
             raise UsageError(f"world is {world} and workers is {workers}; both must be at least 1")
+        order.settings.check_world(world)
         if not 0 <= begin < order.batches:
             raise UsageError(f"the epoch has {counted(order.batches, 'batch', 'batches')}; none has number {begin}")
         self.order, self.begin, self._workers = order, begin, workers
@@ -71,7 +72,7 @@ class EpochPlan:
             size / count if size and count else size for size, count in zip(sizes, order.counts, strict=True)
         ]
         size = order.settings.batch
-        self._parts = [(rank * size // world, (rank + 1) * size // world) for rank in range(world)]
+        self._parts = [rank_slots(size, rank, world) for rank in range(world)]
         self.consumers = [
             ConsumerPlan(rank, worker, batches, batches * (end - first))
             for rank, (first, end) in enumerate(self._parts)

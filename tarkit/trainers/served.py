@@ -41,7 +41,7 @@ class ServedBatches:
         self._source, self._counts, self._worker = source, counts, worker
         self._client = copy.copy(source.service)
         """One of its own: a worker reads several times, and a client that was closed cannot be used again."""
-        self._turn = int(counts.turn[0])
+        self._turn = counts.turn[0]
         self._loop_process = None if loader_worker() is None else os.getppid()
         self._shards = {url: number for number, url in enumerate(source.samples.urls)}
         self._made: deque[list[ServedRecord]] = deque()
@@ -49,6 +49,7 @@ class ServedBatches:
         self._settled = 0
         self._error: TarkitError | None = None
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._acknowledge_used, name="tarkit acknowledgements", daemon=True)
 
     def __iter__(self) -> Iterator[Delivery]:
         with self._client, self._acknowledging():
@@ -98,8 +99,9 @@ class ServedBatches:
 
     def _batch(self, records: list[ServedRecord]) -> object:
         try:
-            batch = self._source.batch_of(record.value for record in records)
+            batch = self._source.maker.batch_of(record.value for record in records)
         except Exception as error:
+            self._stop_acknowledging()  # of a shard that failed, nothing more is taken
             for shard in {record.shard.token: record.shard for record in records}.values():
                 self._client.failed(shard, f"{type(error).__name__}: {printable(str(error))}")
             self._client.flush()
@@ -110,13 +112,16 @@ class ServedBatches:
     @contextmanager
     def _acknowledging(self) -> Iterator[None]:
         """A thread acknowledges what the loop uses, also while it asks for nothing."""
-        thread = threading.Thread(target=self._acknowledge_used, name="tarkit acknowledgements", daemon=True)
-        thread.start()
+        self._thread.start()
         try:
             yield
         finally:
-            self._stop.set()
-            thread.join()
+            self._stop_acknowledging()
+
+    def _stop_acknowledging(self) -> None:
+        """Return when what the loop has used until now is acknowledged."""
+        self._stop.set()
+        self._thread.join()
 
     def _acknowledge_used(self) -> None:
         try:
@@ -130,20 +135,20 @@ class ServedBatches:
             self._error = error
 
     def _settle(self) -> None:
-        used = int(self._counts.used[self._worker])
-        if int(self._counts.turn[0]) != self._turn or used == self._settled:
+        used = self._counts.used[self._worker]
+        if self._counts.turn[0] != self._turn or used == self._settled:
             return
         while self._settled < used:
             acknowledge(self._client, self._made.popleft())
             self._settled += 1
         self._client.flush()
-        self._counts.settled[self._worker] = self._settled
+        self._counts.settle(self._worker, self._turn, self._settled)
 
 
 def wait_until_settled(counts: UseCounts, seconds: float) -> bool:
     """Return when all that was used is on the service's disk; False: it is not after so many seconds."""
     until = time.monotonic() + seconds
-    while any(int(used) != int(settled) for used, settled in zip(counts.used, counts.settled, strict=True)):
+    while not counts.settled:
         if time.monotonic() > until:
             return False
         time.sleep(_LOOK / 5)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -29,9 +30,11 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.specs.outputnames import index_url
 from tarkit.specs.shardspec import expand
 from tarkit.store.cache import PartCache
+from tarkit.store.entries import identify
 from tarkit.store.url import display_name, is_stream, local_path
 from tarkit.store.waits import Workers
 
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _AT_A_TIME = 8
 _SAMPLES_HELD = 2_000_000
@@ -65,7 +68,8 @@ class ShardMap:
 
     The first sample that is read of a shard raises UsageError if the shard has no index, StaleIndexError if that is of
     another shard, DataError if it is damaged, or if the shard has other samples or bytes than were listed or counted.
-    Of a local shard's index, lines that are not of this sample are verified when the second is read.
+    Of a local shard's index, a line is verified when its sample is read; that no key comes back, when a second one is;
+    by another key rule than ``first_dot``, all when it is opened.
 
     >>> ShardMap("train-{0000..0147}.tar")[31_000]["jpg"]  # doctest: +SKIP
     """
@@ -93,6 +97,13 @@ class ShardMap:
         self._numbers: dict[str, int] = {}
         self._listed = _all_counted(list(_listed(urls)))
         self.urls = [shard.url for shard, _ in self._listed]
+        if len(set(self.urls)) < len(self.urls):
+            url, times = Counter(self.urls).most_common(1)[0]
+            _log.warning("%s is listed %d times, and its samples come so often in each epoch", display_name(url), times)
+        self._remote = {
+            number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)
+        }
+        """Those that are read over a network."""
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Samples of each shard."""
         self.sizes = [shard.filesize for shard, _ in self._listed]
@@ -143,19 +154,23 @@ class ShardMap:
         self._read += end - begin
         return sample
 
-    def take(self, samples: Sequence[tuple[int, int]]) -> Iterator[Sample]:
+    def keys_of(self, shard: int) -> Iterator[str]:
+        """The keys of a shard, by its number, from its index."""
+        return self._shard(shard).keys()
+
+    def take(self, samples: Sequence[tuple[int, int]]) -> list[Sample]:
         """Samples, each by the numbers of its shard and in it. Neighbours of a local shard are read at once."""
-        at = 0
-        while at < len(samples):
-            (shard, number), found = samples[at], 1
-            while samples[at + found : at + found + 1] == [(shard, number + found)]:
-                found += 1
-            if found == 1 or is_remote(self.urls[shard]):
-                found = 1
-                yield self.sample(shard, number)
+        found: list[Sample] = []
+        while (at := len(found)) < len(samples):
+            shard, number = samples[at]
+            end = at + 1
+            while end < len(samples) and samples[end] == (shard, number + end - at):
+                end += 1
+            if shard in self._remote:
+                found += (self.sample(*each) for each in samples[at:end])
             else:
-                yield from self._shard(shard).take(number, number + found)
-            at += found
+                found += self._shard(shard).take(number, number + end - at)
+        return found
 
     def begin_epoch(self) -> None:
         """From now on parts are fetched again if they are not in the cache. Until then, those that were removed from it
@@ -166,9 +181,9 @@ class ShardMap:
     def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
         """Have the parts of these samples, each the numbers of its shard and in it, in the cache, if there is one; some
         are fetched at a time. What fails is tried again, and raised, when the sample is read."""
-        if self.cache is None or self.cache.closed:
+        if not self._remote or self.cache is None or self.cache.closed:
             return
-        wanted = [each for each in samples if is_remote(self.urls[each[0]])]
+        wanted = [each for each in samples if each[0] in self._remote]
         closed = {shard for shard, _ in wanted if shard not in self._open}
         for number, shard in _attempted(self._opened, [(number,) for number in closed]):
             self._hold(number[0], shard)
@@ -206,7 +221,7 @@ class ShardMap:
 
     def _opened(self, number: int) -> IndexedShard:
         url = self.urls[number]
-        if self.cache is not None and is_remote(url):
+        if self.cache is not None and number in self._remote:
             found = open_cached(url, self._rule, self._run, self.cache)
         else:
             found = open_indexed(url, self._rule, check=False)
@@ -219,7 +234,7 @@ class ShardMap:
         if not self._numbers:
             for shard in range(len(self.urls)):
                 begin = self._ends[shard] - self.counts[shard]
-                for number, found in enumerate(self._shard(shard).keys(), begin):
+                for number, found in enumerate(self.keys_of(shard), begin):
                     if found in self._numbers:
                         self._numbers.clear()
                         url = display_name(self.urls[shard])
@@ -235,11 +250,6 @@ class ShardMap:
 def _most_files() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1024 if soft == resource.RLIM_INFINITY else min(1024, max(1, soft // 4))
-
-
-def is_remote(url: str) -> bool:
-    """Whether a shard is read over a network."""
-    return local_path(url) is None and not is_stream(url)
 
 
 def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], _T]]:
@@ -282,6 +292,8 @@ def _counted(named: tuple[str, str]) -> tuple[ManifestShard, str]:
         raise
     except (MissingInputError, StreamError):
         # Stores that do not report what is missing refuse access to it.
+        with suppress(StreamError):
+            identify(shard)  # the shard itself may be missing
         raise _without_index(shard) from None
 
 

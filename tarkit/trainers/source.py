@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import blake2b
-from itertools import islice
 from typing import Any
 
-from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, printable
-from tarkit.samples.codecs import decode_sample
-from tarkit.samples.sample import KeyRule, Sample, first_dot
-from tarkit.samples.transforms import to_tuple
+from tarkit.errors import UsageError, printable
+from tarkit.samples.epochs import checked_number
+from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
-from tarkit.trainers.auditlog import AuditLog, evidence_of, key_digest, name_of_shard
-from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.gaps import GapCounts
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
-from tarkit.trainers.shardmap import NoIndexError, ShardMap
+from tarkit.store.url import name_of_shard
+from tarkit.trainers.auditlog import AuditLog
+from tarkit.trainers.batchmaker import BatchMaker
+from tarkit.trainers.delivery import MOST_SEGMENTS, ChangedEpoch, Delivery
+from tarkit.trainers.order import EpochOrder, OrderSettings, Segment, batches_of_epoch
+from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.state import saved_place
 from tarkit.trainers.world import Consumer, consumer
-
-_log = logging.getLogger(__name__)
 
 _VERSION = 1
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
-_COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
 _DEALT = ("batch", "lanes", "turns")
 """Settings that may change in the middle of an epoch."""
-MOST_SEGMENTS = 16
 
 
 class BatchSource:
@@ -45,8 +40,9 @@ class BatchSource:
             :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit index``).
         batch: samples of a global batch; each rank has its part of it.
         fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
-        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, and other fields are decoded;
-            None: all fields stay bytes.
+        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, or ``torchrgb`` or such for
+            tensors of (channel, height, width); other fields are decoded, too, but of ``fields`` those alone. None: all
+            fields stay bytes.
         transform: is called with each sample, or tuple of fields; None that it returns drops the sample.
         collate: makes a batch of a list of them; None: the list.
         shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
@@ -61,9 +57,9 @@ class BatchSource:
             opened, are left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`.
         cache: the folder of this machine where parts of remote shards are kept, for all processes and later runs; True:
             ``tarkit/shards`` in the user's folder for caches; False: none, each sample is a request.
+        cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.
         audit: a folder where each process writes which samples its loop was given; ``tarkit audit`` proves from it that
             each was used once. None: nowhere.
-        cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -94,6 +90,8 @@ class BatchSource:
         cache_size: int | None = None,
         audit: str | os.PathLike[str] | None = None,
     ) -> None:
+        if shuffle and seed is None:
+            raise UsageError("seed is None; every epoch's order follows from it. shuffle=False is that of the shards")
         if on_error not in ("raise", "count"):
             raise UsageError(f"on_error is {on_error!r}; it must be raise or count")
         if service is not None:
@@ -107,34 +105,38 @@ class BatchSource:
             rank, world = 0, 1
         self.audit = audit
         self.service = ShardClient(service) if isinstance(service, str) else service
-        lanes = math.gcd(batch, _LANES) if lanes is None else lanes
+        lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
         place = cache if not isinstance(cache, bool) else default_folder() if cache else None
         self.samples = ShardMap(urls, rule=rule, cache=place, cache_size=cache_size, run=run)
-        self._fields, self._decode, self._transform = fields, decode, transform
-        self._collate = collate or list
+        self.maker = BatchMaker(
+            self.samples,
+            fields=fields,
+            decode=decode,
+            transform=transform,
+            collate=collate or list,
+            equalize=equalize,
+            counts_errors=on_error == "count",
+            has_evidence=audit is not None,
+        )
+        self.iterations = 0
+        """That its loaders have begun."""
         self._asked = rank, world
         self.is_placed = rank is not None or world is not None
         """Whether the caller or a service says which part this is."""
         self._consumer: Consumer | None = None
-        self._changed: tuple[int, list[Segment]] = 0, []
-        self._counts_errors = on_error == "count"
-        self._lost: set[int] = set()
-        """Shards that cannot be read in this epoch."""
-        self._reported: set[int] = set()
-        self.gaps = GapCounts()
-        self._left_out: list[bool] = []
-        self._fillers: list[Place] = []
-        self._keys: dict[tuple[int, int], str] = {}
-        """Of the batch that was read last, for an audit."""
+        """That of the process from which it was sent here."""
+        self._changed = ChangedEpoch()
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
 
     @property
     def consumer(self) -> Consumer:
-        """Rank and world."""
-        return self._consumer or consumer(*self._asked)
+        """Rank and world. Raises: UsageError: they cannot be, or there are more ranks than samples of a batch."""
+        found = consumer(*self._asked, sent=self._consumer)
+        self.settings.check_world(found.world)
+        return found
 
     def __len__(self) -> int:
         """Batches of an epoch, the same for each rank. Raises: TypeError: it is not known, as a service deals them."""
@@ -145,136 +147,43 @@ class BatchSource:
     def order(self, epoch: int, first: int = 0) -> EpochOrder:
         """The global batches of an epoch. first: the batch with which it is begun, or gone on: only behind the batches
         of a state that had another ``batch``, the epoch has these."""
-        self.samples.begin_epoch()
-        self._lost.clear()
-        self._reported.clear()
+        self.maker.begin_epoch()
         return EpochOrder(self.samples.counts, self.settings, epoch, self._segments_before(epoch, first))
 
     def batches_of(self, epoch: int, first: int) -> int:
         """Batches of an epoch that is begun, or gone on, with batch ``first``."""
-        return self.order(epoch, first).batches if self._segments_before(epoch, first) else len(self)
+        return batches_of_epoch(self.settings, len(self.samples), epoch, self._segments_before(epoch, first))
 
     def _segments_before(self, epoch: int, first: int) -> list[Segment]:
-        of, segments = self._segments()
-        return segments if of == epoch and first >= sum(segment.batches for segment in segments) else []
+        segments = self._changed.segments(epoch)
+        return segments if first >= sum(segment.batches for segment in segments) else []
 
-    def _segments(self) -> tuple[int, list[Segment]]:
-        """An epoch, and its first batches, which had another size."""
-        return self._changed
-
-    def _set_segments(self, epoch: int, segments: list[Segment]) -> None:
-        self._changed = epoch, segments
-
-    def read(self, order: EpochOrder, number: int) -> Any:
-        """The rank's part of a global batch.
+    def read(self, order: EpochOrder, number: int, worker: int = 0) -> Any:
+        """The rank's part of a global batch; with an audit, as a delivery of this worker.
 
         Raises:
             DataError: all samples were left out. What reading a sample raises.
         """
-        places, counts = order.rank_batch(number, *self.consumer), Counter[str]()
-        values = self._values(places, counts)
-        self._left_out = [value is None for value in values]
-        if any(counts.values()):
-            values = self._filled(order, number, values, counts)
-        self.gaps.note(number, counts)
-        return self._collate(values)
-
-    def delivery(self, order: EpochOrder, number: int, worker: int = 0) -> Delivery:
-        """The rank's part of a global batch, with what an audit writes of it. Raises: what :meth:`read` raises."""
-        self._keys, self._fillers = {}, []
-        batch, places = self.read(order, number), order.rank_batch(number, *self.consumer)
-        evidence = evidence_of(places, self._left_out, self._fillers, self._keys)
-        return Delivery(worker, number, False, batch, evidence)
-
-    def batch_of(self, places: Iterable[Place]) -> Any:
-        """The batch that these samples make. Raises: UsageError: the transform drops one. What reading them raises."""
-        counts = Counter[str]()
-        values = self._values(list(places), counts)
-        if counts["filtered"]:
-            raise UsageError("transform returned None, which drops a sample: that cannot be with service=")
-        return self._collate(values)
-
-    def example(self, samples: int) -> Any:
-        """The batch that the first samples make, without those that are left out: what a batch looks like.
-        Raises: DataError: all are left out. What reading them raises."""
-        counts = enumerate(self.samples.counts)
-        places = (Place(shard, number) for shard, count in counts for number in range(count))
-        values = (value for place in places for value in self._values([place], Counter()) if value is not None)
-        first = list(islice(values, samples))
-        if not first:
-            raise DataError("no sample of the data set is left", hint="see transform= and on_error=")
-        return self._collate(first)
-
-    def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
-        """What samples become; None: one is left out, and counted."""
-        wanted = [(place.shard, place.sample) for place in places if place.shard not in self._lost]
-        self.samples.fetch(wanted)
-        if self._counts_errors:
-            return [self._attempt(place, counts) for place in places]
-        values = [self._value(*each) for each in zip(places, self.samples.take(wanted), strict=True)]
-        counts["filtered"] = sum(value is None for value in values)
-        return values
-
-    def _attempt(self, place: Place, counts: Counter[str]) -> Any:
-        if place.shard in self._lost:
-            counts["failed"] += 1
-            return None
-        try:
-            value = self._value(place, self.samples.sample(place.shard, place.sample))
-        except _COUNTED as error:
-            if not self._counts_errors:
-                raise
-            self._report(place.shard, error)
-            counts["failed"] += 1
-            return None
-        counts["filtered"] += value is None
-        return value
-
-    def _report(self, shard: int, error: TarkitError) -> None:
-        if not isinstance(error, DataError):
-            self._lost.add(shard)
-        if shard not in self._reported:
-            self._reported.add(shard)
-            _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)
-
-    def _filled(self, order: EpochOrder, number: int, values: list[Any], counts: Counter[str]) -> list[Any]:
-        """The rank's part, where samples were left out. With "drop" it is shorter, but has one sample; else each gap
-        has the next sample of the global batch that is left, the same for any number of ranks."""
-        batch, (rank, world) = order.batch(number), self.consumer
-        begin = rank * len(batch) // world
-        gaps = [at for at, value in enumerate(values) if value is None]
-        if self.settings.equalize == "drop":
-            gaps = gaps[:1] if len(gaps) == len(values) else []
-        for at in gaps:
-            values[at] = self._next_left(batch, begin + at)
-            counts["filled"] += 1
-            if values[at] is None:
-                reason = f"epoch {order.epoch}, batch {number}: transform dropped all its samples, or they failed"
-                raise DataError(reason, hint="see the warnings; a larger batch has more samples")
-        return [value for value in values if value is not None]
-
-    def _next_left(self, batch: list[Place], slot: int) -> Any:
-        for place in (*batch[slot + 1 :], *batch[:slot]):
-            value = self._attempt(place._replace(filler=self.settings.equalize == "pad"), Counter())
-            if value is not None:
-                self._fillers.append(place)
-                return value
-        return None
+        batch, evidence = self.maker.make(order, number, self.consumer)
+        return batch if self.audit is None else Delivery(worker, number, False, batch, evidence)
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on; with an audit, as deliveries."""
         order = self.order(epoch, first)
-        read = self.read if self.audit is None else self.delivery
-        return (read(order, number) for number in range(first, order.batches))
+        return (self.read(order, number) for number in range(first, order.batches))
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of the shards: a copy of the data set, at another place or under another signature, has the same."""
+        shards = [[name_of_shard(url) for url in self.samples.urls], self.samples.counts]
+        return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
 
     def audit_log(self) -> AuditLog | None:
         """Where this process writes what its loop is given."""
         if self.audit is None:
             return None
-        shards = [
-            (name_of_shard(url), count) for url, count in zip(self.samples.urls, self.samples.counts, strict=True)
-        ]
-        return AuditLog(self.audit, *self.consumer, shards, self.state(0, 0)["shards"])
+        shards = zip(map(name_of_shard, self.samples.urls), self.samples.counts, strict=True)
+        return AuditLog(self.audit, list(shards), self._digest)
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
         """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB.
@@ -283,11 +192,8 @@ class BatchSource:
             UsageError: a service keeps it.
         """
         self.refuse_service()
-        # A copy of the data set, at another place or under another signature, is the same one.
-        shards = [[name_of_shard(url) for url in self.samples.urls], self.samples.counts]
-        digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
-        state = {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
+        state = {"version": _VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
         if segments := self._segments_before(epoch, next_batch):
             state["segments"] = [list(segment) for segment in segments]
         return state
@@ -297,41 +203,35 @@ class BatchSource:
         has those of this source from now on.
 
         Raises:
-            UsageError: the state is of other shards, settings, or another version; the message says which. Or the batch
-                was changed more than 16 times in its epoch.
+            UsageError: the state is of other shards, settings, or another version, or has a place that its epoch has
+                not; the message says which. Or the batch was changed more than 16 times in its epoch.
         """
         mine = self.state(0, 0)
+        if not isinstance(state, Mapping):
+            raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
         for name in mine.keys() - {"epoch", "next_batch", *_DEALT}:
             if state.get(name) != mine[name]:
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
                 raise UsageError(f"the state is of another order: {what}, and it has {found}")
-        epoch, number = state["epoch"], state["next_batch"]
-        segments = [Segment(*each) for each in state.get("segments", ())]
+        epoch, number, segments, dealt = saved_place(state, _DEALT)
         made = number - sum(segment.batches for segment in segments)
-        if made and any(state[name] != mine[name] for name in _DEALT):
-            segments.append(Segment(state["batch"], state["lanes"], state["turns"], made))
+        if made and dealt != [mine[name] for name in _DEALT]:
+            batch, lanes, turns = dealt
+            segments.append(Segment(batch, lanes, turns, made))
         if len(segments) > MOST_SEGMENTS:
             raise UsageError(f"the batch was changed {len(segments)} times in epoch {epoch}; it can be {MOST_SEGMENTS}")
-        self._set_segments(epoch, segments)
+        batches = batches_of_epoch(self.settings, len(self.samples), epoch, segments)
+        # That of a worker that came to its end is behind the end.
+        if number >= batches + checked_number("workers of the state", state.get("workers", 1), 1):
+            raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {batches} batches")
+        self._changed.set(epoch, segments)
         return epoch, number
 
     def refuse_service(self) -> None:
         """Raises: UsageError: the batches come from a service."""
         if self.service is not None:
             raise UsageError("the shard service keeps the state, and goes on where it is; see tarkit serve --state")
-
-    def _value(self, place: Place, sample: Sample) -> Any:
-        if self.audit is not None:
-            self._keys[place.shard, place.sample] = key_digest(sample["__url__"], sample["__key__"])
-        if self._decode is not None:
-            sample = decode_sample(sample, image=self._decode)
-        if self.settings.equalize == "pad":
-            sample["__pad__"] = place.filler
-        value: Any = sample
-        if self._fields is not None:
-            (value,) = to_tuple([sample], self._fields)
-        return value if self._transform is None else self._transform(value)
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned process has no process group to ask.

@@ -67,7 +67,9 @@ class TensorBatches(EpochLoader):
         super().__init__(source)
         self.signature = _signature_of(source) if signature is None else signature
         self._prefetch = prefetch
-        self._uncounted = False
+        self._uncounted = self._miscounted = False
+        self._unread = [0]
+        """Batches that the last iteration of ``dataset()`` has not read yet."""
         self._served = _Served(self)
 
     def __iter__(self) -> Iterator[Any]:
@@ -95,12 +97,14 @@ class TensorBatches(EpochLoader):
         return found.prefetch(self._prefetch)
 
     def dataset(self) -> Any:
-        """A tf.data.Dataset: each iteration is the next epoch; the first one is the rest of that of a loaded state.
+        """A tf.data.Dataset: each iteration is the next epoch; the first one begins where ``state_dict()`` is.
 
         With several ranks its ``shard`` is an error, as is dividing it by tf.distribute: each rank has its part.
         """
         if self.source.service is not None:
             return self._tensors(self._served.batches)
+        if not self._uncounted:
+            self._next = self._at  # what an interrupted fit() did not use
         whole = self._next[1] == 0
         found = self._tensors(lambda: self._next_epoch(whole))
         if whole:
@@ -120,15 +124,25 @@ class TensorBatches(EpochLoader):
         epoch, first = self._next
         if whole and first:
             raise UsageError("this data set has whole epochs, and a part of one is left to read: call dataset() anew")
+        self._miscounted |= self._unread[0] > 0
         self._next, self._uncounted = (epoch + 1, 0), True
-        yield from self.source.epoch_batches(epoch, first)
+        unread = self._unread = [self.source.batches_of(epoch, first) - first]
+        for batch in self.source.epoch_batches(epoch, first):
+            unread[0] -= 1
+            yield batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: under 1 kB, the same for each rank.
 
         Raises:
-            UsageError: a service keeps it; or ``dataset()`` was read, and no ``callback()`` counted what was used.
+            UsageError: a service keeps it; or ``dataset()`` was read, and no ``callback()`` counted what was used; or
+                it counted batches that are not those of ``dataset()``.
         """
+        if self._miscounted:
+            raise UsageError(
+                "the batches that were used are not those of dataset(): a step behind it, such as take() or batch(), "
+                "changes their number; use steps_per_epoch= of fit() for short epochs, and batch= of the data set"
+            )
         if self._uncounted:
             raise UsageError("nothing counted which batches of dataset() were used: give callback() to fit()")
         return super().state_dict()
@@ -136,7 +150,7 @@ class TensorBatches(EpochLoader):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on there, with any number of ranks. Raises: UsageError: see the source's ``place_in``."""
         super().load_state_dict(state)
-        self._uncounted = False
+        self._uncounted = self._miscounted = False
 
     def callback(self) -> Any:
         """A Keras callback for ``fit``: it counts the batches that were used, for the state or for the service."""
@@ -144,23 +158,28 @@ class TensorBatches(EpochLoader):
 
     def begin_counting(self) -> None:
         """What was read and not used comes again, such as the batch that ``fit`` looks at before it begins."""
-        self._next, self._uncounted = self._at, False
+        self._next, self._uncounted, self._unread = self._at, False, [0]
+
+    def is_within_epoch(self) -> bool:
+        """Whether the next batch is not the first of its epoch."""
+        return self._next[1] > 0
 
     def count_used(self, batches: int) -> None:
         """So many more batches of ``dataset()`` were used."""
         self._uncounted = False
         if self.source.service is not None:
-            self._counts.used[0] = int(self._counts.used[0]) + batches
+            self._counts.used[0] += batches
             return
         for _ in range(batches):
             epoch, number = self._at
             self.counts = Counter() if number == 0 else self.counts
-            self.counts += self.source.gaps.of(number)
+            self.counts += self.source.maker.gaps.of(number)
             number += 1
             self._at = epoch, number
             if number == self.source.batches_of(epoch, number):
                 log_gaps(self.counts, epoch, number)
                 self._at = epoch + 1, 0
+        self._miscounted |= self._at > self._next
 
 
 class _Served:
@@ -174,7 +193,7 @@ class _Served:
 
     def batches(self) -> Iterator[Any]:
         """Those that were not used, and all that follow."""
-        number = int(self._loader._counts.used[0])
+        number = self._loader._counts.used[0]
         while (delivery := self._delivery(number)) is not None:
             yield delivery.value
             number += 1
@@ -186,7 +205,7 @@ class _Served:
             if self._stream is None:
                 counts.begin()
                 self._stream = iter(self._loader._deliveries(counts))
-            while self._read and self._read[0].number < min(number, int(counts.used[0])):
+            while self._read and self._read[0].number < min(number, counts.used[0]):
                 self._read.popleft()
             first = self._read[0].number if self._read else number
             while number - first >= len(self._read):
@@ -204,9 +223,17 @@ class _UseCounter(tf.keras.callbacks.Callback):  # type: ignore[misc,name-define
 
     def on_train_begin(self, logs: object = None) -> None:
         self._batches.begin_counting()
+        # Keras takes the number of batches of its first epoch for that of all, if it knows none.
+        self._is_rest = self._batches.is_within_epoch() and self.params.get("steps") is None
+        self._began = False
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self._done = 0
+        if self._is_rest and self._began:
+            raise UsageError(
+                "this data set is the rest of an epoch, and fit() would read no more of each other epoch: call fit() "
+                "with epochs=1 for the rest, and then again with a new dataset()"
+            )
+        self._done, self._began = 0, True
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._batches.count_used(batch + 1 - self._done)  # with steps_per_execution, several
@@ -242,13 +269,13 @@ class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-de
         self._done = batch + 1
 
 
-def _check_named(environ: Mapping[str, str] = os.environ) -> None:
+def _check_named() -> None:
     """Raises: UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes."""
-    rank, world = consumer(environ=environ)
+    rank, world = consumer()
     if world > 1:
         raise UsageError(f"this is rank {rank} of {world}: {_NAME_THEM}")
     try:
-        cluster = json.loads(environ.get("TF_CONFIG") or "{}").get("cluster", {})
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         workers = sum(len(cluster.get(kind, ())) for kind in ("chief", "master", "worker"))
     except (ValueError, AttributeError, TypeError) as error:
         raise UsageError(f"TF_CONFIG is not the JSON of a cluster: {error}") from None
@@ -257,7 +284,7 @@ def _check_named(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _signature_of(source: BatchSource) -> Any:
-    batch = source.example(_SAMPLES_LOOKED_AT)
+    batch = source.maker.example(_SAMPLES_LOOKED_AT)
     if isinstance(batch, dict):
         return {name: _spec(name, column) for name, column in batch.items()}
     if isinstance(batch, tuple):

@@ -12,18 +12,16 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import UsageError, library
+from tarkit.samples.epochs import SharedNumbers, checked_number
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
-from tarkit.trainers.order import Segment
 from tarkit.trainers.served import ServedBatches
-from tarkit.trainers.source import MOST_SEGMENTS, BatchSource
+from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import loader_worker
 
-torch = library("torch", "tarkit.trainers.torch", "torch")
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
 _MOST_WORKERS = 1022
-_SEGMENTS = 2 + _MOST_WORKERS
 
 
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
@@ -32,11 +30,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ``loader()`` is the way to read it; a DataLoader of one's own has ``batch_size=None``.
 
     Args:
-        urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
-            :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit index``).
-        batch: samples of a global batch; each rank has its part of it.
-        fields, collate, options: see :class:`tarkit.trainers.source.BatchSource`; collate is by default torch's
-            ``default_collate`` with ``fields``, else a batch is a list of samples.
+        urls, batch, fields, options: see :class:`tarkit.trainers.source.BatchSource`. Shards have indexes.
+        collate: makes a batch of a list; by default torch's ``default_collate`` with ``fields``, else it is the list.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -54,29 +49,33 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ) -> None:
         if collate is None and fields is not None:
             collate = data.default_collate
-        # Epoch, its first batch, and of each worker the number of epochs up to the last that it began; then an epoch
-        # and its segments. Workers of later epochs, and those that persist, see what the main process sets.
-        self._shared = torch.zeros(_SEGMENTS + 2 + 4 * MOST_SEGMENTS, dtype=torch.int64).share_memory_()
+        # Epoch, its first batch, and of each worker the number of epochs up to the last that it began. Workers of later
+        # epochs, and those that persist, see what the main process sets.
+        self._shared = SharedNumbers(2 + _MOST_WORKERS)
+        self._process = os.getpid()
         self._has_loader = False
+        self.placings = 0
+        """How often the caller has set where the next iteration begins."""
         super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
 
     @property
     def epoch(self) -> int:
         """The epoch that is read next, or now. From 0."""
-        return int(self._shared[0])
+        epoch: int = self._shared[0]
+        return epoch
 
     def set_epoch(self, epoch: int, first: int = 0) -> None:
-        """What the next iteration reads: this epoch, from batch ``first`` on. Workers that persist see it, too."""
-        self._shared[2:_SEGMENTS] = 0
-        self._shared[0], self._shared[1] = epoch, first
+        """What the next iteration reads: this epoch, from batch ``first`` on. Workers that persist see it, too.
+        A ``loader()`` that was made before has this method, too, and is to be called instead.
+        Raises: UsageError: they are not whole numbers from 0 on."""
+        self._part_ranks()
+        self.placings += 1
+        self.place(epoch, first)
 
-    def _segments(self) -> tuple[int, list[Segment]]:
-        epoch, number, *words = self._shared[_SEGMENTS:].tolist()
-        return epoch, [Segment(*words[at : at + 4]) for at in range(0, 4 * number, 4)]
-
-    def _set_segments(self, epoch: int, segments: list[Segment]) -> None:
-        words = [epoch, len(segments), *(number for segment in segments for number in segment)]
-        self._shared[_SEGMENTS : _SEGMENTS + len(words)] = torch.tensor(words)
+    def place(self, epoch: int, first: int) -> None:
+        """As :meth:`set_epoch`, for loaders and iterators."""
+        epoch, first = checked_number("epoch", epoch), checked_number("first", first)
+        self._shared[:] = [epoch, first] + [0] * _MOST_WORKERS
 
     def __iter__(self) -> BatchIterator:
         if self.service is not None or self.audit is not None:
@@ -86,12 +85,12 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     def _batches(self) -> BatchIterator:
         _check_not_dispatched(self)
-        first, worker = int(self._shared[1]), loader_worker()
+        first, worker = self._shared[1], loader_worker()
         if worker is None:
             return BatchIterator(self, self.epoch, first, 0, 1)
         if worker.workers > _MOST_WORKERS:
             raise UsageError(f"{worker.workers} workers read one data set; {_MOST_WORKERS} can")
-        again = not self._has_loader and int(self._shared[2 + worker.number]) > self.epoch
+        again = not self._has_loader and self._shared[2 + worker.number] > self.epoch
         self._shared[2 + worker.number] = self.epoch + 1
         return BatchIterator(self, self.epoch, first, worker.number, worker.workers, again)
 
@@ -101,7 +100,15 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
         """A DataLoader that goes on to the next epoch by itself, and knows where it is. options: of the DataLoader."""
+        self._part_ranks()
         return ShardLoader(self, num_workers, options)
+
+    def _part_ranks(self) -> None:
+        """Workers share numbers with the process of the loop; but ranks that were forked with the data set do not."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            for numbers in (self._shared, self._changed, self.maker.gaps):
+                numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state is, with any number of ranks and workers.
@@ -129,7 +136,7 @@ def _check_not_dispatched(dataset: ShardDataset) -> None:
 def _check_not_batched() -> None:
     """Refuse a DataLoader that makes batches of what it reads, as it does unless ``batch_size`` is None.
 
-    A data set is told nothing about its DataLoader; but what calls ``iter()`` on it has this argument.
+    A data set does not know its DataLoader; but what calls ``iter()`` on it has this argument.
     """
     if sys._getframe(2).f_locals.get("auto_collation") is True:
         raise UsageError(
@@ -161,12 +168,9 @@ class BatchIterator(Iterator[Any]):
             raise UsageError(f"epoch {order.epoch} is read a second time: {hint}")
         if self._number >= order.batches:
             if loader_worker() is None:
-                dataset.set_epoch(order.epoch + 1)
+                dataset.place(order.epoch + 1, 0)
             raise StopIteration
-        if dataset.audit is None:
-            batch = dataset.read(order, self._number)
-        else:
-            batch = dataset.delivery(order, self._number, self._worker)
+        batch = dataset.read(order, self._number, self._worker)
         self._number += self._workers
         return batch
 
@@ -184,7 +188,7 @@ class BatchIterator(Iterator[Any]):
                     "give dataset_state(it) to the data set's load_state_dict() before the loader is made"
                 )
         epoch, number = self._dataset.place_in(state)
-        self._dataset.set_epoch(epoch)
+        self._dataset.place(epoch, 0)
         self._dataset._shared[2 + self._worker] = epoch + 1
         self._again = False
         self._set(epoch, number)
@@ -200,43 +204,62 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
     if not found:
         raise UsageError("there is no state of a ShardDataset in it")
     first = min(found, key=lambda state: (state["epoch"], state["next_batch"]))
+    if any(state["next_batch"] >= first["next_batch"] + state.get("workers", 1) for state in found):
+        raise UsageError("its workers' states are not of batches in their order, as with in_order=False")
     return {name: value for name, value in first.items() if name != "workers"}
 
 
-def _states_in(value: Any) -> Iterator[dict[str, Any]]:
+def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
+    """later: batches that the loop was given after the workers made their states (``snapshot_every_n_steps``)."""
     if isinstance(value, dict):
+        later = value.get("_steps_since_snapshot", later)
         if "next_batch" in value:
-            yield value
+            yield {**value, "next_batch": value["next_batch"] + later}
         else:
             for each in value.values():
-                yield from _states_in(each)
+                yield from _states_in(each, later)
 
 
 class ShardLoader(EpochLoader):
     """A DataLoader over a ShardDataset, epoch after epoch."""
 
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
+        if options.get("in_order") is False and dataset.service is None:
+            raise UsageError("in_order=False: a state is a place in the order, so batches must come in it")
+        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+            if options.get(name) is not None:  # also shuffle=False, which would not have the order of the shards
+                raise UsageError(f"loader() has no {name}=: see batch=, shuffle= and equalize= of the data set")
         super().__init__(dataset)
-        self.dataset = dataset
+        self.dataset, self._placings = dataset, dataset.placings
         # It sets each epoch itself; and a worker that persists may begin late what was left early, and then the next.
         dataset._has_loader = True
-        self._next = self._at = dataset.epoch, int(dataset._shared[1])
+        self._next = self._at = dataset.epoch, dataset._shared[1]
+        if dataset.maker.stays_bytes:
+            # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
+            options = {"collate_fn": _unconverted, **options}
         read = dataset
         if dataset.service is not None or dataset.audit is not None:
-            shape = max(1, num_workers)
-            numbers = (torch.zeros(size, dtype=torch.int64).share_memory_() for size in (1, shape, shape))
-            self._counts = UseCounts(*numbers)
+            self._counts = UseCounts(max(1, num_workers))
             read, options = _Delivered(dataset, self._counts), _of_deliveries(options)
-        self._loader = data.DataLoader(read, batch_size=None, num_workers=num_workers, **options)
+        self._loader = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
-        self.dataset.set_epoch(epoch, first)
+        if self.dataset.placings != self._placings:
+            raise UsageError(
+                "set_epoch() or load_state_dict() of the data set was called after its loader() was made: call the "
+                "loader's method"
+            )
+        self.dataset.place(epoch, first)
         loader: Iterable[Any] = self._loader
         return loader
 
     def _deliveries(self, counts: UseCounts) -> Iterable[Delivery]:
         loader: Iterable[Delivery] = self._loader
         return loader
+
+
+def _unconverted(batch: list[Any]) -> list[Any]:
+    return batch
 
 
 class _Delivered(data.IterableDataset):  # type: ignore[misc,name-defined]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class ShardSamples:
             ``decode`` or ``fields`` are given.
 
     Raises:
-        UsageError: see there; or ``service``, ``collate`` or ``audit`` are given.
+        UsageError: see there; or ``service``, ``collate`` or ``audit`` are given; or (from iterating) a stage divides
+            samples over ranks or workers.
     """
 
     def __init__(self, urls: str | os.PathLike[str] | Iterable[str], *, batch: int, **options: Any) -> None:
@@ -57,6 +59,11 @@ class ShardSamples:
         self._epochs.set(epoch)
 
     def __call__(self) -> Iterator[Any]:
+        # What calls this is the method of a DataPipeline that has the other stages.
+        _refuse_splitters(getattr(sys._getframe(1).f_locals.get("self"), "pipeline", ()))
+        return self._samples()
+
+    def _samples(self) -> Iterator[Any]:
         worker = loader_worker()
         first, step = (0, 1) if worker is None else (worker.number, worker.workers)
         order = self.source.order(self._epochs.begin())
@@ -64,7 +71,7 @@ class ShardSamples:
         try:
             for number in range(first, order.batches, step):
                 yield from self.source.read(order, number)
-                counts += self.source.gaps.of(number)
+                counts += self.source.maker.gaps.of(number)
         finally:
             log_gaps(counts, order.epoch, order.batches)
 
@@ -82,9 +89,7 @@ class BatchStages:
     """
 
     def __init__(self, *stages: Any) -> None:
-        for stage in stages:
-            if getattr(stage, "__name__", None) in _SPLITTERS:
-                raise UsageError(f"{stage.__name__} would leave samples out: they are divided already; leave it out")
+        _refuse_splitters(stages)
         self._stages: tuple[Stage, ...] = tuple(getattr(stage, "run", stage) for stage in stages)
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -98,6 +103,12 @@ class BatchStages:
                 f"end them with webdataset.batched({len(samples)}), and shuffle in the data set"
             )
         return made[0]
+
+
+def _refuse_splitters(stages: Iterable[Any]) -> None:
+    for stage in stages:
+        if (name := getattr(stage, "__name__", None)) in _SPLITTERS:
+            raise UsageError(f"{name} would leave samples out: they are divided already; leave it out")
 
 
 def loader(pipeline: Any, num_workers: int = 0, **options: Any) -> ShardLoader:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, shortened
+
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 class Consumer(NamedTuple):
@@ -17,37 +20,52 @@ class Consumer(NamedTuple):
     world: int
 
 
-def consumer(rank: int | None = None, world: int | None = None, environ: Mapping[str, str] = os.environ) -> Consumer:
-    """This process's rank: as it is named, else that of ``torch.distributed`` where it was initialized, else that of
-    the variables RANK and WORLD_SIZE; else the only one.
+def consumer(
+    rank: int | None = None,
+    world: int | None = None,
+    environ: Mapping[str, str] = os.environ,
+    sent: Consumer | None = None,
+) -> Consumer:
+    """This process's rank: as it is named, else that of ``torch.distributed`` where it was initialized, else ``sent``,
+    that of the process from which the data set was sent here, else that of the variables RANK and WORLD_SIZE; else the
+    only one.
 
     Ranks that must read the same data, as those of tensor parallelism, are named by the caller.
 
     Raises:
         UsageError: one of the two without the other, unless there is a process group; a rank that the world does not
-            have; or a process group and variables that disagree.
+            have; or a process group, what was sent, and variables that disagree.
     """
     if rank is not None or world is not None:
         return _checked(rank, world, "rank and world")
     texts = [environ.get(name) or None for name in ("RANK", "WORLD_SIZE")]
-    distributed = sys.modules.get("torch.distributed")
+    distributed, group = sys.modules.get("torch.distributed"), None
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         group = Consumer(distributed.get_rank(), distributed.get_world_size())
-        # Lightning's own launcher sets WORLD_SIZE alone.
-        if any(text not in (None, str(number)) for text, number in zip(texts, group, strict=True)):
-            raise UsageError(
-                f"torch.distributed has {group.rank} of {group.world} and RANK and WORLD_SIZE have "
-                f"{texts[0]} of {texts[1]}: name the right ones as rank= and world="
-            )
-        return group
-    return _of_variables(texts) or Consumer(0, 1)
+    known = group or sent
+    if known is None:
+        return _of_variables(texts) or Consumer(0, 1)
+    # Lightning's own launcher sets WORLD_SIZE alone.
+    agrees = all(text in (None, str(number)) for text, number in zip(texts, known, strict=True))
+    if sent is not None and (sent != known or not agrees):
+        raise UsageError(
+            f"the data set was made for rank {sent.rank} of {sent.world}, and was sent to a process of another rank: "
+            "make it in each rank, when that knows its number, or name rank= and world="
+        )
+    if not agrees:
+        raise UsageError(
+            f"torch.distributed has {known.rank} of {known.world} and RANK and WORLD_SIZE have "
+            f"{texts[0]} of {texts[1]}: name the right ones as rank= and world="
+        )
+    return known
 
 
 def _of_variables(texts: Sequence[str | None]) -> Consumer | None:
     if not any(texts):
         return None
-    if any(text is not None and not text.isdecimal() for text in texts):
-        raise UsageError(f"RANK is {texts[0]!r} and WORLD_SIZE is {texts[1]!r}; both must be numbers")
+    if any(text is not None and not _NUMBER.fullmatch(text) for text in texts):
+        shown = [shortened(repr(text)) for text in texts]
+        raise UsageError(f"RANK is {shown[0]} and WORLD_SIZE is {shown[1]}; both must be numbers")
     rank, world = (None if text is None else int(text) for text in texts)
     return _checked(rank, world, "RANK and WORLD_SIZE")
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from installed import program_path
+from tarproc_support import Bench, numbered
 
 
 class Result(NamedTuple):
@@ -94,3 +95,21 @@ def shell(tmp_path: Path) -> Callable[[str], Result]:
         return Result(done.returncode, done.stdout, done.stderr.decode())
 
     return shell
+
+
+@pytest.fixture
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    """With the shard ``in.tar``: the samples of the test file's SAMPLES, else three."""
+    bench = Bench(tmp_path)
+    bench.shard(getattr(request.module, "SAMPLES", numbered(3)))
+    return bench
+
+
+@pytest.fixture
+def open_bench() -> Iterator[Bench]:
+    """Empty, and outside of pytest's folders, which are closed to other users."""
+    with tempfile.TemporaryDirectory(prefix="open-") as folder:
+        bench = Bench(Path(folder))
+        for path in (Path(folder), bench.path, bench.tmp):
+            path.chmod(0o777)
+        yield bench

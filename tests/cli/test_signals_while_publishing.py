@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import webhdfs_server
+from heldstart import held_start
 from httpserver import Fault as HttpFault
 from httpserver import FaultServer
 from installed import program_path
 from s3_client import s3_bucket
 from s3proxy import Fault, s3_proxy
+from tarproc_support import gone
 from waiting import on_this_machine, wait_for
 from webhdfs_server import Handler
 
@@ -124,6 +126,29 @@ def test_local(tmp_path: Path) -> None:
             for name in commands
         ]
     )
+
+
+# The input of a command
+
+
+def test_a_command_that_is_just_being_started_sees_no_end_of_its_input(tmp_path: Path) -> None:
+    """It runs already, and the program does not know its process yet: it would publish an empty object."""
+    (tmp_path / "a").write_bytes(SMALL)
+    target = f"pipe:touch begun; cat > {tmp_path}/copy; touch published"
+    words = [program_path("tarkit"), "cat", "--raw", "a", "-o", target]
+    with open(tmp_path / "errors", "wb") as errors:
+        environment = {**os.environ, **held_start(tmp_path)}
+        process = subprocess.Popen(words, cwd=tmp_path, stderr=errors, env=environment)
+    try:
+        wait_for(lambda: (tmp_path / "begun").exists() or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert process.wait(120) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "errors").read_text() == "tarkit: terminated\n"
+    assert gone(str(tmp_path / "copy")) and not (tmp_path / "published").exists()
 
 
 # s3

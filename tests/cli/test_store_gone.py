@@ -212,8 +212,11 @@ def test_a_store_that_is_gone_ends_a_program_after_8_attempts(
             assert [bool(RETRY_LINE.match(line)) for line in lines[:5]] == [True] * 4 + [False], result.stderr
             assert "failed after 8 attempts in a row within 31 s" in result.stderr
             assert 30 < quick.waited - begin < 31
-            # One more is aiohttp's, which asks for both addresses of a host, or for a kept connection again.
-            assert kind != "silent" or 8 <= place.asked <= 16, (way, place.asked)
+            if kind == "silent":
+                # The last connection may be counted later.
+                wait_for(lambda: place.asked >= 8)  # noqa: B023
+                # One more is aiohttp's, which asks for both addresses of a host, or for a kept connection again.
+                assert place.asked <= 16, (way, place.asked)
         assert not Path("out.tar").exists() and not list(Path().glob("out/*"))
 
 
@@ -237,7 +240,7 @@ def test_the_store_of_many_shards_that_is_gone_is_not_asked_for_each(
     assert result.stderr.count("not tried, since its store did not answer before") >= 60 - 16
 
 
-def test_one_object_that_can_not_be_had_is_no_store_that_is_gone(bench: Path, run: Run, quick: Times) -> None:
+def test_one_object_that_can_not_be_had_is_no_store_that_is_gone(bench: Path, run: Run, no_waits: Times) -> None:
     with FaultServer() as server:
         urls = [server.put(f"{name}.tar", b"") for name in "abc"]
         server.objects["a.tar"].always = HttpFault("status", status=503)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 from tarproc_support import Bench, contents, numbered, one_line, tar_bytes
 
+SAMPLES = numbered(6)
 ODD_FAIL = 'case $(cat sample.cls) in *[13579]) echo "no $(cat __key__)"; exit 5;; esac'
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(6))
-    return bench
 
 
 def _odd(count: int) -> set[str]:

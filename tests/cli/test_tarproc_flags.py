@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from tarproc_support import Bench, numbered
 
 BOTH = {f"k{number}.{field}" for number in range(3) for field in ("cls", "dat")}
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(3))
-    return bench
 
 
 def _names(bench: Bench, *arguments: str, code: int = 0) -> set[str]:

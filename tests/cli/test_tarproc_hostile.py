@@ -9,29 +9,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tarproc_support import TARPROC, Bench, contents, numbered, one_line
-
-
-@pytest.fixture
-def open_bench() -> Iterator[Bench]:
-    """Outside of pytest's folders, which are closed to other users."""
-    with tempfile.TemporaryDirectory(prefix="open-") as folder:
-        bench = Bench(Path(folder))
-        for path in (Path(folder), bench.path, bench.tmp):
-            path.chmod(0o777)
-        yield bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(3))
-    return bench
 
 
 def _only_k1(command: str) -> str:

@@ -20,6 +20,8 @@ SHARDS = 20
 SAMPLES = 5
 KILLS = 100
 SLOTS = 2
+# Of a window of 8k, in which a sample is 1.3 kB: those that run, or have run and wait for an earlier one.
+AHEAD = 6
 INPUTS = "in/s{00..19}.tar"
 
 
@@ -62,7 +64,7 @@ def test_killed_at_100_random_moments(tmp_path: Path) -> None:
         "tac -s 1 sample.cls > x"
     )
     log = bench.path / "log"
-    command = ["-p", str(SLOTS), "-q", "-c", work.format(log=log), INPUTS]
+    command = ["-p", str(SLOTS), "--mem", "8k", "-q", "-c", work.format(log=log), INPUTS]
     assert bench.run("-O", "undisturbed", *command).returncode == 3
     expected = outputs(bench.path / "undisturbed")
     assert len(expected) == 2 * SHARDS
@@ -93,7 +95,8 @@ def test_killed_at_100_random_moments(tmp_path: Path) -> None:
             assert not [key for key in ran if key.startswith(name[:3])], "run again although it was done"
         lost = [key for key in ran if f"{key[:3]}.tar" not in after]
         most_redone = max(most_redone, len(lost))
-        assert len(lost) <= SLOTS * SAMPLES, f"more than {SLOTS} shards of work are lost: {lost}"
+        # Those of shards that are not published yet, and those that a command or a disk that is slow holds up.
+        assert len(lost) <= SLOTS * SAMPLES + AHEAD, f"more than {SLOTS} shards and a window of work are lost: {lost}"
         for name, content in outputs(out).items() if out.exists() else ():
             assert name.startswith(".") or content == expected[name], "what has a final name is final"
         if code != -signal.SIGKILL:

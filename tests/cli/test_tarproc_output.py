@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tarproc_support import TARPROC, Bench, contents, numbered
 
+SAMPLES = numbered(6)
 BOTH = "for n in 1 2; do echo $(cat __key__) out; echo $(cat __key__) err >&2; done"
 OUT = b"".join(b"k%d out\nk%d out\n" % (n, n) for n in range(6))
 ERR = OUT.replace(b"out", b"err")
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(6))
-    return bench
 
 
 @pytest.mark.parametrize("output", [[], ["-o", "out.tar"], ["-O", "outs"]], ids=["none", "file", "folder"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 from tarproc_support import Bench, contents, numbered, one_line
 
+SAMPLES = numbered(5)
 MAPPERS = """
 import json, os, signal, sys, time
 
@@ -160,9 +160,7 @@ number = 5
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(5))
+def bench(bench: Bench) -> Bench:
     (bench.path / "mappers.py").write_text(MAPPERS)
     return bench
 

@@ -5,31 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tarproc_support import TARPROC, Bench, numbered
 
+SAMPLES = numbered(40, 2000)
 COMMAND = "sleep 0.00$((RANDOM % 10)); rev sample.cls > sample.rev; date > /dev/null; [ $(cat sample.cls) != 17 ]"
-
-
-@pytest.fixture
-def open_bench() -> Iterator[Bench]:
-    """Outside of pytest's folders, which are closed to other users."""
-    with tempfile.TemporaryDirectory(prefix="open-") as folder:
-        bench = Bench(Path(folder))
-        for path in (Path(folder), bench.path, bench.tmp):
-            path.chmod(0o777)
-        yield bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(40, 2000))
-    return bench
 
 
 def _bytes(bench: Bench, *options: str, name: str = "out.tar", **more: object) -> tuple[bytes, bytes]:

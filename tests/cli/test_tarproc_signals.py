@@ -14,15 +14,9 @@ import pytest
 from tarproc_support import Bench, contents, gone, numbered
 from waiting import wait_for
 
+SAMPLES = numbered(400, 5000)
 # The last sample waits to be killed: a run that is over, but for Python's own end, cannot be ended in good order.
 FAILING = 'sleep 0.00$RANDOM; [ $(cat sample.cls) != 399 ] || sleep 1000; [ $RANDOM -gt 16000 ] || exit 4; : "{marker}"'
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(400, 5000))
-    return bench
 
 
 @pytest.fixture

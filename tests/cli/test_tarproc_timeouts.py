@@ -18,13 +18,6 @@ LONG = 120
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path)
-    bench.shard(numbered(3))
-    return bench
-
-
-@pytest.fixture
 def marker(tmp_path: Path) -> str:
     """Seconds to sleep that no other process has on its command line."""
     return f"9{os.getpid():07d}{abs(hash(tmp_path)) % 1000:03d}"

@@ -8,7 +8,7 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ Run = Callable[..., Any]
 DATA = random.Random(5).randbytes(700_001)
 # Retry waits are real here. A server that asks for an hour is given up at once.
 BUSY = Fault("status", status=503, headers=(("Retry-After", "3600"),))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultServer]:
-    with FaultServer() as running:
-        yield running
 
 
 def errors(stderr: bytes) -> list[bytes]:

@@ -126,6 +126,7 @@ def test_members_that_are_not_in_it_are_counted(run: Run, tmp_path: Path, monkey
         (["-"], 2, "only a shard that is not compressed"),
         (["http://localhost/a.tar"], 2, "http"),
         (["nosuch.tar"], 66, "nosuch.tar"),
+        (["--check", "--force", "s-0.tar"], 2, "--force makes indexes anew, and --check writes none"),
         ([], 2, "name the shards; with --check and --manifest, they are those of the manifest"),
         (["--manifest", "d.json"], 2, "name the shards"),
         (["a.tar", "--manifest", "d.txt"], 2, "d.txt: the name of a manifest ends in .json"),

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shardservice import Caller, service
+from shardservice import Caller, Service
+from tarkit.cli.shared.serviceprogress import show_outcome
 from tarproc_support import numbered, tar_bytes
+
+from tarkit.service.progress import DataSetProgress, DeadShard
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -38,7 +41,7 @@ def drain(address: str, worker: str = "a") -> list[tuple[str, int, int]]:
 
 
 def test_complete(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED, "--epochs", "2", "--drain", "0.2") as running:
+    with Service(tmp_path, *SIZED, "--epochs", "2", "--drain", "0.2") as running:
         assert drain(running.address) == [("iris", 0, 8), ("iris", 8, 16), ("iris", 16, 22)] * 2
         code, out, err = running.end()
     assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
@@ -48,7 +51,7 @@ def test_complete(tmp_path: Path) -> None:
 
 
 def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED, "--max-errors", "1", "--state", "none", *QUICK) as running:
+    with Service(tmp_path, *SIZED, "--max-errors", "1", "--state", "none", *QUICK) as running:
         with Caller(running.address) as call:
             lease = call("Exchange", worker="a", want=1).leases[0]
             call("Exchange", worker="a", reports=[{"token": lease.token, "error": "a row has no label"}])
@@ -62,9 +65,17 @@ def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dead_shards_are_listed_without_the_secrets_of_their_urls(capfd: pytest.CaptureFixture[str]) -> None:
+    dead = [DeadShard(1, "https://me:c4n4ry@h/a.tar?sig=c4n4ry", 0, 4, 1, 0, "no label")]
+    show_outcome([DataSetProgress("photos", 1, 1, 1, 0, 0, 0, 1, 0, True, 0, dead)])
+    assert capfd.readouterr().out.splitlines()[0] == (
+        "dead https://h/a.tar?sig=… 0-4 of epoch 1: no label (1 error, 0 lost workers)"
+    )
+
+
 def test_too_many_dead_shards_end_the_service_with_1(tmp_path: Path) -> None:
     state = ("--state", "state", "--max-errors", "1", "--max-dead")
-    with service(tmp_path, *SIZED, *state, "2", "--drain", "2") as running:
+    with Service(tmp_path, *SIZED, *state, "2", "--drain", "300") as running:
         with Caller(running.address) as call:
             for _ in range(2):
                 lease = call("Exchange", worker="a", want=1).leases[0]
@@ -79,26 +90,35 @@ def test_too_many_dead_shards_end_the_service_with_1(tmp_path: Path) -> None:
     ]
     assert sum("2 dead shards, and the limit is 2" in line for line in err) == 1
     # With more allowed, it goes on.
-    with service(tmp_path, *SIZED, *state, "3", *QUICK) as running:
+    with Service(tmp_path, *SIZED, *state, "3", *QUICK) as running:
         assert drain(running.address) == [("iris", 16, 22)]
         assert running.end()[0] == 3
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_stopped_and_begun_again(tmp_path: Path, number: int, code: int) -> None:
-    with service(tmp_path, *SIZED) as running:
+    with Service(tmp_path, *SIZED) as running:
         with Caller(running.address) as call:
             lease = call("Exchange", worker="a", want=1).leases[0]
             call("Exchange", worker="a", reports=[{"token": lease.token}])
         running.process.send_signal(number)
         assert running.end()[:2] == (code, ["iris: shards: done 1, dead 0, left 2; records done 8; epochs begun 1"])
-    with service(tmp_path, *SIZED, *QUICK) as running:
+    with Service(tmp_path, *SIZED, *QUICK) as running:
         assert drain(running.address) == [("iris", 8, 16), ("iris", 16, 22)]
         assert running.end()[0] == 0
 
 
+def test_a_service_that_only_answers_that_all_is_done_is_ended_as_complete(tmp_path: Path) -> None:
+    with Service(tmp_path, *SIZED, *QUICK) as running:
+        drain(running.address)
+        assert running.end()[0] == 0
+    with Service(tmp_path, *SIZED, "--drain", "100") as running:
+        running.process.terminate()
+        assert running.end()[:2] == (0, ["iris: shards: done 3, dead 0; records done 22; epochs begun 1"])
+
+
 def test_another_data_set_is_refused(tmp_path: Path, run: Run) -> None:
-    with service(tmp_path, *SIZED) as running:
+    with Service(tmp_path, *SIZED) as running:
         running.process.terminate()
         running.end()
     command = ("tarkit", "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "tarkit-serve.state")
@@ -111,10 +131,36 @@ def test_another_data_set_is_refused(tmp_path: Path, run: Run) -> None:
         assert reason in result.stderr and "give another --state" in result.stderr
 
 
+def test_a_service_that_cannot_start_leaves_the_ready_file_of_the_one_that_runs(tmp_path: Path, run: Run) -> None:
+    """It removed it: who waited for the file, or read the address from it, found none."""
+    with Service(tmp_path, *SIZED, *QUICK) as running:
+        ready = tmp_path / "ready"
+        again = ("tarkit", "serve", *SIZED, "--ready-file", ready)
+        state = ("--state", tmp_path / "tarkit-serve.state")
+        for others, reason in (
+            ((*state, "--listen", "127.0.0.1:0"), "another process uses this state"),
+            (("--state", "none", "--listen", running.address), "cannot listen there"),
+        ):
+            result = run(*again, *others)
+            assert result.code == 2 and reason in result.stderr
+            assert ready.read_text().split() == [running.address]
+        drain(running.address)
+        assert running.end()[0] == 0
+        assert not ready.exists()
+
+
+def test_the_ready_file_of_a_service_that_came_later_stays(tmp_path: Path) -> None:
+    with Service(tmp_path, *SIZED, *QUICK) as running:
+        (tmp_path / "ready").write_text("127.0.0.1:9\n\n")
+        drain(running.address)
+        assert running.end()[0] == 0
+    assert (tmp_path / "ready").read_text() == "127.0.0.1:9\n\n"
+
+
 def test_shards_of_files(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(5)))
     (tmp_path / "b.tar").write_bytes(tar_bytes(numbered(3)))
-    with service(tmp_path, "--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos", *QUICK) as running:
+    with Service(tmp_path, "--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos", *QUICK) as running:
         assert drain(running.address) == [("a.tar", 0, 3), ("a.tar", 3, 5), ("b.tar", 0, 3)]
         assert running.end()[:2] == (0, ["photos: shards: done 3, dead 0; records done 8; epochs begun 1"])
 
@@ -129,7 +175,7 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         "    def create_shards(self): return {'words': self.number}\n"
     )
     arguments = ("--custom_data_reader", "reader.py:Words", "--data_reader_params", "number=4")
-    with service(tmp_path, *arguments, "--records_per_shard", "3", "--num_epochs", "1", *QUICK) as running:
+    with Service(tmp_path, *arguments, "--records_per_shard", "3", "--num_epochs", "1", *QUICK) as running:
         assert drain(running.address) == [("words", 0, 3), ("words", 3, 4)]
         assert running.end()[0] == 0
 
@@ -152,7 +198,7 @@ def test_an_error_of_a_reader_of_ones_own_is_not_a_bug_of_tarkit(
 
 
 def test_watch(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED) as running:
+    with Service(tmp_path, *SIZED, "--drain", "300") as running:
         command = [sys.executable, "-m", "tarkit.cli.tarkit", "serve", "--watch", running.address, "-q"]
         with Caller(running.address) as call:
             # A second worker, for whom the service waits at the end.
@@ -160,18 +206,22 @@ def test_watch(tmp_path: Path) -> None:
             watcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             drain(running.address)
             line = "iris: shards: done 3, dead 0; records done 22; epochs begun 1\n"
-            assert watcher.communicate(timeout=20)[0] == line
+            assert watcher.communicate(timeout=120)[0] == line
             assert call("Exchange", worker="b", want=1).end
         assert (watcher.returncode, running.end()[0]) == (0, 0)
 
 
 def test_complete_before_and_started_again(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED, *QUICK) as running:
+    with Service(tmp_path, *SIZED, *QUICK) as running:
         drain(running.address)
         assert running.end()[0] == 0
-    with service(tmp_path, *SIZED, "--drain", "1") as running:
+    with Service(tmp_path, *SIZED, "--drain", "300") as running:
         # A worker that was not told before is told now.
         assert drain(running.address, "late") == []
+        running.process.terminate()
+        assert running.end()[0] == 0
+    # For as long as it was asked to, and no longer.
+    with Service(tmp_path, *SIZED, "--drain", "1") as running:
         code, out, lines = running.end()
     assert lines[-1] == (
         "tarkit serve: in tarkit-serve.state, all data sets have ended before; workers get this answer for 1 s; to "
@@ -181,7 +231,7 @@ def test_complete_before_and_started_again(tmp_path: Path) -> None:
 
 
 def test_workers_that_are_known_are_waited_for(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED) as running:
+    with Service(tmp_path, *SIZED) as running:
         with Caller(running.address) as call:
             call("Exchange", worker="b")
             drain(running.address)
@@ -189,7 +239,7 @@ def test_workers_that_are_known_are_waited_for(tmp_path: Path) -> None:
             assert running.process.poll() is None
             assert call("Exchange", worker="b", want=1).end
         assert running.end()[0] == 0
-    with service(tmp_path, "--dataset", "rose=1", "--state", "none", "--drain", "0.5") as running:
+    with Service(tmp_path, "--dataset", "rose=1", "--state", "none", "--drain", "0.5") as running:
         with Caller(running.address) as call:
             call("Exchange", worker="b")
             drain(running.address)
@@ -197,7 +247,7 @@ def test_workers_that_are_known_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_data_sets_that_clients_declare(tmp_path: Path) -> None:
-    with service(tmp_path) as running:
+    with Service(tmp_path) as running:
         with Caller(running.address) as call:
             call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
         drain(running.address)
@@ -209,14 +259,14 @@ def test_data_sets_that_clients_declare(tmp_path: Path) -> None:
 
 
 def test_one_service_has_a_state(tmp_path: Path, run: Run) -> None:
-    with service(tmp_path, *SIZED):
+    with Service(tmp_path, *SIZED):
         result = run("tarkit", "serve", "--state", tmp_path / "tarkit-serve.state", "--listen", "127.0.0.1:0", *SIZED)
     assert (result.code, result.stdout) == (2, b"")
     assert "another process uses this state" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_a_port_that_is_taken(tmp_path: Path, run: Run) -> None:
-    with service(tmp_path, *SIZED) as running:
+    with Service(tmp_path, *SIZED) as running:
         result = run("tarkit", "serve", "--state", "none", "--listen", running.address)
     assert (result.code, result.stdout) == (2, b"")
     assert "cannot listen there: Address already in use" in result.stderr and result.stderr.count("\n") == 1
@@ -229,7 +279,7 @@ def test_a_start_that_failed_leaves_no_data_set_in_the_state(taken: str, tmp_pat
         address = f"127.0.0.1:{server.getsockname()[1]}"
         result = run("tarkit", "serve", *state, "--dataset", "iris=22", "--listen", "127.0.0.1:0", taken, address)
         assert result.code == 2 and "already in use" in result.stderr
-    with service(tmp_path, *state, "--dataset", "rose=22", *QUICK) as running:
+    with Service(tmp_path, *state, "--dataset", "rose=22", *QUICK) as running:
         assert drain(running.address) == [("rose", 0, 22)]
         assert running.end()[0] == 0
 

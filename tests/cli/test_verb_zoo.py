@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from heldstart import held_start
 from installed import program_path
+from waiting import wait_for
 
 import tarkit
 from tarkit.zoo import zoo_files
@@ -109,9 +110,9 @@ def test_wheels_of_a_folder_and_a_cluster_spec_are_copied(run: Run, folder: Path
         "--base_image",
         "tensorflow/tensorflow:2.15.0",
     ]
-    assert run("tarkit", "zoo", "init", *words, "--extra_pypi_index", "https://pypi.example.com/simple?a=$b").code == 0
+    assert run("tarkit", "zoo", "init", *words, "--extra_pypi_index", "https://pypi.example.com/simple").code == 0
     text = (folder / "Dockerfile").read_text()
-    pip = "RUN python3 -m pip install --no-cache-dir --extra-index-url='https://pypi.example.com/simple?a=$b'"
+    pip = "RUN python3 -m pip install --no-cache-dir --extra-index-url=https://pypi.example.com/simple"
     assert "FROM tensorflow/tensorflow:2.15.0\n" in text
     assert (
         'COPY ["my wheels/elasticai_api-1.4.2-py3-none-any.whl", '
@@ -137,6 +138,11 @@ def test_tarkit_from_an_index_has_this_version(run: Run, folder: Path) -> None:
         (["--base_image", "$X"], 2, "is not an image's name"),
         (["--extra_pypi_index", "https://ada:c4n4ry@pypi.example.com/simple"], 2, "has a password"),
         (["--extra_pypi_index", "pypi.example.com"], 2, "is not a URL"),
+        (["--extra_pypi_index", "https://pypi.example.com/?token=c4n4ry"], 2, "is not a URL"),
+        (["--extra_pypi_index", "https://pypi.example.com/$(id)"], 2, "is not a URL"),
+        (["--extra_pypi_index", "https://pypi.example.com/\nRUN evil"], 2, "is not a URL"),
+        (["--base_image", ""], 2, "is not an image's name"),
+        (["--base_image", '"; rm -rf /'], 2, "is not an image's name"),
         (["--extra_pypi_index", "https://pypi.example.com/' && evil"], 2, "is not a URL"),
         (["--model_zoo", "nosuch"], 66, "--model_zoo: it is not a folder, or is not there"),
         (["--model_zoo", ".."], 2, "is outside of the folder of the Dockerfile"),
@@ -219,10 +225,14 @@ def test_an_engine_that_fails(
 def test_a_build_without_a_dockerfile_or_a_name(run: Run, folder: Path, engines: Callable[..., Path]) -> None:
     calls = engines("podman")
     missing = run("tarkit", "zoo", "build", "--image", "zoo:1", "model_zoo")
-    assert missing.code == 66 and "there is no Dockerfile; tarkit zoo init writes one" in missing.stderr
+    assert missing.code == 66 and "no such file; tarkit zoo init writes one" in missing.stderr
     (folder / "Dockerfile").touch()
     for words in (["build", "--image", "--rm", "."], ["push", "a b"]):
         assert run("tarkit", "zoo", *words).code == 2
+    (folder / "-d").mkdir()
+    (folder / "-d" / "Dockerfile").touch()
+    shown = run("tarkit", "zoo", "build", "--dry-run", "--image", "zoo:1", "--", "-d")
+    assert shown.stdout == b"podman build -t zoo:1 -f ./-d/Dockerfile ./-d\n"
     assert not calls.exists()
 
 
@@ -232,14 +242,31 @@ def test_a_signal_ends_the_engine(folder: Path, engines: Callable[..., Path]) ->
     words = [sys.executable, program_path("tarkit"), "zoo", "push", "zoo:1", "--engine", "docker"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
-        for _ in range(400):
-            if (folder / "started").exists():
-                break
-            time.sleep(0.05)
-        os.kill(process.pid, signal.SIGTERM)
-        _, error = process.communicate(timeout=20)
+        wait_for(lambda: (folder / "started").exists() or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()
     assert (process.returncode, error) == (143, "tarkit: terminated\n")
+    assert (folder / "removed").exists()
+
+
+def test_a_signal_ends_an_engine_that_is_just_being_started(folder: Path, engines: Callable[..., Path]) -> None:
+    """It runs already, and the program does not know its process yet."""
+    loop = "echo > started\nwhile [ -e started ]; do /bin/sleep 0.05; done\n"
+    engines(docker=f"#!/bin/sh\ntrap 'echo > removed; exit 1' TERM\n{loop}")
+    words = [sys.executable, program_path("tarkit"), "zoo", "push", "zoo:1", "--engine", "docker"]
+    with open(folder / "errors", "wb") as errors:
+        process = subprocess.Popen(words, stderr=errors, env={**os.environ, **held_start(folder)})
+    try:
+        wait_for(lambda: (folder / "started").exists() or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        (folder / "go").touch()
+        assert process.wait(120) == 143
+    finally:
+        process.kill()
+        process.wait()
+        (folder / "started").unlink(missing_ok=True)  # what was left behind ends, too
+    assert (folder / "errors").read_text() == "tarkit: terminated\n"
     assert (folder / "removed").exists()

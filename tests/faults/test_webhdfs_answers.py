@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,10 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
+from tarkit.runs.process import process
+from tarkit.runs.status import progress_of
+from tarkit.samples.read import read_samples
+from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.hdfs import place
 from tarkit.store.resume import ResumingReader
@@ -437,3 +442,38 @@ def test_every_error_is_one_of_ours_with_a_url(fake: FakeHdfs) -> None:
         assert "line one" in str(caught.value)
         assert "Trace.java" not in str(caught.value)
         assert str(caught.value).startswith("webhdfs://")
+
+
+def four_samples(folder: Path) -> str:
+    shard = str(folder / "s.tar")
+    with TarWriter(shard) as writer:
+        for number in range(4):
+            writer.write({"__key__": str(number), "txt": b"plain"})
+    return shard
+
+
+def test_a_query_stays_at_the_end_of_the_names_beside_an_output(fake: FakeHdfs, tmp_path: Path) -> None:
+    """They were the name of the output itself, as another user: failed samples were gone, and the exit code was 3."""
+    shard, output = four_samples(tmp_path), f"webhdfs://{fake.authority}/out/x.tar?user.name=me"
+    counts = process(shard, output=output, command='test "$(cat __key__)" != 2')
+    assert (counts.out, counts.failed) == (3, 1)
+    assert sorted(fake.files) == ["/out/x.tar", "/out/x.tar.failed.tar"]
+    assert counts.failed_output == f"webhdfs://{fake.authority}/out/x.tar.failed.tar?user.name=me"
+    (failed,) = read_samples(counts.failed_output)
+    assert failed["__key__"] == "2"
+
+
+def test_an_outdir_may_have_a_query(fake: FakeHdfs, tmp_path: Path) -> None:
+    """The shard was written in the place of the folder, and its done record over it."""
+    shard, outdir = four_samples(tmp_path), f"webhdfs://{fake.authority}/out?user.name=me"
+    process(shard, outdir=outdir, command='test "$(cat __key__)" != 2', index=True)
+    names = ["s.idx", "s.tar", "s.tar.done.json", "s.tar.failed.tar"]
+    assert sorted(fake.files) == [f"/out/{name}" for name in names]
+    for inputs in (None, [shard]):
+        found = progress_of(outdir, inputs)
+        assert (found.done, found.set_aside, found.unfinished) == (["s.tar"], {"s.tar": 1}, False)
+    assert process(shard, outdir=outdir, command='test "$(cat __key__)" != 2', index=True).shards_before == 1
+    process(outdir=outdir, retry_failed=outdir, command="true", index=True)
+    assert sorted(fake.files) == [f"/out/{name}" for name in names[:3]]
+    assert [sample["__key__"] for sample in read_samples(f"webhdfs://{fake.authority}/out/s.tar")] == list("0123")
+    assert not progress_of(outdir).lost_samples

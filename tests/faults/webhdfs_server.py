@@ -5,6 +5,7 @@ It keeps files in memory, redirects as a NameNode does, and plays the DataNode u
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import urllib.parse
@@ -99,6 +100,10 @@ class Handler(BaseHTTPRequestHandler):
         base = self.file.rstrip("/") + "/"
         found = [self._status(p, p[len(base) :]) for p in self.fake.files if p.startswith(base)]
         self.reply_json({"FileStatuses": {"FileStatus": found}})
+
+    def call_GETFILECHECKSUM(self) -> None:
+        digest = hashlib.md5(self.fake.files[self.file], usedforsecurity=False).hexdigest()
+        self.reply_json({"FileChecksum": {"algorithm": "MD5", "bytes": digest}})
 
     def call_OPEN(self) -> None:
         if self.file in self.fake.files:

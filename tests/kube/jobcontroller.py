@@ -16,7 +16,7 @@ from apiservice import Api, Manner
 from apistore import Json, clone, owned_by, stamp
 from apitables import seconds_since
 from joblook import NEVER, Failures, Look, Memory, begin, count, verdict, wanted_indexes
-from jobpods import FINALIZER, index_of, is_over, is_ready, is_tracked, make_pod
+from jobpods import FINALIZER, is_over, is_ready, is_tracked, make_pod
 from kubeevents import Recorder
 
 _AT_ONCE = 500
@@ -166,14 +166,14 @@ class JobController:
 
     def _manage(self, look: Look) -> None:
         """Makes or removes pods until as many run as parallelism says."""
-        active, parallelism = look.active, look.spec["parallelism"]
-        if len(active) > parallelism:
-            self._remove(
-                look, sorted(active, key=lambda pod: (is_ready(pod), -index_of(pod)))[: len(active) - parallelism]
-            )
+        active = look.active
+        wanted = look.wanted
+        surplus = look.surplus(wanted)
+        if surplus:
+            self._remove(look, surplus)
             return
         held = active + look.going if look.spec["podReplacementPolicy"] == "Failed" else active
-        room = min(parallelism - len(held), _AT_ONCE)
+        room = min(wanted - len(held), _AT_ONCE)
         now = time.monotonic()
         if look.memory.retry_at > now:
             look.wake(look.memory.retry_at)

@@ -15,6 +15,7 @@ from jobpods import (
     index_of,
     is_going,
     is_over,
+    is_ready,
     is_tracked,
     match_policy,
     parse_indexes,
@@ -76,11 +77,31 @@ class Look:
 
     @property
     def completed(self) -> set[int]:
-        return parse_indexes(self.status.get("completedIndexes", ""))
+        return {index for index in parse_indexes(self.status.get("completedIndexes", "")) if self.has(index)}
 
     @property
     def failed_indexes(self) -> set[int]:
-        return parse_indexes(self.status.get("failedIndexes", ""))
+        return {index for index in parse_indexes(self.status.get("failedIndexes", "")) if self.has(index)}
+
+    def has(self, index: int) -> bool:
+        """Whether it is an index of the Job: an elastic one that was made smaller has lost its last ones."""
+        return not self.indexed or index < self.spec["completions"]
+
+    @property
+    def wanted(self) -> int:
+        """How many pods are to be active."""
+        done, parallelism = self.status.get("succeeded", 0), int(self.spec["parallelism"])
+        if self.spec.get("completions") is None:
+            return len(self.active) if done else parallelism
+        return max(0, min(parallelism, self.spec["completions"] - done))
+
+    def surplus(self, wanted: int) -> list[Json]:
+        """Active pods that are to go: those beyond the last index, then as many as are too many."""
+        beyond = [pod for pod in self.active if not self.has(index_of(pod))]
+        rest = sorted(
+            (pod for pod in self.active if self.has(index_of(pod))), key=lambda pod: (is_ready(pod), -index_of(pod))
+        )
+        return beyond + rest[: max(0, len(rest) - wanted)]
 
     def wake(self, when: float) -> None:
         self.due = min(self.due, when)
@@ -136,13 +157,14 @@ def count(look: Look) -> list[Json]:
         if not is_tracked(pod):
             continue
         if phase == "Succeeded":
-            look.memory.failed.pop(index, None)
+            look.memory.failed.pop(index if look.spec.get("backoffLimitPerIndex") is not None else -1, None)
             if not look.indexed:
                 look.status["succeeded"] = look.status.get("succeeded", 0) + 1
-            elif index < look.spec["completions"]:
+            elif look.has(index):
                 completed.add(index)
         elif phase == "Failed" or (is_going(pod) and (replaces_early or not pod["spec"].get("nodeName"))):
-            _count_failure(look, pod, index, failed)
+            if look.has(index):
+                _count_failure(look, pod, index, failed)
         else:
             continue
         counted.append(pod)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubecluster import Cluster, Said
@@ -13,7 +15,25 @@ from kubejobs import indexed, job
 from test_kube_runs import started
 from test_kube_verbs import applied, manifest, shards
 
+from tarkit.k8s.cluster.connection import Cluster as Connection
+
 pytestmark = pytest.mark.cluster
+
+
+def once_it_waits(cluster: Cluster, act: Callable[[], object]) -> threading.Thread:
+    """A thread that does something once a verb, which is called after this, watches what it waits for."""
+    standin = cluster.standin
+    before = 0 if standin is None else len(standin.router.seen)
+
+    def run() -> None:
+        if standin is None:
+            time.sleep(10)
+        else:
+            seen, space = standin.router.seen, f"/{cluster.namespace}/"
+            cluster.wait_for(lambda: any(space in one and "watch" in one for one in list(seen)[before:]), "a watch")
+        act()
+
+    return threading.Thread(target=run)
 
 
 def test_a_job_is_deleted_once_its_pods_have_ended(
@@ -23,16 +43,42 @@ def test_a_job_is_deleted_once_its_pods_have_ended(
     out = tmp_path / "at-work"
     out.mkdir()
     # A pod that takes its time to end: it is at work until its file is gone.
-    command = (
-        f"f={out}/$JOB_COMPLETION_INDEX; touch $f; trap 'sleep 1; rm $f; exit 143' TERM; while :; do sleep 0.1; done"
-    )
-    cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 20}))
+    end = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; rm $f; exit 143"
+    command = f"f={out}/$JOB_COMPLETION_INDEX; trap '{end}' TERM; touch $f; while :; do sleep 0.1; done"
+    cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 100}))
     cluster.wait_for(lambda: len(list(out.iterdir())) == 2, "two pods at work")
+    going = once_it_waits(cluster, (tmp_path / "go").touch)
+    going.start()
     said = kubetpl("cancel", "slow", "--delete")
+    going.join()
     assert not list(out.iterdir()), "a pod was still at work"
     assert (said.code, said.out) == (0, "slow is deleted, with its pods and their logs. The done records stay\n"), said
     assert said.err == "kubetpl cancel: slow: waiting until 2 pods have ended\n"
     assert not cluster.peek("pods") and not cluster.peek("jobs")
+
+
+def test_pods_of_a_job_that_goes_while_they_are_listed_are_counted_once(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pods are asked for while they end, and the Jobs when it is gone."""
+    command = (
+        f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 143' TERM; mktemp {tmp_path}/up.XXXXXX; "
+        "while :; do sleep 0.1; done"
+    )
+    ask = Connection.list
+
+    def late(connection: Connection, kind: str, **how: str) -> list[dict[str, Any]]:
+        if kind == "jobs" and any("deletionTimestamp" in each["metadata"] for each in cluster.peek("jobs")):
+            (tmp_path / "go").touch()
+            cluster.wait_for(lambda: not cluster.peek("jobs"), "that the Job is gone")
+        return ask(connection, kind, **how)
+
+    cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 100}))
+    cluster.wait_for(lambda: len(list(tmp_path.glob("up.*"))) == 2, "two pods at work")
+    monkeypatch.setattr(Connection, "list", late)
+    said = kubetpl("cancel", "slow", "--delete")
+    assert (said.code, said.err) == (0, "kubetpl cancel: slow: waiting until 2 pods have ended\n"), said
+    assert (tmp_path / "go").exists() and not cluster.peek("pods")
 
 
 def test_pods_that_do_not_end_in_time(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
@@ -126,10 +172,10 @@ def test_a_retry_says_that_it_waits(cluster: Cluster, kubetpl: Callable[..., Sai
     policy = {"podFailurePolicy": {"rules": rules}, "backoffLimitPerIndex": 0}
     cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 100}, **policy))
     cluster.wait_for(lambda: kubetpl("status", "slow").out.startswith("slow: ending"), what="that it will have failed")
-    timer = threading.Timer(0.5, (tmp_path / "go").touch)
-    timer.start()
+    going = once_it_waits(cluster, (tmp_path / "go").touch)
+    going.start()
     said = kubetpl("retry", "slow")
-    timer.join()
+    going.join()
     assert said.code == 0 and "name: slow-r2\n" in said.out
     assert said.err.startswith(
         "kubetpl retry: Job slow: its last pods are ending; waiting for them, for 60 s at most\n"
@@ -141,10 +187,13 @@ def test_pods_of_a_job_that_was_deleted_before_are_waited_for(
     cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
 ) -> None:
     """Nothing of the name is at work when cancel --delete ends with 0, however the Job was deleted."""
-    command = f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 143' TERM; while :; do sleep 0.1; done"
+    command = (
+        f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 143' TERM; mktemp {tmp_path}/up.XXXXXX; "
+        "while :; do sleep 0.1; done"
+    )
 
     def at_work(count: int) -> bool:
-        return sum(bool(pod["status"].get("startTime")) for pod in cluster.peek("pods")) == count
+        return len(list(tmp_path.glob("up.*"))) == count
 
     cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 100}))
     cluster.wait_for(lambda: at_work(2), "two pods at work")
@@ -154,10 +203,10 @@ def test_pods_of_a_job_that_was_deleted_before_are_waited_for(
     assert (late.code, late.out) == (75, "") and "2 pods of an earlier Job slow still run" in late.err, late
     cluster.apply(job("slow", command, pod={"terminationGracePeriodSeconds": 100}))
     cluster.wait_for(lambda: at_work(3), "one more pod at work")
-    timer = threading.Timer(1.0, (tmp_path / "go").touch)
-    timer.start()
+    going = once_it_waits(cluster, (tmp_path / "go").touch)
+    going.start()
     said = kubetpl("cancel", "slow", "--delete")
-    timer.join()
+    going.join()
     assert (said.code, said.err) == (0, "kubetpl cancel: slow: waiting until 3 pods have ended\n"), said
     assert not cluster.peek("pods") and not cluster.peek("jobs")
     assert kubetpl("cancel", "slow", "--delete").code == 66

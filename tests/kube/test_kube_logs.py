@@ -44,8 +44,8 @@ def test_a_log_is_followed_before_its_pod_exists(
 
     def let_go() -> None:
         if cluster.standin is not None:
-            seen = cluster.standin.router.seen
-            cluster.wait_for(lambda: any("/pods?" in one and "watch" in one for one in list(seen)), "a watch of pods")
+            seen, pods = cluster.standin.router.seen, f"/{cluster.namespace}/pods?"
+            cluster.wait_for(lambda: any(pods in one and "watch" in one for one in list(seen)), "a watch of pods")
         cluster.kubectl("patch", "job", "late", "-p", '{"spec":{"suspend":false}}', check=True)
 
     thread = threading.Thread(target=let_go)
@@ -131,7 +131,9 @@ def test_follow_one_index(cluster: Cluster, kubetpl: Callable[..., Said], tmp_pa
     timer.start()
     assert kubetpl("logs", "talk", "--follow", "--index", "1").out == "[1] first\n[1] last 1\n"
     timer.join()
-    assert kubetpl("logs", "talk", "--tail", "1", "--index", "0").out in ("[0] last 0\n", "[0] first\n")
+    cluster.wait_for(
+        lambda: kubetpl("logs", "talk", "--tail", "1", "--index", "0").out == "[0] last 0\n", "the other's last line"
+    )
     absent = kubetpl("logs", "talk", "--index", "7")
     assert absent.code == 66 and "Job talk has the indexes 0 to 1; no index 7" in absent.err
 

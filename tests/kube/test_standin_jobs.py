@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,14 +163,16 @@ def test_memory_of_a_suspended_job_can_be_raised_and_of_a_running_one_not(cluste
     assert "field is immutable" in refused.stderr
 
 
-def test_how_a_job_will_end_is_known_before_its_counts(cluster: Cluster) -> None:
+def test_how_a_job_will_end_is_known_before_its_counts(cluster: Cluster, tmp_path: Path) -> None:
     """Of a Job without indexes: who takes the first condition for the end sees 0 of 1 done."""
     shown = "jsonpath={.status.conditions[*].type} {.status.succeeded} {.status.completionTime}{'\\n'}"
+    cluster.apply(job("one", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"))
     with cluster.start("get", "jobs", "--watch", "-o", shown, stdout=subprocess.PIPE) as watching:
         try:
-            cluster.apply(job("one", "true"))
             assert watching.stdout is not None
-            states = []
+            # From its first line on it is told of each change.
+            states = [watching.stdout.readline().split()]
+            (tmp_path / "go").touch()
             for line in watching.stdout:
                 states.append(line.split())
                 if "Complete" in line:
@@ -179,3 +182,34 @@ def test_how_a_job_will_end_is_known_before_its_counts(cluster: Cluster) -> None
     assert ["SuccessCriteriaMet"] in states, states
     end = next(each for each in states if "Complete" in each)
     assert end[:3] == ["SuccessCriteriaMet", "Complete", "1"] and len(end) == 4
+
+
+def test_an_elastic_job_that_is_made_smaller_forgets_its_last_indexes(cluster: Cluster, tmp_path: Path) -> None:
+    """Completions and parallelism together: what is beyond is neither done nor running, and does not complete it."""
+    go, pod = tmp_path / "go", {"terminationGracePeriodSeconds": 0}
+    command = f'[ "$JOB_COMPLETION_INDEX" -ge 2 ] || until [ -e {go} ]; do sleep 0.05; done'
+    cluster.apply(indexed("elastic", command, 4, pod=pod))
+
+    def has(active: int, succeeded: int) -> bool:
+        status = cluster.peek("jobs")[0]["status"]
+        return (status.get("active", 0), status.get("succeeded", 0)) == (active, succeeded)
+
+    def resize(number: int) -> None:
+        patch = json.dumps({"spec": {"completions": number, "parallelism": number}})
+        cluster.kubectl("patch", "job", "elastic", "--type=merge", "-p", patch, check=True)
+
+    cluster.wait_for(lambda: has(2, 2), "two of four done")
+    cluster.wait_for(lambda: cluster.peek("jobs")[0]["status"].get("ready", 0) == 2, "the other two run")
+    assert cluster.json("job", "elastic")["status"]["completedIndexes"] == "2,3"
+    resize(1)
+    cluster.wait_for(lambda: has(1, 0), "one that runs, none done")
+    status = cluster.json("job", "elastic")["status"]
+    assert not status.get("completedIndexes") and not status.get("conditions")
+    left = [one for one in cluster.json("pods")["items"] if one["status"]["phase"] == "Running"]
+    assert [one["spec"]["hostname"] for one in left if "deletionTimestamp" not in one["metadata"]] == ["elastic-0"]
+    resize(3)
+    # Index 2 runs again: it ends at once.
+    cluster.wait_for(lambda: has(2, 1), "three indexes, one of them done")
+    go.touch()
+    status = over(cluster, "elastic")["status"]
+    assert (status["completedIndexes"], status["succeeded"], status.get("failed", 0)) == ("0-2", 3, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher
@@ -39,6 +40,32 @@ def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
             _, back = await dispatcher.exchange(ledger, "b", request=ShardRequest(2))
             assert isinstance(back, list)
             assert [lease.shard.start for lease in back] == [0]
+        journal.close()
+
+    asyncio.run(run())
+
+
+def test_workers_have_time_to_find_a_service_that_was_started_again(tmp_path: Path) -> None:
+    """Their leases are shorter than a client takes to connect again."""
+
+    async def run() -> None:
+        now, rules = [0.0], LeaseRules(floor=1.0, ceiling=1.0)
+        journal = Journal(str(tmp_path / "state"))
+        async with Dispatcher(journal, rules, clock=lambda: now[0]) as dispatcher:
+            await dispatcher.declare(DataSet("d", 1, 1))
+            dispatcher.heard("a")
+            await dispatcher.exchange(dispatcher.ledger("d"), "a", request=ShardRequest(1))
+        journal.close()
+        journal = Journal(str(tmp_path / "state"))
+        async with Dispatcher(journal, rules, clock=lambda: now[0]) as dispatcher:
+            ledger = dispatcher.ledger("d")
+            dispatcher.heard("b")
+            now[0] = 1.5
+            assert (await dispatcher.exchange(ledger, "b", request=ShardRequest(1, wait=0.0)))[1] is NoShard.WAIT
+            now[0] = 4.5
+            await asyncio.sleep(0.3)  # it looks at the leases, so that it did not stand still itself
+            now[0] = 6.2
+            assert isinstance((await dispatcher.exchange(ledger, "b", request=ShardRequest(1, wait=0.0)))[1], list)
         journal.close()
 
     asyncio.run(run())

@@ -155,9 +155,7 @@ def test_a_checkpoint_lists_no_more_than_a_ledger_holds_one_by_one() -> None:
     restore(Ledger(dataset, rules), json.dumps({"epoch": 1, "todo": todo[1:]}), 0.0)
 
 
-def test_the_order_of_a_shard_is_not_computed_for_a_list_of_another_length(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_order_of_a_shard_is_not_computed_for_a_list_of_another_length(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(DataSet("d", 1_000_000, 1_000_000, shuffle_records=True))
     monkeypatch.delattr(DataSet, "shard")
     with pytest.raises(UsageError, match="its records in another order"):

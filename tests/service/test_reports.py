@@ -30,10 +30,7 @@ def test_a_part_that_is_done_counts_before_the_rest_fails() -> None:
     reports = Reports()
     reports.lease(7, 10, [(0, 10)])
     assert reports.add(7, [(0, 4)], "") and reports.add(7, None, "no label") and not reports.add(7, None, "")
-    assert reports.take() == [
-        {"token": 7, "ranges": [{"first": 0, "end": 4}]},
-        {"token": 7, "error": "no label"},
-    ]
+    assert reports.take() == [{"token": 7, "ranges": [{"first": 0, "end": 4}]}, {"token": 7, "error": "no label"}]
 
 
 def test_ranges_that_a_shard_does_not_have_change_nothing() -> None:

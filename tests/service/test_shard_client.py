@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shardthread import InThread, Process, free_port
+from object_servers import free_ports
+from shardservice import Service
+from shardthread import InThread, held_back
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError
+from tarkit.readers.reader import Shard
 from tarkit.service import session
 from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.credentials import Security
@@ -27,6 +30,7 @@ from tarkit.service.server import ShardCalls
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
+CANARY = "c4n4ry-t0k3n-4711"
 IRIS = DataSet("iris", 22, 8, 2)
 NOTHING = {"accepted": 0, "late": 0, "stale": 0, "unknown": 0, "repeated": 0}
 
@@ -36,7 +40,7 @@ def counted(**counts: int) -> dict[str, int]:
 
 
 def taken(client: ShardClient) -> HeldShard:
-    shard = client.fetch(10)
+    shard = client.fetch(120)
     assert isinstance(shard, HeldShard), shard
     return shard
 
@@ -49,7 +53,7 @@ def read_all(client: ShardClient) -> list[int]:
     return read
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
@@ -58,10 +62,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5, None])
 def test_each_record_once_and_the_end_is_the_end(tmp_path: Path, prefetch: int | None) -> None:
-    with (
-        InThread(tmp_path / "state") as service,
-        ShardClient(service.address, IRIS, prefetch=prefetch) as client,
-    ):
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, IRIS, prefetch=prefetch) as client:
         read = read_all(client)
         assert client.fetch() is NoShard.END and client.ended
         client.flush()
@@ -82,7 +83,7 @@ def test_a_worker_waits_for_the_shards_of_others(tmp_path: Path) -> None:
         again = taken(other)
         assert (again.start, again.end) == (shard.start, shard.end) and again.token != shard.token
         other.done(again)
-        assert holder.fetch(10) is NoShard.END and other.fetch(10) is NoShard.END
+        assert holder.fetch(120) is NoShard.END and other.fetch(120) is NoShard.END
 
 
 # What is refused.
@@ -95,7 +96,7 @@ def test_another_declaration_is_refused_at_once(tmp_path: Path) -> None:
             ShardClient(service.address, DataSet("iris", 23, 8, 2)).connect()
         with pytest.raises(UsageError, match="data set 'flowers' was not declared"):
             ShardClient(service.address, "flowers").connect()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60, "it was tried again"
 
 
 @pytest.mark.parametrize("address", ["localhost", "50001", ":50001", "host:port", ""])
@@ -118,20 +119,62 @@ def test_a_range_that_the_shard_does_not_have_is_refused_where_it_is_reported(tm
                 client.done(shard, [wrong])
 
 
+def test_a_reason_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
+    with (
+        InThread(tmp_path / "state", LeaseRules(errors=1)) as service,
+        ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as client,
+    ):
+        client.failed(taken(client), "cannot read a\udcff.jpg")
+        client.flush()
+        assert client.progress().dead_shards[0].reason == "cannot read a\\udcff.jpg"
+
+
+def test_an_error_in_a_thread_of_the_client_is_raised_where_it_is_used(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service:
+        client = ShardClient(service.address, IRIS)
+        client.done(taken(client), [(0.0, 3.0)])  # type: ignore[list-item]
+        for use in (client.flush, client.fetch, client.close):
+            with pytest.raises(TarkitError, match="unexpected TypeError: .*; is a value wrong"):
+                use()
+
+
 # A service that is lost, and one that comes back.
 
 
+def test_a_thread_that_waits_for_its_reports_goes_on_when_another_closes(tmp_path: Path) -> None:
+    errors: list[Exception] = []
+
+    def flush() -> None:
+        try:
+            client.flush()
+        except ServiceLostError as error:
+            errors.append(error)
+
+    with InThread(tmp_path / "state") as service:
+        client = ShardClient(service.address, IRIS)
+        shard = taken(client)
+    client.done(shard)
+    thread = threading.Thread(target=flush, daemon=True)
+    thread.start()
+    until(lambda: client._session._news._waiters)
+    with pytest.raises(ServiceLostError, match="reports of 1 shard were not answered in time"):
+        client._close(give_back=True, seconds=0.2)
+    thread.join(120)
+    assert len(errors) == 1
+
+
 def test_a_service_that_was_never_there(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     began = time.monotonic()
     with pytest.raises(ServiceLostError, match=f"127.0.0.1:{port} has not answered") as caught:
         ShardClient(f"127.0.0.1:{port}", "iris", patience=0.5).connect()
     assert caught.value.exit_code == 75
-    assert 0.5 <= time.monotonic() - began < 5
+    assert 0.5 <= time.monotonic() - began < 60
 
 
-def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path) -> None:
-    with Process(tmp_path / "state") as service:
+def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_GIVING_BACK", 300.0)
+    with Service(tmp_path) as service:
         client = ShardClient(service.address, IRIS, patience=0.5, prefetch=0)
         shard = taken(client)
         service.kill()
@@ -142,11 +185,11 @@ def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path) -> None:
             client.done(shard)
         began = time.monotonic()
         client.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60, "it was asked to take shards back"
 
 
 def test_reports_that_a_lost_service_did_not_answer_are_an_error(tmp_path: Path) -> None:
-    with Process(tmp_path / "state") as service:
+    with Service(tmp_path) as service:
         client = ShardClient(service.address, IRIS, patience=0.5, prefetch=0)
         shard = taken(client)
         service.kill()
@@ -156,7 +199,7 @@ def test_reports_that_a_lost_service_did_not_answer_are_an_error(tmp_path: Path)
 
 
 def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path) -> None:
-    with Process(tmp_path / "state") as service:
+    with Service(tmp_path) as service:
         with ShardClient(service.address, DataSet("iris", 40, 4, 2), prefetch=2) as client:
             read: list[int] = []
             for number, shard in enumerate(client):
@@ -221,8 +264,7 @@ def test_shards_whose_answer_was_lost_come_again(tmp_path: Path, monkeypatch: py
 
 
 def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(tmp_path: Path) -> None:
-    rules = LeaseRules(floor=0.2, first=0.2, ceiling=0.2)
-    with InThread(tmp_path / "state", rules) as service:
+    with InThread(tmp_path / "state") as service:
         dataset = DataSet("iris", 16, 8, 1)
         with (
             ShardClient(service.address, dataset, prefetch=0) as slow,
@@ -238,7 +280,7 @@ def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(
                 slow.done(shard)
             slow.flush()
             assert slow.counts == counted(late=1, stale=1)
-            assert slow.fetch(10) is NoShard.END
+            assert slow.fetch(120) is NoShard.END
 
 
 # How a worker ends.
@@ -257,8 +299,11 @@ def test_closing_gives_back_what_was_not_used(tmp_path: Path) -> None:
         assert sorted(rest) == [8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, *range(24, 80)]
 
 
-def test_after_an_exception_only_the_shards_in_hand_count_as_lost(tmp_path: Path) -> None:
+def test_after_an_exception_only_the_shards_in_hand_count_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with InThread(tmp_path / "state", LeaseRules(losses=1)) as service:
+        graces = held_back(service.loop, service.dispatcher.presence._lose, monkeypatch)
         with (
             pytest.raises(ZeroDivisionError),
             ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=4) as client,
@@ -268,7 +313,10 @@ def test_after_an_exception_only_the_shards_in_hand_count_as_lost(tmp_path: Path
             raise ZeroDivisionError
         with ShardClient(service.address, "iris", prefetch=0) as other:
             assert (other.progress().leased, other.progress().dead) == (1, 0)
-            until(lambda: other.progress().dead == 1)
+            until(lambda: graces)
+            for _, over in graces:
+                service.call(over)
+            assert other.progress().dead == 1
             assert sorted(read_all(other)) == sorted({*range(8, 80)} - {*held.records})
 
 
@@ -301,7 +349,7 @@ def test_a_thread_that_waits_for_a_shard_hears_that_its_client_is_closed(tmp_pat
             thread.start()
             assert client.fetch(0.3) is NoShard.WAIT
             client.close()
-            thread.join(10)
+            thread.join(120)
         assert len(refused) == 1 and "closed" in refused[0]
 
 
@@ -325,7 +373,7 @@ def test_a_program_that_never_closes_its_client_ends_and_its_reports_arrive(tmp_
     )
     with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=0):
         ended = run_program(text, service.address)
-        _, error = ended.communicate(timeout=20)
+        _, error = ended.communicate(timeout=120)
         assert (ended.returncode, error) == (0, "")
         progress = service.dispatcher.ledgers["iris"].progress()
         assert (progress.done, progress.leased) == (1, 0)
@@ -344,7 +392,7 @@ def test_a_signal_ends_a_worker_that_waits(tmp_path: Path) -> None:
         waiting = run_program(text, service.address)
         assert waiting.stdout is not None and waiting.stdout.readline() == "waits\n"
         waiting.send_signal(signal.SIGINT)
-        _, error = waiting.communicate(timeout=20)
+        _, error = waiting.communicate(timeout=120)
         assert waiting.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt")
         holder.done(shard)
 
@@ -361,7 +409,7 @@ def test_what_a_killed_worker_held_is_handed_out_again(tmp_path: Path) -> None:
         ShardClient(service.address, DataSet("iris", 800, 8, 1), prefetch=0) as client,
     ):
         killed = run_program(text, service.address)
-        killed.communicate(timeout=20)
+        killed.communicate(timeout=120)
         assert killed.returncode == -signal.SIGKILL
         assert sorted(read_all(client)) == [*range(163, 800)]
 
@@ -394,7 +442,7 @@ def forked_before_and_after(address: str) -> int:
     children = [context.Process(target=_read_in_child, args=(client, results)) for _ in range(2)]
     for child in children:
         child.start()
-    found = [results.get(timeout=30) for _ in children]
+    found = [results.get(timeout=120) for _ in children]
     assert len({worker for worker, _ in found}) == 2
     assert sorted(found[0][1] + found[1][1]) == sorted([*range(22)] * 2)
     client.reset()
@@ -418,9 +466,9 @@ def forked_before_and_after(address: str) -> int:
 def test_children_connect_if_their_parent_has_not(tmp_path: Path) -> None:
     program = f"import sys; sys.path[:0] = {sys.path!r}; import test_shard_client as it\n"
     program += "sys.exit(it.forked_before_and_after(sys.argv[1]))"
-    with Process(tmp_path / "state") as service:
+    with Service(tmp_path) as service:
         ended = run_program(program, service.address)
-        _, error = ended.communicate(timeout=60)
+        _, error = ended.communicate(timeout=300)
         assert ended.returncode == 0, error
 
 
@@ -435,6 +483,20 @@ def test_a_client_goes_to_other_processes_as_its_configuration(tmp_path: Path) -
         client.done(first)
 
 
+def test_a_shard_of_another_process_is_refused_without_the_password_of_its_url(tmp_path: Path) -> None:
+    files = Shard(f"https://me:{CANARY}@h/a.tar?sig={CANARY}", 0, 8), Shard("b.tar", 0, 8)
+    data_set = DataSet("iris", 16, 8, files=files)
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, data_set, prefetch=0) as client:
+        first = taken(client)
+        assert CANARY in first.name
+        with pickle.loads(pickle.dumps(client)) as other:
+            taken(other)
+            with pytest.raises(UsageError, match="shard https://.*h/a.tar.* 0 to 8 was handed to another") as caught:
+                other.done(first)
+        assert CANARY not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
+        client.done(first)
+
+
 def test_threads_share_a_client(tmp_path: Path) -> None:
     read: list[int] = []
     with (
@@ -445,7 +507,7 @@ def test_threads_share_a_client(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
     assert sorted(read) == sorted([*range(400)] * 2)
 
 
@@ -489,10 +551,7 @@ def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "_BLOCKED", 0.3)
-    with (
-        InThread(tmp_path / "state") as service,
-        ShardClient(service.address, DataSet("iris", 22, 8, 1)) as client,
-    ):
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("iris", 22, 8, 1)) as client:
         batch: list[HeldShard] = []
         full = 0
         while (found := client.fetch()) is not NoShard.END:
@@ -514,10 +573,10 @@ def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
 PEM = Path(__file__).parent.parent / "data" / "service"
 
 
-def refused(address: str, **options: Any) -> str:
+def refused(address: str, patience: float = 1.0, **options: Any) -> str:
     """The one line of the error with which a client does not connect."""
     with pytest.raises(TarkitError) as caught:
-        ShardClient(address, "iris", patience=1.0, **options).connect()
+        ShardClient(address, "iris", patience=patience, **options).connect()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -525,9 +584,9 @@ def refused(address: str, **options: Any) -> str:
 def test_a_token_is_needed_and_the_right_one(tmp_path: Path) -> None:
     with InThread(tmp_path / "state", security=Security(token="open sesame")) as service:
         began = time.monotonic()
-        assert "bearer token" in refused(service.address)
-        assert "bearer token" in refused(service.address, token="sesame")
-        assert time.monotonic() - began < 1
+        assert "bearer token" in refused(service.address, patience=300)
+        assert "bearer token" in refused(service.address, patience=300, token="sesame")
+        assert time.monotonic() - began < 60, "it was tried again"
         with ShardClient(service.address, IRIS, token="open sesame") as client:
             assert len(read_all(client)) == 44
 

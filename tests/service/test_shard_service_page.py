@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from object_servers import free_ports
 
 from tarkit.service.dataset import MOST_FILE
 from tarkit.service.dispatcher import Dispatcher
@@ -25,9 +25,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "shard-service.md").read_
 
 
 def test_the_first_run(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    (port,) = map(str, free_ports(1))
     worker, commands = re.findall(r"```(?:python|sh)\n(.*?)```", PAGE, re.DOTALL)[:2]
     (tmp_path / "worker.py").write_text(worker.replace("50001", port))
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
@@ -37,7 +35,7 @@ def test_the_first_run(tmp_path: Path) -> None:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

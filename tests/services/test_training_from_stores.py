@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from s3_client import s3_bucket
 from s3proxy import Fault, S3Proxy, s3_proxy
+from trainshards import needs_torch, write_shards
 
 import tarkit
 from tarkit.store.transfer import copy_file
@@ -23,13 +23,10 @@ OPTIONS: dict[str, Any] = {"batch": BATCH, "fields": "__key__ bin", "decode": No
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("shards")
-    for shard, count in enumerate(COUNTS):
-        with tarkit.TarWriter(str(folder / f"s-{shard}.tar"), encoder=False, index=True) as writer:
-            for number in range(count):
-                content = random.Random(f"{shard} {number}").randbytes(3000)
-                writer.write({"__key__": f"{shard}-{number}", "bin": content})
-    return f"{folder}/s-{{0..3}}.tar"
+    def fields(shard: int, number: int) -> dict[str, bytes]:
+        return {"bin": random.Random(f"{shard} {number}").randbytes(3000)}
+
+    return write_shards(tmp_path_factory.mktemp("shards"), COUNTS, fields)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +91,7 @@ def test_it_goes_on_with_other_ranks_from_the_cache(
     assert [sum(parts, []) for parts in zip(*ranks, strict=True)] == expected[0][4:]
 
 
-@pytest.mark.torch
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)")
-@pytest.mark.filterwarnings("ignore")
+@needs_torch
 @pytest.mark.parametrize("kept", [True, False])
 def test_pytorch_with_random_drops(
     remote: str, proxy: S3Proxy, expected: list[list[Any]], tmp_path: Path, kept: bool

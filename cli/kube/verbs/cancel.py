@@ -31,7 +31,7 @@ from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.names import label_value
 from tarkit.k8s.plan.shardlist import FILE_NAME
-from tarkit.k8s.wellknown import CANCELLED, LIST, MANAGED_BY, QUEUE, RUN
+from tarkit.k8s.wellknown import CANCELLED, CONTROLLER, LIST, MANAGED_BY, QUEUE, RUN
 
 from ...shared.program import say
 from ...shared.results import Results
@@ -141,7 +141,9 @@ def _delete(cluster: Cluster, name: str, limit: float) -> int:
     # Each is there until its pods have ended.
     number = _each(jobs, lambda job: cluster.delete("jobs", name_of(job), uid_of(job), foreground=True))
     lost = orphans(cluster, name, _say)
-    running = sum(map(active_pods, jobs)) + len(lost)
+    # A Job that goes while they are asked for leaves some of its pods among them, which it has counted itself.
+    ours = set(map(uid_of, jobs))
+    running = sum(map(active_pods, jobs)) + sum(labels_of(pod).get(CONTROLLER) not in ours for pod in lost)
     if running and limit:
         _say(f"{name}: waiting until {counted(running, 'pod has', 'pods have')} ended")
     if (jobs or lost) and (still := _left_after(cluster, name, jobs, lost, Watching(_say, limit))):

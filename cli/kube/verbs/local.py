@@ -22,11 +22,12 @@ from tarkit.errors import UsageError, counted, printable
 from tarkit.k8s.cluster.failures import last_line
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 from tarkit.k8s.local.env import LocalNode, host_env
+from tarkit.k8s.local.jobrun import JobRun, LocalResult
 from tarkit.k8s.local.localjob import jobs_of
-from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
+from tarkit.k8s.local.run import LocalSettings, PodFailure, run_documents
 from tarkit.k8s.wellknown import LOGS
 
-from ...shared.program import say, verbose_option, version_option
+from ...shared.program import say, standard_options
 from ...shared.results import Results
 from ...shared.signals import Terminated
 from ..generator import asked_for
@@ -58,8 +59,7 @@ _FAILURE_LINES = 20
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the Jobs' status as JSON when all is over.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but failures and the end.")
-@verbose_option
-@version_option
+@standard_options
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
 def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     """Run a manifest here: kubetpl local -f job.yaml, or what a generator would print: kubetpl local indexed -n x …
@@ -82,9 +82,11 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     """
     documents = _documents(file, words)
     together = words[:1] == ("train",)
-    if together and options["parallelism"] is None:
-        # They wait for one another.
-        options["parallelism"] = sum(job.parallelism for job in jobs_of(documents))
+    if together:
+        pods = sum(job.parallelism for job in jobs_of(documents))
+        if (options["parallelism"] or pods) < pods:
+            raise UsageError(f"-j {options['parallelism']}: the {pods} pods wait for one another; leave it out")
+        options["parallelism"] = pods
     settings = LocalSettings(
         parallelism=options["parallelism"],
         indexes=None if options["index"] is None else set(parse_indexes(options["index"])),

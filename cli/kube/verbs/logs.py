@@ -72,8 +72,7 @@ def command(
     jobs = find_jobs(cluster, name)
     of_run = is_run(jobs, name)
     if of_run:
-        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": source.specs,
-               "-O": source.outdir}  # fmt: skip
+        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": source.specs, "-O": source.outdir}
         jobs, failed = _failed_jobs(name, jobs, [flag for flag, value in one.items() if value], failed), True
     else:
         wanted = _existing(jobs[0], wanted if shard is None else {source.index_of(cluster, jobs[0], shard)})
@@ -140,7 +139,7 @@ def _existing(job: Object, wanted: set[int] | None) -> set[int] | None:
 
 def _log_lines(
     pods: Collection[Object], lines_of: Callable[[Object], Iterator[bytes]], lost: set[int]
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """The lines of pods. lost: gets the indexes whose pod went away meanwhile."""
     for pod in pods:
         index = index_of(pod)

@@ -6,9 +6,10 @@ import dataclasses
 
 import click
 
-from tarkit.errors import EXIT_OK, UsageError
+from tarkit.errors import EXIT_OK, UsageError, printable
+from tarkit.redaction import exposure
 
-from ...shared.program import verbose_option, version_option, write_stdout
+from ...shared.program import say, standard_options, write_stdout
 
 _EPILOG = """\b
 Example:
@@ -24,8 +25,13 @@ Example:
 @click.option("-c", "--command", "program", metavar="CMD", help="What tarproc runs for each sample.")
 @click.option("--shards", multiple=True, required=True, metavar="SPEC", help="Input shards, in quotes; repeatable.")
 @click.option("-O", "--outdir", required=True, metavar="URL", help="Folder of the output shards.")
-@click.option("--tasks", type=click.IntRange(1), metavar="N", help="Tasks at most.  [default: 128]")
-@click.option("--cpu", type=click.IntRange(1), default=1, show_default=True, help="Cores of a task.")
+@click.option(
+    "--tasks",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Tasks at most; a list that was planned has one for each slice.  [default: 128]",
+)
+@click.option("--cpu", type=click.IntRange(1, 4096), default=1, show_default=True, help="Cores of a task.")
 @click.option("--memory", type=click.IntRange(100), default=4096, show_default=True, metavar="MIB", help="Of a task.")
 @click.option("--shm", type=click.IntRange(0), default=512, show_default=True, metavar="MIB", help="/dev/shm.")
 @click.option(
@@ -33,8 +39,7 @@ Example:
 )
 @click.option("--virtual-cluster", default="default", show_default=True, metavar="NAME")
 @click.option("--protocol", type=click.Choice(["1", "2"]), default="2", show_default=True, help="1: JSON, to 0.17.")
-@verbose_option
-@version_option
+@standard_options
 def command(
     words: tuple[str, ...], name: str, image: str, program: str | None, shards: tuple[str, ...], outdir: str,
     tasks: int | None, cpu: int, memory: int, shm: int, retries: int, virtual_cluster: str, protocol: str,
@@ -45,22 +50,25 @@ def command(
     tarkit pai submit gives it to a cluster. Shards that are done are skipped, so a job that is retried, or
     submitted again under another name, does only what is missing.
     """
-    from tarkit.openpai.fanout import Resources, fan_out, job_text, tasks_of
-    from tarkit.runs.work import Work
+    from tarkit.k8s.generators.indexed import tarproc_options
+    from tarkit.openpai.fanout import Resources, fan_out, job_text, task_plan
 
-    work = Work.from_args(words)
-    if work.inputs or work.slice or work.outdir or work.output:
-        raise UsageError("after --: shards, outputs and slices are given before --: --shards, -O, --tasks")
+    given = {"slice": "--tasks", "list_sha256": "--shards", "outdir": "-O"}
+    work = tarproc_options(words, given | ({} if program is None else {"command": "-c"}))
     if program is not None:
         work = dataclasses.replace(work, command=program)
     if not (work.command or work.script or work.function):
         raise UsageError("name the command: -c CMD, or after -- tarproc's options")
-    specs, slices = tasks_of(list(shards), tasks, outdir)
+    for option, url in (*(("--shards", each) for each in shards), ("-O", outdir)):
+        if wrong := exposure(option, url):
+            say("kubetpl pai", f"warning: {printable(wrong)}")
+    plan = task_plan(shards, tasks, outdir)
+    work = dataclasses.replace(work, inputs=tuple(plan.specs), outdir=outdir, list_sha256=plan.list_sha256)
     if work.parallel is None:
         work = dataclasses.replace(work, parallel=cpu)
     job = fan_out(
-        dataclasses.replace(work, inputs=specs, outdir=outdir), name, image, slices, Resources(cpu, memory, shm),
-        protocol=int(protocol), retries=retries, virtual_cluster=virtual_cluster,
+        work, name, image, plan.slices, Resources(cpu, memory, shm), protocol=int(protocol), retries=retries,
+        virtual_cluster=virtual_cluster,
     )  # fmt: skip
     write_stdout(job_text(job, int(protocol)).encode())
     return EXIT_OK

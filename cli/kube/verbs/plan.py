@@ -20,7 +20,7 @@ from tarkit.k8s.plan.estimate import Measured, Price, estimate, measure, plan_li
 from tarkit.k8s.podfields import main_container, substitute
 from tarkit.k8s.quantity import parse_quantity
 
-from ...shared.program import say, verbose_option, version_option
+from ...shared.program import say, standard_options
 from ...shared.results import Results
 from ...shared.sections import LongHelp
 from ..generator import asked
@@ -45,8 +45,7 @@ Example:
     type=click.Choice(["none", "sample", "all"]),
     help="Ask for the sizes of the shards: of all, or of a sample of 20.  [default: sample with --measure, else none]",
 )
-@verbose_option
-@version_option
+@standard_options
 def command(
     words: tuple[str, ...], measure: int | None, sizes: Literal["none", "sample", "all"] | None, verbose: bool,
     **options: Any,

@@ -10,6 +10,7 @@ from tarkit.errors import EXIT_OK, UsageError
 from tarkit.k8s.apiobject import annotations_of, name_of, spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
+from tarkit.k8s.cluster.trainjobs import train_role
 from tarkit.k8s.indexset import INDEXES, INDEXES_OF_MANY
 from tarkit.k8s.wellknown import ELASTIC
 
@@ -35,6 +36,8 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
 
         if not parallelism:
             raise UsageError("-j 0: a run of kubetpl local cannot be paused; stop it, and the same command goes on")
+        if parallelism > INDEXES:
+            raise UsageError(f"-j {parallelism}: an Indexed Job takes {INDEXES} at most")
         ask_to_scale(state, name, parallelism)
         return EXIT_OK
     cluster = open_cluster(**access)
@@ -48,8 +51,9 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
     job = jobs[0]
     name = name_of(job)
     if has_ended(job):
-        why = "nothing of it runs any more; kubetpl retry does what is left"
-        raise UsageError(f"Job {name} has ended ({state_of(job)}), {why}")
+        # Those of kubetpl train go on with a new Job of the same name.
+        more = "" if train_role(job) else "; kubetpl retry does what is left"
+        raise UsageError(f"Job {name} has ended ({state_of(job)}), nothing of it runs any more{more}")
     spec = spec_of(job)
     before, total = spec.get("parallelism"), spec.get("completions")
     elastic = ELASTIC in annotations_of(job) and parallelism > 0

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import click
 
-from ...shared.program import verbose_option, version_option
+from ...shared.program import standard_options
 from ...shared.results import Results
 from ..settingoptions import template_folders
 
 
 @click.command("templates")
 @click.option("--path", metavar="A:B", help="Folders in which templates are looked for by name.")
-@verbose_option
-@version_option
+@standard_options
 def command(path: str | None, verbose: bool) -> None:
     """List the templates: kubetpl NAME fills the first that is called so."""
-    from tarkit.k8s.generate import available
+    from tarkit.k8s.templates import available
 
     seen: set[str] = set()
     with Results() as results:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shutil
+import subprocess
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
+from tarkit.errors import EXIT_NOT_FOUND, EXIT_OK, CommandNotRunnableError, UsageError, printable
+from tarkit.k8s.wellknown import SERVICE
+from tarkit.redaction import exposure
 
-from ...shared.program import verbose_option, version_option, write_stdout
+from ...shared.program import say, standard_options, write_stdout
 from ...shared.sections import LongHelp
 from ..clusteroptions import not_empty
-from ..kubectl import apply_documents
-from ..manifestfile import accepted, findings_of
+from ..manifestfile import findings_of
 
 if TYPE_CHECKING:
+    from tarkit.k8s.lint.nodes import Finding
     from tarkit.k8s.train.job import TrainJob
 
 _EPILOG = """\b
@@ -39,7 +43,6 @@ _REFUSED = {
          "lr_staleness_modulation", "sync_version_tolerance", "log_loss_steps", "log_level"),
         _IN_COMMAND,
     ),
-    "model_zoo": "build it into an image: tarkit zoo init, tarkit zoo build; then --image_name",
     "num_minibatches_per_task": "--records_per_shard is its product with the size of a batch",
     "populate_env_names": "name the variables: --envs",
     "cluster_spec": "change the printed manifest",
@@ -58,7 +61,11 @@ _REFUSED = {
     "enable_automate_memory": "set --worker_resource_limit",
     "yaml": "it is printed to standard output",
 }  # fmt: skip
-_TRUTHS = ("true", "yes", "t", "y", "false", "no", "f", "n", "0", "1")
+
+_NUMBERS = {"worker": "num_workers", "ps": "num_ps_pods", "evaluator": "num_evaluators"}
+_OF_ROLE = {**dict.fromkeys(("--cpu", "--memory", "--gpu"), "resource_request"), "--priority-class": "pod_priority"}
+_OF_ALL = {"--retries": "relaunch_on_worker_failure", "--namespace": "namespace", "--env": "envs"}
+"""Option of other generators -> what comes here in its place."""
 
 
 class _TrainCommand(LongHelp):
@@ -80,7 +87,7 @@ class _TrainCommand(LongHelp):
                 given.append(word)
                 continue
             flag = f"--{name}"
-            if name == "need_tf_config" and not mark and "".join(args[number + 1 : number + 2]).lower() not in _TRUTHS:
+            if name == "need_tf_config" and not mark and (args[number + 1 :] or ["--"])[0].startswith("--"):
                 mark, value = "=", "true"
             given.append(f"{flag}={value}" if mark else flag)
         return super().parse_args(ctx, given)
@@ -99,8 +106,8 @@ class _TrainCommand(LongHelp):
 
 
 def _resource_options(command: Any) -> Any:
-    for role in ("master", *_ROLES):
-        about = "the shard service" if role == "master" else f"a {role} pod"
+    for role in (*reversed(_ROLES), "master"):  # the last one comes first in the help
+        about = "the shard service" if role == "master" else f"a pod of kind {role}"
         default = "cpu=0.1,memory=1024Mi" if role == "master" else "cpu=1,memory=4096Mi"
         for kind, value, text in (
             ("limit", "", f"Most that {about} gets.  [default: its request]"),
@@ -131,6 +138,9 @@ def _resource_options(command: Any) -> Any:
 @click.option("--worker_image", default="", metavar="IMAGE", help="Of all other pods.  [default: --image_name]")
 @click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers; with tarkit.  [default: the same]")
 @click.option("--job_command", required=True, metavar="CMD", callback=not_empty, help="What trains: a line for bash.")
+@click.option(
+    "--model_zoo", default="", metavar="DIR", help="As for tarkit zoo init; commands start in the folder above."
+)
 @click.option("--framework", type=click.Choice(["tensorflow", "torch"]), help="torch: torchrun's variables.")
 @click.option("--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N")
 @click.option("--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: as many]")
@@ -143,8 +153,8 @@ def _resource_options(command: Any) -> Any:
     help="A chief is added for parameter servers only.",
 )  # fmt: skip
 @click.option("--training_data", metavar="SPEC", help="Served as it is; else the trainers declare their data sets.")
-@click.option("--records_per_shard", type=click.IntRange(1), metavar="N", help="Of --training_data.")
-@click.option("--num_epochs", type=click.IntRange(1), metavar="N", help="Of --training_data.")
+@click.option("--records_per_shard", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Of --training_data.")
+@click.option("--num_epochs", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Of --training_data.")
 @click.option("--shuffle", type=click.Choice(["shards", "records"]), help="Of --training_data.")
 @click.option("--custom_data_reader", metavar="MODULE:FUNCTION", help="Makes the reader of --training_data.")
 @click.option("--data_reader_params", metavar="NAME=VALUE;…", help="What that function is called with.")
@@ -159,15 +169,18 @@ def _resource_options(command: Any) -> Any:
     help="Longest time for which the shards of a lost worker wait.  [default: that of tarkit serve]",
 )  # fmt: skip
 @click.option(
-    "--end_grace", type=click.IntRange(0), default=60, show_default=True, metavar="SECONDS",
+    "--end_grace", type=click.IntRange(0, 86_400), default=60, show_default=True, metavar="SECONDS",
     help="How long all but the chief go on after the last record, while it writes the model.",
 )  # fmt: skip
 @click.option("--namespace", default="", metavar="NAME")
+@click.option(
+    "--security", type=click.Choice(["restricted", "none"]), default="none", show_default=True,
+    help="Pod security standard to meet: all pods run as user 65532.",
+)  # fmt: skip
 @_resource_options
 @click.option("--apply", "create", is_flag=True, help="Create it with kubectl, rather than print it.")
 @click.option("--kube_version", default="1.33", show_default=True, help="Oldest version of the cluster.")
-@verbose_option
-@version_option
+@standard_options
 def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> int:
     """Print an elastic training job: a shard service, workers that come and go, and what trains beside them.
 
@@ -176,20 +189,59 @@ def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> i
     find it by DLROVER_MASTER_ADDR: kubetpl scale NAME-worker -j 8 adds some while they run. Parameter servers and
     evaluators end when all is handed out. The pods have no access to the API.
     """
-    documents = _job(**options).documents()
-    if not accepted(findings_of(documents, kube_version), otherwise=""):
-        return EXIT_USAGE
-    if create:
-        return apply_documents(documents)
     from tarkit.k8s.yamltext import dump_documents
 
-    write_stdout(dump_documents(documents).encode())
+    documents = _job(**options).documents()
+    if wrong := exposure("--training_data", options["training_data"] or ""):
+        say("kubetpl", f"warning: {printable(wrong)}")
+    findings, given = findings_of(documents, kube_version), {name for name, value in options.items() if value}
+    for finding in findings:
+        if finding.severity == "error" or finding.unusable:
+            raise UsageError(_line(finding, given))
+    for line in dict.fromkeys(_line(each, given) for each in findings):
+        say("kubetpl", f"warning: {line}")
+    text = dump_documents(documents).encode()
+    if create:
+        return _applied(text)
+    write_stdout(text)
     return EXIT_OK
+
+
+def _applied(manifest: bytes) -> int:
+    """The exit code of ``kubectl apply`` of a manifest."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        reason = (
+            "kubectl is not on this machine; install it, or leave --apply out and pipe the manifest to it elsewhere"
+        )
+        raise CommandNotRunnableError(reason, EXIT_NOT_FOUND)
+    code = subprocess.run([kubectl, "apply", "-f", "-"], input=manifest, check=False).returncode
+    return 128 - code if code < 0 else code
+
+
+def _line(finding: Finding, given: Set[str]) -> str:
+    """What lint reports of a manifest, with the argument that sets it. given: names of those that are."""
+    place, flag = finding.where.partition(" ")[0], finding.flag or ""
+    role = place.rpartition("-")[2]
+    if flag in _OF_ROLE:
+        name = f"{'master' if role == SERVICE else role}_{_OF_ROLE[flag]}"
+    elif flag == "--parallelism":
+        name = _NUMBERS.get(role, "")
+    elif flag == "--image":
+        own = ["ps_image"] * (role == "ps") + ["worker_image"] * (role != SERVICE)
+        name = next((each for each in own if each in given), "image_name")
+    elif ".volume" in finding.where:
+        name = "volume"
+    else:
+        name = _OF_ALL.get(flag, "")
+    return f"--{name}: {finding.sentence}" if name else str(finding)
 
 
 def train_documents(words: list[str]) -> list[dict[str, Any]]:
     """The manifests that the arguments ask for, to run on this machine."""
-    with command.make_context("train", words) as context:
+    with command.make_context("kubetpl train", words) as context:
+        if context.params["create"]:
+            raise UsageError("--apply creates the job in a cluster, and kubetpl local runs it here; leave one out")
         given = {name: value for name, value in context.params.items() if name not in ("create", "kube_version")}
         return _job(**given).documents(here=os.getcwd())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -15,8 +16,10 @@ from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
 from tarkit.k8s.cluster.runrecords import RecordSource
+from tarkit.k8s.cluster.trainjobs import train_role
 from tarkit.k8s.cluster.watching import Watching, patiently, run_states
 from tarkit.k8s.durations import seconds
+from tarkit.k8s.wellknown import SERVICE, TRAINERS
 
 from ...shared.program import say
 from ...shared.results import Results
@@ -25,6 +28,8 @@ from ..jobtext import short_line, status_lines
 
 _say = partial(say, "kubetpl wait")
 _MOST_LEFT = 20
+_ALONE = 120.0
+"""Seconds, longer than a shard service takes to end once all is done."""
 _EPILOG = """\b
 Examples:
   kubetpl wait grey --timeout 12h --progress && kubetpl status grey
@@ -53,8 +58,9 @@ def command(
     """Wait until Job NAME is complete or has failed; one line on standard output says which.
 
     NAME may be a run of kubetpl jobs, too: until all its Jobs have ended, with a line for each that has
-    failed, and the sum. If no pod runs for 30 s, stderr says why. Lost connections and restarts of the
-    API server are waited out.
+    failed, and the sum; or of kubetpl train, whose Jobs need one another: until one has failed, or only
+    the shard service is left. If no pod runs for 30 s, stderr says why. Lost connections and restarts of
+    the API server are waited out.
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(_say, limit, seconds(patience, "--patience"))
@@ -66,7 +72,7 @@ def command(
         source = record_source(outdir, specs, check_inputs)
         if of_run:
             source.refuse_many()
-        standstill = Standstill(cluster, _say, time.monotonic)
+        standstill, alone_at = Standstill(cluster, _say, time.monotonic), math.inf
         for state in run_states(cluster, name, watching, of_run=of_run):
             views = [job_view(job, None, time.time()) for job in state.jobs]
             total = sum_line([view.state for view in views], len(state.retried), len(state.deleted))
@@ -75,13 +81,40 @@ def command(
             if progress and last.partition(";")[0] != shown:
                 shown = last.partition(";")[0]
                 _say(last)
-            if state.ended:
-                return _report(cluster, state, views, total if of_run else None, source)
+            alone_at = min(alone_at, time.monotonic()) if _is_alone(state, views) else math.inf
+            alone = time.monotonic() - alone_at > _ALONE
+            in_vain = not state.ended and (alone or _is_in_vain(state, views))
+            if state.ended or in_vain:
+                code = _report(cluster, state, views, total if of_run else None, source)
+                if alone:
+                    _say("its trainers have ended, and its shard service has not: nothing takes the rest of the data")
+                if in_vain:
+                    _say(f"the others run on in vain: kubetpl cancel {name} --delete ends them, and keeps the state")
+                return EXIT_FAILED if alone else code
             standstill.see(state.jobs, views)
             last += _left(views) if of_run else ""
     unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
     _say(f"the time is up after {(timeout or '').strip()}{unit}: {last}")
     return EXIT_TEMPORARY
+
+
+def _is_in_vain(state: RunState, views: Sequence[JobView]) -> bool:
+    """Whether a Job of an elastic training job has failed: the others wait for it, and do not end by themselves. A
+    service that ends with dead shards only has given the others all that there was."""
+    return any(
+        train_role(job) and view.state == "failed" and JobStatus(view.name, view).exit_code == EXIT_FAILED
+        for job, view in zip(state.jobs, views, strict=True)
+    )
+
+
+def _is_alone(state: RunState, views: Sequence[JobView]) -> bool:
+    """Whether the trainers of an elastic training job have ended, and its shard service has not."""
+    over = [
+        (view.is_service, view.finished)
+        for job, view in zip(state.jobs, views, strict=True)
+        if train_role(job) in (SERVICE, *TRAINERS)
+    ]
+    return (True, False) in over and (False, True) in over and (False, False) not in over
 
 
 def _left(views: Sequence[JobView]) -> str:
@@ -92,7 +125,7 @@ def _left(views: Sequence[JobView]) -> str:
 
 def _report(
     cluster: Cluster, state: RunState, views: Sequence[JobView], total: str | None, source: RecordSource
-) -> int:  # fmt: skip
+) -> int:
     """Of one Job, how it ended; of a run, a line for each Job that is not complete, and the total."""
     codes = {EXIT_MISSING} if state.deleted else set()
     with Results(only_messages=True) as results:

@@ -11,13 +11,12 @@ from tarkit.errors import DataError, UsageError
 from tarkit.formats.recordio.chunk import LENGTH, BadContentError, content_pieces, count_records, take_records
 from tarkit.formats.recordio.index import RangeSource, RecordIndex, range_source
 from tarkit.formats.recordio.walk import Chunk, ChunkWalk
-from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
+from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
 from tarkit.store.read import open_read
 from tarkit.store.window import Window
 
 _BATCH = 1024
 _WINDOW = 64 << 20
-_MEM = 1 << 30
 _NOT_INDEXED: Mapping[int, int] = {}
 
 OnDamage = Literal["error", "skip"]
@@ -31,7 +30,7 @@ def read_records(
     index: RecordIndex | None = None,
     on_damage: OnDamage = "error",
     tally: Tally | None = None,
-    mem: int = _MEM,
+    mem: int = DEFAULT_MEM,
 ) -> Iterator[bytes]:
     """The records of a RecordIO file, of either dialect, in order. See :func:`read_batches`.
 
@@ -51,7 +50,7 @@ def read_batches(
     index: RecordIndex | None = None,
     on_damage: OnDamage = "error",
     tally: Tally | None = None,
-    mem: int = _MEM,
+    mem: int = DEFAULT_MEM,
 ) -> Iterator[list[bytes]]:
     """The records of a RecordIO file, of either dialect, in order: many of them at a time.
 

@@ -14,7 +14,7 @@ from tarkit.formats.sequencefile.codecs import codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_header
 from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
 from tarkit.formats.sequencefile.writables import CONTENT_CLASSES, SERIALIZED, Writable, writable_of
-from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, DAMAGED_HINT, LARGER_MEM, Tally, check_policy
+from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, DAMAGED_HINT, DEFAULT_MEM, LARGER_MEM, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import open_read
@@ -26,8 +26,6 @@ Raw = bool | Literal["all", "content"]
 Pair = tuple[Any, Any]
 Batch = tuple[list[Any], list[Any]]
 """Keys, and as many values. Pairs come in batches, so that each of them passes through one generator only."""
-
-DEFAULT_MEM = 1 << 30
 
 _LENGTHS = struct.Struct(">ii").unpack_from
 _MARK = len(ESCAPE) + SYNC_BYTES

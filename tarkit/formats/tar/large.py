@@ -6,10 +6,8 @@ from typing import Any
 
 from tarkit.errors import TooLargeError
 from tarkit.formats.fieldfile import LARGE, FieldFile
-from tarkit.formats.tally import LARGER_MEM
+from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM
 from tarkit.formats.tar.walk import Archive, LargeMembers
-
-DEFAULT_MEM = 1 << 30
 
 
 class SkipLarge(LargeMembers):

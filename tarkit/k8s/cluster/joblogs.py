@@ -6,7 +6,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Any
 
 from tarkit.errors import ClusterUnreachableError, UsageError, counted
@@ -58,9 +57,7 @@ def _has_ended(pod: Object, container: str | None = None) -> bool:
     return api.phase_of(pod) in ("Succeeded", "Failed") or (container is not None and container in ended)
 
 
-def pod_to_follow(
-    cluster: Cluster, job: Object, indexes: Collection[int] | None, watching: Watching
-) -> list[Object]:  # fmt: skip
+def pod_to_follow(cluster: Cluster, job: Object, indexes: Collection[int] | None, watching: Watching) -> list[Object]:
     """The one pod whose log is followed, once its container has started; none if no pod will start any more.
     indexes: one at most; several pods are a UsageError."""
     name, total = api.name_of(job), api.spec_of(job).get("completions")
@@ -124,9 +121,7 @@ class _Read:
     @property
     def since(self) -> str | None:
         """From when on the log is to be sent again: two containers' streams may be a little out of order."""
-        if self._newest is None:
-            return None
-        return datetime.fromtimestamp(self._newest - _OUT_OF_ORDER, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return api.time_text(None if self._newest is None else self._newest - _OUT_OF_ORDER)
 
     def new(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Of lines that begin with their times, those that were not read before, without the times."""

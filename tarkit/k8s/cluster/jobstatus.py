@@ -19,7 +19,8 @@ from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
-from tarkit.k8s.cluster.trainjobs import served
+from tarkit.k8s.cluster.trainjobs import advice as train_advice
+from tarkit.k8s.cluster.trainjobs import served, train_role
 from tarkit.k8s.cluster.watching import LiveList
 from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
 from tarkit.k8s.names import label_value
@@ -151,6 +152,8 @@ def _failures(job: Object, view: JobView, pods: Collection[Object], records: Run
         went_well = done.issuperset(each.indexes) if each.indexes else view.state == "complete"
         if each.kind != "disrupted" and went_well:
             each.advice = "went well when it was tried again"
+        elif each.kind != "disrupted" and train_role(job):
+            each.advice = train_advice(job, each.kind, each.code)
     lost = api.indexes_of(job, "failedIndexes") - {api.index_of(pod) for pod in pods if api.phase_of(pod) == "Failed"}
     if lost:
         why, advice = "their pods are gone, or may not be read", "see the done records; kubetpl retry"

@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from tarkit.errors import UsageError
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
-from tarkit.k8s.cluster.trainjobs import SERVICE
 from tarkit.k8s.podfields import main_container, work_in
-from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SHARDS, SLICES
+from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SERVICE, SHARDS, SLICES
 
 ENDED = ("complete", "failed")
 """The states in which no pod of a Job will run again."""

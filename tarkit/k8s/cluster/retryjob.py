@@ -22,7 +22,7 @@ from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.fill import without_spot
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, give_inputs, place_of, put_list
-from tarkit.k8s.podfields import escape, fill_container, listed, main_container, part, put_named, work_in
+from tarkit.k8s.podfields import escape_in, fill_container, listed, main_container, part, put_named, work_in
 from tarkit.k8s.settings import Settings
 from tarkit.specs.slicedlist import even_counts, sha256_of
 from tarkit.store.url import scheme_of
@@ -177,9 +177,8 @@ def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: 
     old_list = notes.pop(wellknown.LIST, None)
     notes.pop(wellknown.PLAN, None)
     pod["volumes"] = [
-        each for each in listed(pod, "volumes")
-        if not old_list or (each.get("configMap") or {}).get("name") != old_list
-    ]  # fmt: skip
+        each for each in listed(pod, "volumes") if not old_list or (each.get("configMap") or {}).get("name") != old_list
+    ]
     names = {each.get("name") for each in pod["volumes"]}
     container["volumeMounts"] = [each for each in listed(container, "volumeMounts") if each.get("name") in names]
     given, list_sha256, lines = f"@{changes.list_url}", changes.list_sha256, None
@@ -190,11 +189,10 @@ def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: 
     work = work_in(container)
     if work is None or not (work.slice or "").isdigit():
         raise UsageError(f"Job {api.name_of(job)}: there is no --slice W among tarproc's arguments; retry it by hand")
-    env = listed(container, "env")
-    known = {str(each.get("name")) for each in env}
-    work = replace(work, slice=str(slices), list_sha256=list_sha256, inputs=(escape(given, known),))
+    work = replace(work, slice=str(slices), list_sha256=list_sha256, inputs=(escape_in(container, given),))
     container["command"], container["args"] = container["command"][:1], work.to_args()
-    if "TARKIT_SLICES" in known:
+    env = listed(container, "env")
+    if any(each.get("name") == "TARKIT_SLICES" for each in env):
         put_named(env, {"name": "TARKIT_SLICES", "value": str(slices)})
     return made
 

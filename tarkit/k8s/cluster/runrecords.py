@@ -17,7 +17,7 @@ from tarkit.k8s.cluster.jobview import JobPlan, job_plan
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.k8s.podfields import main_container, substitute, work_in
 from tarkit.runs.status import Progress, progress_of
-from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.outputnames import output_name, plan_outputs
 from tarkit.specs.shardspec import expand, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
 from tarkit.store.url import local_path
@@ -154,9 +154,7 @@ class RecordSource:
             return RunRecords(folder, found, shards, any_command=work is None and per_shard)
         return None
 
-    def try_to_read(
-        self, cluster: Cluster | None, job: Object, report: Callable[[str], None]
-    ) -> RunRecords | None:  # fmt: skip
+    def try_to_read(self, cluster: Cluster | None, job: Object, report: Callable[[str], None]) -> RunRecords | None:
         """``read``; a line for ``report`` if they cannot be read, unless the cluster does not answer any more."""
         try:
             return self.read(cluster, job)
@@ -210,7 +208,7 @@ def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = 
         known = (None, sha256_of(urls), None if planned is None else planned.offsets_sha256)
         if plan.shards not in (None, len(urls)) or plan.list_sha256 not in known:
             raise changed(" ".join(each.removeprefix("@") for each in specs))
-    return RunShards(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, urls, planned))
+    return RunShards(urls, [output_name(url) for url, _ in pairs], _starts(plan, urls, planned))
 
 
 def _starts(plan: JobPlan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:

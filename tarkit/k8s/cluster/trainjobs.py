@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tarkit.errors import ClusterError, NoSuchObjectError, UsageError, printable
+from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, printable
 from tarkit.k8s.apiobject import Object, created, labels_of, name_of, run_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.wellknown import CONTROLLER, MANAGED_BY, RUN
+from tarkit.k8s.wellknown import CONTROLLER, MANAGED_BY, RUN, SERVICE
 
-SERVICE = "shards"
-"""The role of the shard service."""
 _TAIL = 40
 
 
@@ -30,14 +29,28 @@ def served(cluster: Cluster, job: Object) -> list[str]:
     """
     pods = sorted(cluster.list("pods", labels=f"{CONTROLLER}={uid_of(job)}"), key=created, reverse=True)
     for pod in pods:
-        # A pod that has not begun has no log.
-        with suppress(ClusterError):
+        try:
             lines = [line.decode("utf-8", "replace") for line in cluster.log(name_of(pod), tail=_TAIL)]
-            end = [line for line in lines if ": shards: done " in line or line.startswith("dead ")]
-            now = [line.partition("tarkit serve: ")[2] for line in lines if " done" in line]
-            if found := end or [each for each in now if each][-1:]:
-                return [printable(line) for line in found]
+        except ClusterDeniedError:
+            raise
+        except ClusterError:
+            # A pod that has not begun has no log.
+            continue
+        end = [line for line in lines if ": shards: done " in line or line.startswith("dead ")]
+        now = [line.partition("tarkit serve: ")[2] for line in lines if " done" in line]
+        if found := end or [each for each in now if each][-1:]:
+            return [printable(line) for line in found]
     return []
+
+
+def advice(job: Object, kind: str, code: int | None) -> str:
+    """What to do about pods of an elastic training job that failed, since its Jobs cannot be retried. kind, code: of
+    their ``FailureGroup``."""
+    role = train_role(job)
+    option = f"--{'master' if role == SERVICE else role}_resource_request"
+    memory = kind in ("OOMKilled", "evicted") or code == 128 + signal.SIGKILL
+    cause = f"more memory is {option} memory=…" if memory else f"see kubetpl logs {name_of(job)} --failed"
+    return f"{cause}; kubetpl cancel {run_of(job)} --delete, then apply the manifest again: it goes on from its state"
 
 
 def refuse_retry(jobs: Sequence[Object]) -> None:

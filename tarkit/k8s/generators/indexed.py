@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os.path
 import re
+from collections.abc import Mapping, Sequence
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
@@ -170,8 +171,9 @@ def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Set
 
 def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> None:
     settings = request.settings
+    given = {name: flag for name, flag in _OURS.items() if name != "command" or settings.command is not None}
     work = dataclasses.replace(
-        _asked(request),
+        tarproc_options(request.words, given),
         slice=str(plan.slices),
         outdir=settings.outdir,
         list_sha256=plan.list_sha256,
@@ -189,23 +191,27 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
     container["args"] = arguments
 
 
-def _asked(request: Request) -> Work:
-    """The further options of tarproc, which change neither the shards of a pod nor where their outputs go."""
+def tarproc_options(words: Sequence[str], given: Mapping[str, str]) -> Work:
+    """The further options of tarproc, behind --, which change neither the shards of a pod nor where their outputs go.
+    given: fields that kubetpl itself fills -> the flag that is for each."""
     try:
-        work = Work.from_args(request.words)
+        work = Work.from_args(words)
     except UsageError as error:
         raise UsageError(f"after --: {error}; tarproc --help lists the options that can follow") from None
-    if work.inputs or "--" in request.words:
+    if work.inputs or "--" in words:
         raise UsageError(
             f"{printable((*work.inputs, '--')[0])} is not an option of tarproc; name shards with --shards, in quotes, "
             "so that no shell expands a pattern"
         )
-    given = {name: option.name for name, option in options().items() if getattr(work, name) != option.default}
-    for name, flag in given.items():
-        if name in _OURS and (name != "command" or request.settings.command is not None):
-            raise UsageError(f"{flag} after --: kubetpl gives it to tarproc itself; change {_OURS[name]} before --")
+    for name, option in options().items():
+        if getattr(work, name) == option.default:
+            continue
+        if name in given:
+            raise UsageError(
+                f"{option.name} after --: kubetpl gives it to tarproc itself; change {given[name]} before --"
+            )
         if name in _NEVER:
-            raise UsageError(f"{flag} after --: with it, pods would not make all of their shards; leave it out")
+            raise UsageError(f"{option.name} after --: with it, not all shards would be made; leave it out")
     return work
 
 

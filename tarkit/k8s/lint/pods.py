@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from posixpath import normpath
+from posixpath import join, normpath
 
 from tarkit.errors import UsageError
 from tarkit.k8s.lint.containers import amount
 from tarkit.k8s.lint.nodes import Finding, Node, unique, valid
 from tarkit.k8s.names import label_value
-from tarkit.k8s.podfields import work_in
+from tarkit.k8s.podfields import substitute, work_in
+from tarkit.store.url import is_stream, local_path
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _OUTPUT = "TARKIT_OUT"
+_STAYS = "name a bucket, or a folder in a volume that stays"
 
 
 def containers(spec: Node) -> list[Node]:
@@ -82,34 +84,48 @@ def _mounted(container: Node) -> dict[str, str]:
 
 
 def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
-    """Outputs go to a folder that stays; one that ends with its pod is lost, though each pod ends with 0.
+    """Outputs go to a place that stays; what ends with its pod is lost, though each pod ends with 0.
     kept: names of volumes that stay in any case."""
     gone = {each.text("name") for each in spec.at("volumes").items() if each.has("emptyDir") or each.has("ephemeral")}
     for container in containers(spec):
-        found = _outdir(container)
-        if found is None or not found[1].startswith("/"):
+        found = _output(container)
+        if found is None:
             continue
-        place, path, is_tarproc = found[0], normpath(found[1]), found[2]
+        place, output, flag, is_tarproc = found
+        # What a variable stands for may not be known here.
+        if (path := _path_of(output)) in (None, "") or path.startswith(("$(", "/dev/")):
+            continue
+        path = normpath(join(container.text("workingDir"), path))
+        # Another program may copy its files elsewhere.
+        report = place.unusable if is_tarproc else place.warning
+        if not path.startswith("/"):
+            yield report(
+                f"{path!r} is in the folder in which the command starts, and is lost when the pod ends; {_STAYS}, or "
+                "set workingDir to one",
+                flag,
+            )
+            continue
         mounted = _mounted(container)
         above = max((each for each in mounted if f"{path}/".startswith(f"{each}/")), key=len, default=None)
         if above is None:
-            yield place.warning(
-                f"{path!r}: nothing is mounted there, and a folder of the pod itself is lost when it ends; name a "
-                "URL, or mount a volume that stays",
-                "--outdir",
-            )
+            why = "nothing is mounted there, and a folder of the pod itself is lost when it ends"
+            yield place.warning(f"{path!r}: {why}; {_STAYS}", flag)
         elif mounted[above] in gone - set(kept):
-            # Another program may copy its files elsewhere.
-            yield (place.unusable if is_tarproc else place.warning)(
-                f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
-                "outputs with it; name a bucket, or a folder in a volume that stays",
-                "--outdir",
-            )
+            why = f"is in the volume {mounted[above]}, which is gone with its pod, and the outputs with it"
+            yield report(f"{path!r} {why}; {_STAYS}", flag)
 
 
-def _outdir(container: Node) -> tuple[Node, str, bool] | None:
-    """The place that names the output folder, and the folder: an argument of tarproc (True), or a variable of another
-    program (False)."""
+def _path_of(output: str) -> str | None:
+    """The path of a local output; None: it is another one, or cannot be."""
+    try:
+        return None if is_stream(output) else local_path(output)
+    except UsageError:
+        return None
+
+
+def _output(container: Node) -> tuple[Node, str, str | None, bool] | None:
+    """The place that names the output; the output; the option of kubetpl for it, if there is one; whether it is an
+    argument of tarproc, or a variable of another program."""
     words = [*container.at("command").members(), *container.at("args").members()]
     try:
         work = work_in({"command": [word.value for word in words]})
@@ -118,11 +134,15 @@ def _outdir(container: Node) -> tuple[Node, str, bool] | None:
         return None
     if work is None:
         variable = next((each for each in container.at("env").items() if each.text("name") == _OUTPUT), None)
-        return None if variable is None else (variable.at("value"), variable.text("value"), False)
-    outdir = work.outdir or ""
-    spelled = (outdir, f"-O{outdir}", f"--outdir={outdir}")
+        return None if variable is None else (variable.at("value"), variable.text("value"), "--outdir", False)
+    values: dict[str, str] = {}
+    for each in container.at("env").items():
+        if each.has("value"):
+            values[each.text("name")] = substitute(each.text("value"), values)
+    output = work.outdir or work.output or ""
+    spelled = [f"{flag}{output}" for flag in ("", "-O", "--outdir=", "-o", "--output=")]
     place = next((word for word in words if word.value in spelled), container.at("args"))
-    return place, outdir.removeprefix("file://"), True
+    return place, substitute(output, values), "--outdir" if work.outdir else None, True
 
 
 def credentials(spec: Node) -> Iterator[Finding]:

@@ -66,8 +66,11 @@ class Sources:
     """The ConfigMaps, Secrets, Services and claims among documents."""
 
     def __init__(self, documents: Sequence[Object]) -> None:
-        kinds = ("ConfigMap", "Secret")
-        self._found = {(each["kind"], name_of(each)): _content(each) for each in documents if each.get("kind") in kinds}
+        self._found: dict[tuple[str, str], dict[str, bytes]] = {}
+        for each in (each for each in documents if each.get("kind") in ("ConfigMap", "Secret")):
+            kind, name, content = each["kind"], name_of(each), _content(each)
+            if self._found.setdefault((kind, name), content) != content:
+                raise UsageError(f"two {kind}s with different content are called {printable(name)}; rename one of them")
         self._addresses: dict[str, str] = {}
         self.claims = {name_of(each) for each in documents if each.get("kind") == "PersistentVolumeClaim"}
         """Names of the claims; the volume of each is a folder of the run."""

@@ -15,13 +15,12 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
-from tarkit.k8s.apiobject import Object, part_of, spec_of
+from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable, quoted
+from tarkit.k8s.apiobject import Object, name_of, part_of, spec_of
 from tarkit.k8s.local.env import LocalNode, Sources, container_env
 from tarkit.k8s.local.policy import PodEnd
 from tarkit.k8s.local.processes import MARK, Watchdog, memory_of, signal_group
-from tarkit.k8s.local.state import CLAIMS
-from tarkit.k8s.podfields import substitute
+from tarkit.k8s.podfields import names_left, substitute
 from tarkit.k8s.quantity import parse_quantity
 
 _OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)
@@ -44,12 +43,21 @@ class Process(NamedTuple):
     memory: int | None
 
 
+class PodFolders(NamedTuple):
+    """Where a pod's files are. own: its folder, for what it writes. files: of ConfigMaps and Secrets, the same path for
+    all pods of its Job, as it may be part of a command and so of done records. claims: of all pods of the run."""
+
+    own: str
+    files: str
+    claims: str
+
+
 class MountMap:
     """Mount paths of one container -> folders here. Longest first, as mounts lie in one another."""
 
     def __init__(self, mounts: Mapping[str, str]) -> None:
-        self._mounts = sorted(((path.rstrip("/") or "/", real) for path, real in mounts.items()), reverse=True)
-        self._mounts.sort(key=lambda entry: -len(entry[0]))
+        named = ((path.rstrip("/") or "/", real) for path, real in mounts.items())
+        self._mounts = sorted(named, key=lambda entry: len(entry[0]), reverse=True)
 
     def word(self, text: str) -> str:
         """A word of a command, or a value of a variable: ``/scratch/x``, ``@/scratch/x``, ``--opt=/scratch/x``."""
@@ -72,20 +80,19 @@ class MountMap:
                 yield mount
 
 
-def process_of(pod: Object, own: str, shared: str, sources: Sources, node: LocalNode) -> Process:
-    """A pod's container; the folders of its volumes are made. What it needs and does not find is an error.
-    own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read."""
-    name, spec = str(pod["metadata"]["name"]), spec_of(pod)
-    folder = os.path.join(own, "work")
+def process_of(pod: Object, folders: PodFolders, sources: Sources, node: LocalNode) -> Process:
+    """A pod's container; the folders of its volumes are made. What it needs and does not find is an error."""
+    name, spec = name_of(pod), spec_of(pod)
+    folder = os.path.join(folders.own, "work")
     os.makedirs(folder, 0o700, exist_ok=True)
     volumes = {
-        str(each.get("name")): _folder_of(each, own, shared, sources, node, printable(name))
+        str(each.get("name")): _folder_of(each, folders, sources, node, printable(name))
         for each in spec.get("volumes") or ()
     }
     container = spec["containers"][0]
     where = f"container {printable(str(container.get('name')))} of {printable(name)}"
-    mounts = _mounts_of(container, volumes, where)
     variables = container_env(pod, container, sources, node, where)
+    mounts = _mounts_of(container, volumes, variables, where)
     env = {**node.env, "HOSTNAME": str(spec.get("hostname") or name)}
     env.update((key, sources.address(mounts.word(value))) for key, value in variables.items())
     env[MARK] = os.path.abspath(folder)
@@ -104,6 +111,8 @@ def _command_of(
         raise UsageError(f"{where} has no command; what its image would run is not known here, so write it out")
     # As a kubelet does it: what comes with the image or this machine is not known to $(NAME).
     words = [mounts.word(substitute(word, variables)) for word in command_words(container)]
+    if any("\0" in each for each in (*words, *variables, *variables.values())):
+        raise UsageError(f"{where}: its command or a variable has a zero byte in it, where Linux ends it; leave it out")
     wanted = container.get("workingDir")
     cwd = mounts.path(str(wanted)) if wanted else folder
     if not os.path.isdir(cwd):
@@ -121,22 +130,28 @@ def command_words(container: Object) -> list[str]:
     return [str(each) for key in ("command", "args") for each in container.get(key) or ()]
 
 
-def _mounts_of(container: Object, volumes: Mapping[str, str], where: str) -> MountMap:
+def _mounts_of(container: Object, volumes: Mapping[str, str], variables: Mapping[str, str], where: str) -> MountMap:
     mounts: dict[str, str] = {}
     for mount in container.get("volumeMounts") or ():
         name = str(mount.get("name"))
         if name not in volumes:
             raise UsageError(f"{where} mounts the volume {printable(name)}, which the pod does not have")
         real = volumes[name]
-        if below := mount.get("subPath"):
-            real = os.path.join(real, below)
+        expression = mount.get("subPathExpr") or ""
+        if unknown := names_left(expression, variables):
+            raise UsageError(f"{where}: subPathExpr names {printable(unknown[0])}, a variable that it does not have")
+        if below := mount.get("subPath") or substitute(expression, variables):
+            real = os.path.normpath(os.path.join(real, below))
+            if os.path.relpath(real, volumes[name]).split(os.sep)[0] == os.pardir:
+                found = f"the subPath {quoted(below)} leaves the volume {printable(name)}"
+                raise UsageError(f"{where}: {found}; write it without ..")
             if not os.path.exists(real):
                 os.makedirs(real)
         mounts[str(mount.get("mountPath"))] = real
     return MountMap(mounts)
 
 
-def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: LocalNode, pod: str) -> str:
+def _folder_of(volume: Object, folders: PodFolders, sources: Sources, node: LocalNode, pod: str) -> str:
     """The folder of a volume, which is made: empty, or with the files of a ConfigMap or Secret."""
     name = str(volume.get("name"))
     where = f"{pod}: volume {printable(name)} "
@@ -145,14 +160,14 @@ def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: Lo
     if path := part_of(volume, "hostPath").get("path"):
         return str(path)
     if (claim := part_of(volume, "persistentVolumeClaim").get("claimName")) in sources.claims:
-        folder = os.path.join(shared, CLAIMS, str(claim))
+        folder = os.path.join(folders.claims, str(claim))
         os.makedirs(folder, 0o700, exist_ok=True)
         return folder
     source = next((each for each in _SOURCE_KINDS if volume.get(each[0]) is not None), None)
     if source is None and "emptyDir" not in volume:
         kind = next((key for key in volume if key != "name"), "none")
         raise UsageError(f"{where}is a {printable(kind)}, which is not here; give its folder with --volume NAME=FOLDER")
-    folder = os.path.join(own if source is None else shared, "volumes", name)
+    folder = os.path.join(folders.own, "volumes", name) if source is None else os.path.join(folders.files, name)
     os.makedirs(folder, 0o700, exist_ok=True)
     if source is not None:
         key, kind, name_field = source
@@ -170,7 +185,7 @@ def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: Lo
 
 
 def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
-    """Files that all pods of a run may read at once: the same content each time, so written once."""
+    """Files that all pods of a Job may read at once: the same content each time, so written once."""
     for path, content in files.items():
         full = os.path.normpath(os.path.join(folder, path))
         if not full.startswith(folder + os.sep):
@@ -188,7 +203,7 @@ class LocalPod:
     OOMKilled or StartError, once it has ended."""
 
     def __init__(self, pod: Object, process: Process, log: str, watchdog: Watchdog, now: float) -> None:
-        self.name = str(pod["metadata"]["name"])
+        self.name = name_of(pod)
         self.reason = ""
         self.memory_limit = process.memory
         self._process = process
@@ -251,6 +266,10 @@ class LocalPod:
         self._begin_at = now + delay
         self._kill_at = None
         self._over_memory = False
+
+    def age(self, now: float) -> float:
+        """Seconds since its container was to be started last."""
+        return now - self._begin_at
 
     def terminate(self, now: float) -> None:
         """Ask all processes to end; those that do not are killed after the time of grace."""

@@ -13,10 +13,9 @@ from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, annotations_of, part_of, spec_of
 from tarkit.k8s.local.kubelet import MountMap, command_words
 from tarkit.k8s.local.policy import LocalJob
-from tarkit.k8s.wellknown import ELASTIC, INDEX, JOB_NAME
+from tarkit.k8s.wellknown import ELASTIC, INDEX, INDEX_FIELD, JOB_NAME
 
-_IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim",
-            "NetworkPolicy")  # fmt: skip
+_IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim", "NetworkPolicy")
 # What a cluster lets be changed while a Job runs, so that it is the same work.
 _MUTABLE = ("parallelism", "suspend", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
@@ -71,7 +70,8 @@ def _job_of(kind: str, document: Object) -> LocalJob:
 
 
 def _is_no_file(name: str) -> bool:
-    return "/" in name or name in ("", ".", "..") or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME
+    too_long = len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME
+    return too_long or "/" in name or "\0" in name or name in ("", ".", "..")
 
 
 def digest_of(documents: Sequence[Object], volumes: Mapping[str, str]) -> str:
@@ -96,8 +96,7 @@ def local_pod(job: LocalJob, index: int, attempt: int) -> Object:
         spec["hostname"] = f"{job.name}-{index}"
         env = list(job.container.get("env") or ())
         if not any(entry.get("name") == "JOB_COMPLETION_INDEX" for entry in env):
-            path = f"metadata.annotations['{INDEX}']"
-            env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}})
+            env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": INDEX_FIELD})
         spec["containers"] = [{**job.container, "env": env}]
     metadata = {"name": name, "namespace": job.namespace, "labels": labels, "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
@@ -109,7 +108,7 @@ def notes_on(job: LocalJob) -> Iterator[str]:
     if job.spec.get("suspend"):
         yield f"{job.name} is suspended in the manifest; here it runs"
     ignored = [each for each in ("successPolicy", "managedBy") if job.spec.get(each)]
-    ignored += ["restartPolicyRules"] if container.get("restartPolicyRules") else []
+    ignored += [each for each in ("lifecycle", "restartPolicyRules") if container.get(each)]
     for each in ignored:
         yield f"{job.name}: {each} is not followed here"
     mounts = MountMap({str(mount.get("mountPath")): "" for mount in container.get("volumeMounts") or ()})

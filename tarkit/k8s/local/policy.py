@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
+from tarkit.k8s.wellknown import TRAINERS
 
 _DEFAULT_BACKOFF_LIMIT = 6
 _DOUBLINGS = 6
@@ -94,6 +95,11 @@ class LocalJob:
         container: Object = spec_of(self.template)["containers"][0]
         return container
 
+    @property
+    def trains(self) -> bool:
+        """Whether its pods take shards of a shard service."""
+        return part_of(self.template, "metadata", "labels").get("role") in TRAINERS
+
     def judge(self, end: PodEnd) -> tuple[Action, str]:
         """What the first rule that matches says of a failed pod; with the message where it fails the Job."""
         for number, rule in enumerate(self.rules):
@@ -145,8 +151,8 @@ class JobLedger:
     failures: int = 0
     last_exit: dict[int, int] = field(default_factory=dict)
     outcome: Condition | None = None
-    end: float = float("inf")
-    """The first index that is not wanted any more."""
+    leaving: set[int] = field(default_factory=set)
+    """Those that run and are to be ended, since the Job was made smaller; they may be wanted again meanwhile."""
 
     def __post_init__(self) -> None:
         job = self.job
@@ -175,7 +181,7 @@ class JobLedger:
     @property
     def left(self) -> int:
         """How many indexes are neither done, failed, nor running."""
-        return self.wanted - len(self.done) - len(self.failed) - len(self.running)
+        return self.wanted - len(self.done) - len(self.failed) - len(self.running - self.leaving)
 
     def take(self, now: float) -> int | None:
         """The lowest index that is to be started now, if there is room; from here on it runs."""
@@ -198,10 +204,11 @@ class JobLedger:
         return index
 
     def resize(self, number: int) -> None:
-        """Have so many indexes from now on, as an elastic Job does; the caller ends those that run beyond it."""
-        added = range(self.wanted, number)
+        """Have so many indexes from now on, as an elastic Job does; the caller ends those that are ``leaving``."""
+        # One that is still about to end begins again when it has ended.
+        added = (index for index in range(self.wanted, number) if index not in self.running)
         self.wanted = self.at_once = number
-        self.end = number
+        self.leaving |= {index for index in self.running if index >= number}
         for indexes in (self.done, self.failed):
             indexes.intersection_update(range(number))
         self._due = {index: due for index, due in self._due.items() if index < number}
@@ -240,10 +247,13 @@ class JobLedger:
         return action
 
     def stop(self, index: int) -> None:
-        """A pod was ended because its Job ended, or the run: it is neither done nor failed."""
+        """A pod was ended because its Job ended, or the run, or it is ``leaving``: it is neither done nor failed."""
         if index in self.running:
             self.running.discard(index)
             self.failures += self.outcome is not None
+            if index in self.leaving:
+                self.leaving.discard(index)
+                self._fresh.extend([index] if index < self.wanted else [])
             self._conclude()
 
     def restart_delay(self, index: int) -> float:

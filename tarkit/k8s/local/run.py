@@ -8,16 +8,15 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
+from tarkit.errors import EXIT_TERMINATED, UsageError, printable
 from tarkit.k8s.apiobject import Object
-from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.pods import lost_outputs
 from tarkit.k8s.local.env import LocalNode, Sources
-from tarkit.k8s.local.kubelet import LocalPod, Process, process_of
+from tarkit.k8s.local.jobrun import JobRun, LocalResult
+from tarkit.k8s.local.kubelet import LocalPod, PodFolders, Process, process_of
 from tarkit.k8s.local.localjob import digest_of, jobs_of, local_pod, notes_on
 from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
@@ -26,6 +25,10 @@ from tarkit.mapping import removal
 
 _TICK = 0.02
 _MEMORY_EVERY = 0.2
+_SEEN = 3.0
+"""Seconds in which a shard service sees that a worker is gone."""
+_ALONE = 5.0
+"""Seconds for which a shard service goes on without a trainer."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class LocalSettings:
     """How a manifest is run here.
     parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than there are CPUs.
     indexes: only these. retry_delay: seconds before the first retry, it doubles. fresh: forget what an earlier run has
-    done. together: when one Job has failed, the others are ended."""
+    done. together: the first Job is a service of the others; when one Job has failed, the others are ended; what is
+    done counts once all are complete."""
 
     parallelism: int | None = None
     indexes: Collection[int] | None = None
@@ -54,63 +58,6 @@ class PodFailure:
     reason: str
     action: str
     message: str
-
-
-class JobRun:
-    """One Job of the run: its ledger, and its pods that are alive, by index."""
-
-    def __init__(self, ledger: JobLedger) -> None:
-        self.job = ledger.job
-        self.ledger = ledger
-        self.pods: dict[int, LocalPod] = {}
-        self.began: float | None = None
-        self.ended: float | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """0 if it is complete; 3 if it failed only since samples were set aside, and every index came to its end."""
-        outcome = self.ledger.outcome
-        if outcome is not None and outcome.type == "Complete":
-            return EXIT_OK
-        set_aside = set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.left
-        return EXIT_SET_ASIDE if set_aside else EXIT_FAILED
-
-    def status(self) -> dict[str, Any]:
-        """As the API's JobStatus."""
-        ledger, outcome = self.ledger, self.ledger.outcome
-        status: dict[str, Any] = {
-            "startTime": _stamp(self.began), "active": len(ledger.running), "succeeded": len(ledger.done),
-            "failed": ledger.failures,
-        }  # fmt: skip
-        if self.job.indexed:
-            status["completedIndexes"] = format_indexes(ledger.done)
-        if self.job.per_index is not None:
-            status["failedIndexes"] = format_indexes(ledger.failed)
-        if outcome is not None:
-            first = "FailureTarget" if outcome.type == "Failed" else "SuccessCriteriaMet"
-            end = {"lastTransitionTime": _stamp(self.ended), "reason": outcome.reason, "message": outcome.message}
-            status["conditions"] = [{"type": kind, "status": "True", **end} for kind in (first, outcome.type)]
-            if outcome.type == "Complete":
-                status["completionTime"] = _stamp(self.ended)
-        return {key: value for key, value in status.items() if value is not None}
-
-
-def _stamp(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class LocalResult(NamedTuple):
-    """The end of a run. logs: their folder. interrupted: it was stopped before all was over."""
-
-    jobs: Sequence[JobRun]
-    logs: str
-    interrupted: bool
-
-    @property
-    def exit_code(self) -> int:
-        """0 if all Jobs are complete, 3 if all that failed did so with 3, else 1."""
-        codes = {job.exit_code for job in self.jobs} - {EXIT_OK}
-        return codes.pop() if len(codes) == 1 else EXIT_FAILED if codes else EXIT_OK
 
 
 class LocalReport(Protocol):
@@ -144,7 +91,10 @@ def run_documents(
         raise UsageError("--index is for one Job, and there are several in this manifest")
     folder = folder or f"{found[0].name}.kubetpl-local"
     with StateFolder(folder, digest_of(documents, volumes), fresh=settings.fresh) as state:
-        jobs = [JobRun(_ledger(job, settings, state)) for job in found]
+        done = state.completed
+        if settings.together and any(len(done.get(job.name, ())) < (job.completions or 1) for job in found):
+            done = {}  # what is not complete waits for the others, such as a worker for the shard service
+        jobs = [JobRun(_ledger(job, settings, done.get(job.name, ()))) for job in found]
         run = _Run(jobs, state, Sources(documents), settings, report, clock)
         for note in run.differences():
             report.note(note)
@@ -162,7 +112,7 @@ def _refuse_lost_outputs(documents: Sequence[Object], volumes: Mapping[str, str]
             raise UsageError(str(found))
 
 
-def _ledger(job: LocalJob, settings: LocalSettings, state: StateFolder) -> JobLedger:
+def _ledger(job: LocalJob, settings: LocalSettings, done_before: Collection[int]) -> JobLedger:
     if settings.parallelism is None and not job.parallelism:
         raise UsageError(f"{printable(job.name)}: parallelism is 0, so a cluster would run nothing; say -j 1 or more")
     return JobLedger(
@@ -170,7 +120,7 @@ def _ledger(job: LocalJob, settings: LocalSettings, state: StateFolder) -> JobLe
         parallelism=settings.parallelism or min(job.parallelism, settings.node.cpus),
         retry_delay=settings.retry_delay,
         only=settings.indexes,
-        done_before=state.completed.get(job.name, ()),
+        done_before=done_before,
     )
 
 
@@ -192,6 +142,7 @@ class _Run:
         self._slots = settings.parallelism or max(1, min(together, settings.node.cpus))
         self._asked = self._slots if settings.parallelism else sum(job.job.parallelism for job in jobs)
         self._memory_at = 0.0
+        self._alone, self._alone_at, self._last_worker = False, 0.0, 0.0
         # What a manifest lacks is found out before anything is run.
         for job in jobs:
             if job.ledger.outcome is None:
@@ -203,7 +154,8 @@ class _Run:
         own = self._state.path("pods", pod["metadata"]["name"])
         removal.remove_folder(own)
         os.mkdir(own, 0o700)
-        return pod, process_of(pod, own, self._state.folder, self._sources, self._node)
+        folders = PodFolders(own, self._state.path("volumes", job.name), self._state.path("claims"))
+        return pod, process_of(pod, folders, self._sources, self._node)
 
     def differences(self) -> Iterator[str]:
         """What differs here from the cluster, and what was done before: a sentence each."""
@@ -216,6 +168,9 @@ class _Run:
         if self._slots < self._asked:
             slots, asked = self._slots, self._asked
             yield f"{slots} pods at once, as there are that many CPUs; the manifest has {asked} (change it with -j)"
+        for port in self._jobs[0].job.container.get("ports", ()) if self._together else ():
+            if port.get("name") == "http":
+                yield f"how far it is: http://127.0.0.1:{port['containerPort']}/"
         before, wanted = sum(len(job.ledger.done) for job in self._jobs), sum(job.ledger.wanted for job in self._jobs)
         if before:
             yield f"going on in {self._state.folder}: {before} of {wanted} were done before; --fresh does all again"
@@ -229,8 +184,9 @@ class _Run:
             while True:
                 outcomes = [job.ledger.outcome for job in self._jobs]
                 failed = self._together and any(each is not None and each.type == "Failed" for each in outcomes)
-                asked = max(asked, stop(), int(failed))
                 now = self._clock()
+                failed = failed or self._is_alone(now)
+                asked = max(asked, stop(), int(failed))
                 for job in self._jobs:
                     self._poll(job, now, asked)
                 self._rescale()
@@ -247,6 +203,16 @@ class _Run:
                 for pod in job.pods.values():
                     pod.close()
             watchdog.close()
+
+    def _is_alone(self, now: float) -> bool:
+        """Whether all trainers have ended, as after so many steps, and the service has not handed out everything. It
+        ends once they have, and those that look at how far it is had time to see the end."""
+        if not self._together or not all(job.ledger.outcome for job in self._jobs if job.job.trains):
+            self._alone_at = now
+        for pod in self._jobs[0].pods.values() if now - self._alone_at > _ALONE else ():
+            if pod.age(now) > _ALONE:
+                pod.terminate(now)
+        return self._alone
 
     def _rescale(self) -> None:
         """Give elastic Jobs as many indexes as was asked for since."""
@@ -274,9 +240,11 @@ class _Run:
     def _poll(self, job: JobRun, now: float, asked: int) -> None:
         """Look after the pods of a Job."""
         over = job.ledger.check(now) is not None
+        if asked == 1 and self._together and job is self._jobs[0] and self._waits(now):
+            asked = 0
         for index, pod in list(job.pods.items()):
-            # A Job that is over ends its pods; so does a run that is stopped.
-            ending = over or asked > 0 or index >= job.ledger.end
+            # A Job that is over ends its pods; so does a run that is stopped, and a Job that was made smaller.
+            ending = over or asked > 0 or index in job.ledger.leaving
             if ending:
                 pod.terminate(now)
             if asked > 1:
@@ -295,10 +263,22 @@ class _Run:
         if over and not job.pods and job.ended is None:
             job.ended = time.time()
 
+    def _waits(self, now: float) -> bool:
+        """Whether a shard service goes on in a run that is stopped: it is to see that its workers are gone, so that
+        what they held is not theirs when the run goes on."""
+        if any(job.pods for job in self._jobs[1:]):
+            self._last_worker = now
+        return now - self._last_worker < _SEEN
+
     def _ended(self, job: JobRun, index: int, pod: LocalPod, end: PodEnd, now: float) -> Action:
         name, action = job.job.name, job.ledger.finish(index, end, now)
         how = end.exit_code, pod.reason, action.value
         attempt = self._state.ended(name, index, *how)
+        if end.exit_code == EXIT_TERMINATED and job is self._jobs[0] and now - self._alone_at > _ALONE:
+            self._alone = True
+            self._report.note(
+                "the trainers have ended, and the shard service has not: nothing takes the rest of the data"
+            )
         if end.exit_code:
             self._report.pod_failed(PodFailure(name, index, attempt, *how, pod.last_words()))
         if action is Action.RESTART:

@@ -1,8 +1,8 @@
 """The folder in which a run on this machine keeps what it must remember, and its lock.
 
 ``journal`` is JSON lines, each synced to the disk before anything builds on it; a line cut short by a
-crash is as if it had not been written. ``logs/`` and ``claims/`` stay; ``pods/`` and ``volumes/`` are gone after the
-run."""
+crash is as if it had not been written. ``logs/`` and ``claims/`` stay; ``pods/``, ``volumes/`` and ``scale/`` are gone
+after the run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tarkit.store.temporary import may_run, try_lock
 
 _FORMAT = "kubetpl-local-1"
 _ELASTIC = "elastic"
-_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS = "lock", "journal", "logs", "pods", "volumes", "claims"
+_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, _CLAIMS = "lock", "journal", "logs", "pods", "volumes", "claims"
 SCALE = "scale"
-"""The file in which a run finds how many pods a Job is to have from now on: {NAME: NUMBER}."""
+"""The folder in which a run finds how many pods Jobs are to have from now on: of each a file with the number."""
 
 
 def ask_to_scale(folder: str, name: str, number: int) -> None:
@@ -41,9 +41,12 @@ def ask_to_scale(folder: str, name: str, number: int) -> None:
         known = f"; it has {', '.join(names)}" if names else ""
         raise UsageError(f"{printable(folder)}: the run has no elastic Job {printable(name)}{known}")
     made = os.path.join(folder, _LOGS, f"{SCALE}.{os.getpid()}")
-    with open(made, "w", encoding="utf-8") as file:
-        json.dump({name: number}, file)
-    os.replace(made, os.path.join(folder, SCALE))
+    with open(made, "w", encoding="ascii") as file:
+        file.write(str(number))
+    try:
+        os.replace(made, os.path.join(folder, SCALE, name))
+    except FileNotFoundError:
+        raise UsageError(f"{printable(folder)}: the run has just ended") from None
 
 
 _PATIENCE = 60.0
@@ -67,7 +70,7 @@ class StateFolder:
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
             strange = sorted(
-                set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS, SCALE, _ELASTIC}
+                set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, _CLAIMS, SCALE, _ELASTIC}
             )
             if strange:
                 raise UsageError(
@@ -104,7 +107,7 @@ class StateFolder:
 
     def _open(self, folder: str, digest: str, fresh: bool) -> None:
         path = os.path.join(self.folder, _JOURNAL)
-        self._remove(_PODS, _VOLUMES, SCALE, _ELASTIC, *((_JOURNAL, _LOGS, CLAIMS) if fresh else ()))
+        self._remove(_PODS, _VOLUMES, SCALE, _ELASTIC, *((_JOURNAL, _LOGS, _CLAIMS) if fresh else ()))
         good, known = 0, digest
         with open(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600), "rb") as lines:
             for line in lines:
@@ -166,22 +169,26 @@ class StateFolder:
 
     def offer(self, names: Iterable[str]) -> None:
         """Let the number of indexes of these Jobs be changed from now on."""
+        os.makedirs(self.path(SCALE), exist_ok=True)
         with open(self.path(_ELASTIC), "w", encoding="utf-8") as file:
             file.writelines(f"{name}\n" for name in names)
 
     def scaled(self) -> dict[str, int]:
         """What was asked for since the last call: Job -> its number of indexes. What is no such answer is left out."""
-        path = os.path.join(self.folder, SCALE)
-        try:
-            with open(path, "rb") as file:
-                found = json.load(file)
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            found = None
-        os.remove(path)
-        pairs = found.items() if isinstance(found, dict) else ()
-        return {name: number for name, number in pairs if type(number) is int and number > 0}
+        asked: dict[str, int] = {}
+        # Not path(), which makes folders: a run looks here many times a second.
+        folder = os.path.join(self.folder, SCALE)
+        taken = os.path.join(self.folder, _LOGS, f"{SCALE}.taken")
+        with suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                # What is asked for from here on is another file.
+                os.replace(os.path.join(folder, name), taken)
+                with open(taken, "rb") as file:
+                    text = file.read(10)
+                os.remove(taken)
+                if text.isdigit() and int(text) > 0:
+                    asked[name] = int(text)
+        return asked
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -191,6 +198,6 @@ class StateFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove(_PODS, _VOLUMES, _ELASTIC)
+        self._remove(_PODS, _VOLUMES, SCALE, _ELASTIC)
         self._journal.close()
         os.close(self.lock)

@@ -9,7 +9,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tarkit.errors import LocatedError, UsageError, quoted
@@ -17,6 +16,7 @@ from tarkit.k8s.podfields import main_container, mount, part
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, SHARDS, SLICES
 from tarkit.specs.slicedlist import SlicedList, open_list, sha256_of, write_list
 from tarkit.store.entries import entries, identify
+from tarkit.store.waits import Workers
 
 MOUNT_PATH = "/etc/tarkit"
 """Where the Job mounts the ConfigMap."""
@@ -115,8 +115,8 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
 def bytes_of(urls: Sequence[str], of: int) -> tuple[int | None, int]:
     """The bytes of shards together, asked for 16 at a time, None if a store does not report them; and of how many
     shards that was extrapolated, 0 if it is exact. of: how many shards there are; ``urls`` may be a sample of them."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as executor:
-        sizes = [identity.size for identity in executor.map(identify, urls)]
+    with Workers(_AT_ONCE, "tarkit-sizes") as workers:
+        sizes = [identity.size for identity in workers.map(identify, urls)]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes) or not sizes:
         return None, 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from tarkit.errors import LocatedError, UsageError, quoted
+from tarkit.errors import LocatedError, UsageError, counted, quoted
 from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.plan.shardlist import (
     LIST_SPEC,
@@ -73,11 +73,17 @@ class ShardPlan:
 
 
 def slice_count(
-    n: int, parallelism: int, work_seconds: float | None, slice_target: float = 600.0, *, slices: int | None = None
+    n: int,
+    parallelism: int,
+    work_seconds: float | None,
+    slice_target: float = 600.0,
+    *,
+    slices: int | None = None,
+    most: int = USUAL_MOST,
 ) -> int:
     """Into how many slices ``n`` shards are cut: ``slices`` if it is given, never more than there are shards.
     By itself: so many that one takes ``slice_target`` seconds of the ``work_seconds`` in all, and at least four for
-    each of ``parallelism`` pods; a slice for each shard if the work is not known; at most 10,000."""
+    each of ``parallelism`` pods; a slice for each shard if the work is not known; at most ``most``."""
     if n < 1:
         raise UsageError("there are no shards to cut into slices")
     if parallelism < 1:
@@ -88,10 +94,10 @@ def slice_count(
             raise UsageError(f"--slices {slices}: a Job can have 1 to {INDEXES:,} of them")
         return min(n, slices)
     if work_seconds is None:
-        return min(n, USUAL_MOST)
+        return min(n, most)
     if not work_seconds >= 0 or not slice_target > 0:
         raise UsageError(f"{work_seconds:g} s of work in slices of {slice_target:g} s: --slice-target must be positive")
-    return min(n, USUAL_MOST, max(4 * parallelism, math.ceil(work_seconds / slice_target)))
+    return min(n, most, max(4 * parallelism, math.ceil(work_seconds / slice_target)))
 
 
 def plan_shards(
@@ -99,6 +105,7 @@ def plan_shards(
     *,
     parallelism: int,
     slices: int | None = None,
+    most: int = USUAL_MOST,
     shard_seconds: float | None = None,
     slice_target: float = 600.0,
     list_url: str | None = None,
@@ -114,6 +121,7 @@ def plan_shards(
     URL stays where it is; its slices are those that were planned with it, if any were.
 
     Args:
+        most: slices, unless ``slices`` is given, or the list was planned with more.
         shard_seconds: the work in one shard, to cut by ``slice_target`` (seconds).
         list_url: of the list; if it ends with a slash, the list gets a name of its own in this folder.
         outdir: of the run; with it, that no two shards become the same output is checked.
@@ -126,7 +134,7 @@ def plan_shards(
 
     def cut(n: int) -> int:
         work = None if shard_seconds is None else shard_seconds * n
-        return slice_count(n, parallelism, work, slice_target, slices=slices)
+        return slice_count(n, parallelism, work, slice_target, slices=slices, most=most)
 
     patterns = patterns_of(specs) if list_url is None else None
     if patterns is not None:
@@ -164,8 +172,8 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
     if planned is not None:
         if slices is not None and slices != planned.w:
             raise UsageError(
-                f"--slices {slices}: {quoted(url)} was planned in {planned.w} slices; leave --slices out, or write "
-                "the list anew with --list-url"
+                f"{counted(slices, 'slice')} of {quoted(url)}, which was planned in {planned.w}: leave the number out, "
+                "or write the list anew with kubetpl indexed --list-url"
             )
         if planned.w > INDEXES:
             raise UsageError(

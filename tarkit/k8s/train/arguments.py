@@ -5,6 +5,7 @@ Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,16 +13,17 @@ from dataclasses import dataclass
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.names import dns_subdomain
 from tarkit.k8s.quantity import canonical
-from tarkit.k8s.train.job import OWN_VARIABLES, Role, TrainJob
+from tarkit.k8s.train.job import Role, TrainJob
+from tarkit.k8s.wellknown import GPU
 from tarkit.k8s.yamltext import Document
 
-_GPU = "nvidia.com/gpu"
 _FORMS = {
     "cpu": re.compile(r"[0-9]+(?:\.[0-9]+)?|[1-9][0-9]*m"),
     **dict.fromkeys(("memory", "disk", "ephemeral-storage"), re.compile(r"[1-9][0-9]*(?:[EPTGMK]i?)")),
     "gpu": re.compile("[1-9][0-9]*"),
 }
-_RESOURCE = {"disk": "ephemeral-storage", "gpu": _GPU}
+_MOUNT_PATH = re.compile(r"(?!/+(?:state/*)?$)/(?!(?:.*/)?\.\.(?:/|$))[^:\x00-\x1f]*")
+_RESOURCE = {"disk": "ephemeral-storage", "gpu": GPU}
 
 
 def amounts_of(text: str, flag: str) -> dict[str, str]:
@@ -42,7 +44,10 @@ def amounts_of(text: str, flag: str) -> dict[str, str]:
         name = _RESOURCE.get(name, name)
         if name in found:
             raise UsageError(f"{flag}: {name} comes twice")
-        found[name] = str(canonical(value))
+        try:
+            found[name] = str(canonical(value))
+        except UsageError as error:
+            raise UsageError(f"{flag}: {error}") from None
     return found
 
 
@@ -64,8 +69,11 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
         source = next((each for each in ("claim_name", "host_path") if each in keys), None)
         if source is None or {"claim_name", "host_path"} <= keys.keys():
             raise UsageError(f"--volume {printable(item.strip())}: write either claim_name=NAME or host_path=/PATH")
-        if not keys.get("mount_path", "").startswith("/"):
-            raise UsageError(f"--volume {printable(item.strip())}: mount_path is an absolute path in the containers")
+        if not _MOUNT_PATH.fullmatch(keys.get("mount_path", "")):
+            wrong = "mount_path is an absolute path in the containers, not / or /state, without .. and :"
+            raise UsageError(f"--volume {printable(item.strip())}: {wrong}")
+        if not keys.get("host_path", "/").startswith("/"):
+            raise UsageError(f"--volume {printable(item.strip())}: host_path is an absolute path on the nodes")
         if source == "claim_name" and ("type" in keys or dns_subdomain(keys[source])):
             wrong = (
                 "type goes with host_path" if "type" in keys else f"the name of a claim {dns_subdomain(keys[source])}"
@@ -89,16 +97,15 @@ def variables(text: str) -> dict[str, str]:
     """``A=1,B=x,y,C=2`` as variables: a comma belongs to the value unless a name and ``=`` follow.
 
     Raises:
-        UsageError: what is not a variable, a repeated one, or one that the pods need for themselves.
+        UsageError: what is not a variable, or a repeated one.
     """
     found: dict[str, str] = {}
     for part in re.split(r",(?=[^,=]*=)", text) if text else []:
         name, mark, value = part.partition("=")
         if not mark or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.strip()):
             raise UsageError(f"--envs {printable(part)}: write NAME=VALUE,NAME=VALUE")
-        if name.strip() in found or name.strip() in OWN_VARIABLES:
-            wrong = "comes twice" if name.strip() in found else "is set by kubetpl train itself; leave it out"
-            raise UsageError(f"--envs: {name.strip()} {wrong}")
+        if name.strip() in found:
+            raise UsageError(f"--envs: {name.strip()} comes twice")
         found[name.strip()] = value
     return found
 
@@ -162,7 +169,9 @@ class TrainArguments:
     relaunch_on_worker_failure: int
     lease_ceiling: float | None
     end_grace: int
+    model_zoo: str
     namespace: str
+    security: str
     of_roles: Mapping[str, str]
 
     def job(self) -> TrainJob:
@@ -184,12 +193,18 @@ class TrainArguments:
             "worker": self.num_workers,
             "evaluator": self.num_evaluators,
         }
+        # Of kinds that this job does not have, too: each argument is checked.
+        roles = [self._role(kind, number) for kind, number in numbers.items()]
         found, mounts = volumes_of(self.volume)
+        if self.state_claim and (wrong := dns_subdomain(self.state_claim)):
+            raise UsageError(f"--state_claim: {wrong}")
+        if self.security == "restricted" and any("hostPath" in each for each in found):
+            raise UsageError("--security restricted: pods may not use host_path; put it on a claim, and use claim_name")
         return TrainJob(
             name=self.job_name,
             image=self.image_name,
             command=self.job_command,
-            roles=tuple(self._role(kind, number) for kind, number in numbers.items() if number),
+            roles=tuple(role for role in roles if role.number),
             serve=tuple(self._serve()),
             service=self._role("master", 1),
             framework=framework,
@@ -203,6 +218,8 @@ class TrainArguments:
             state=self.state_claim,
             relaunch=self.relaunch_on_worker_failure,
             grace=self.end_grace,
+            model_zoo=self.model_zoo,
+            restricted=self.security == "restricted",
         )
 
     def _role(self, kind: str, number: int) -> Role:
@@ -221,7 +238,7 @@ class TrainArguments:
         )
 
     def _serve(self) -> Iterator[str]:
-        given = {name: getattr(self, name) for name in _OF_DATA if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in _OF_DATA if getattr(self, name) not in (None, "")}
         if given and not given.keys() & {"training_data", "custom_data_reader"}:
             name = next(iter(given))
             raise UsageError(f"--{name} goes with --training_data; else the trainers declare their data sets")
@@ -230,7 +247,9 @@ class TrainArguments:
         for name, value in given.items():
             yield from (_OF_DATA[name], str(value))
         if self.lease_ceiling is not None:
-            yield from ("--lease-ceiling", f"{self.lease_ceiling:g}")
+            if math.isnan(self.lease_ceiling):
+                raise UsageError("--lease_ceiling nan: write a number of seconds")
+            yield from ("--lease-ceiling", f"{self.lease_ceiling:.15g}")
 
 
 def _truth(text: str, flag: str) -> bool:

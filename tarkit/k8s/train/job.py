@@ -8,14 +8,16 @@ by itself (parameter servers, an evaluator) ends when the service has handed out
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, EXIT_USAGE, UsageError
+from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, EXIT_USAGE, UsageError, printable
+from tarkit.k8s.fill import restrict
 from tarkit.k8s.names import dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in
-from tarkit.k8s.wellknown import ELASTIC, INDEX, MANAGED_BY, RUN
+from tarkit.k8s.wellknown import ELASTIC, INDEX_FIELD, MANAGED_BY, RUN, SERVICE, TAKEN_AWAY
 from tarkit.k8s.yamltext import Document
 
 _PORTS = {"grpc": 50001, "http": 8080}
@@ -25,20 +27,21 @@ _FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
 _TORCH_PORT = 29500
 _NUMBERS = {"chief": "100000", "evaluator": "200000"}
 """Digits before the index, so that to the service no worker has the same number."""
-OWN_VARIABLES = ("TARKIT_INDEX", "MY_POD_IP", "DLROVER_MASTER_ADDR", "WORKER_TYPE", "WORKER_ID", "WORKER_NUM")
-"""Of all pods but the service's: another value for one of them would have no effect."""
-_SHARDS = "shards"
+_LONGEST = 128 << 10
 _MOUNT = "/state"
 _RETRIES = 1000
+_OWN_GROUP = {"fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch"}
+"""Of tarkit's image: without it, its user may not write to a new claim, which is root's."""
 _FINAL = [EXIT_FAILED, EXIT_USAGE, EXIT_SET_ASIDE, EXIT_DATA, EXIT_MISSING]
 """Exit codes of the service after which it is not started again."""
 _BESIDE = """\
 set -uo pipefail
+command -v tarkit >/dev/null || { echo "tarkit, which watches the shard service, is not in this image" >&2; exit 127; }
 trap 'kill ${job-} ${watch-} 2>/dev/null; wait ${job-}; exit 143' TERM
 bash -o pipefail -c "$1" & job=$!
 for try in $(seq 60); do
     tarkit serve --watch "$DLROVER_MASTER_ADDR" --quiet
-    case $? in 0|1|3) exit 0;; esac
+    case $? in 0|1|3) exit 0;; 2) exit 2;; esac
     sleep 2
 done && exit 75 & watch=$!
 while kill -0 "$job" 2>/dev/null && kill -0 "$watch" 2>/dev/null; do sleep 1; done
@@ -71,7 +74,8 @@ class TrainJob:
     """What an elastic training job is. command: of all roles, a line for bash. serve: options of ``tarkit serve`` about
     the data sets. framework: ``tensorflow`` with TF_CONFIG, ``torch`` with torchrun's variables, or "". most_workers:
     to how many the job may grow, for the addresses of TF_CONFIG. state: the claim of the state; "": one of its own is
-    printed. relaunch: retries of a worker that fails. grace: seconds for which all but the chief go on at the end."""
+    printed. relaunch: retries of a worker that fails. grace: seconds for which all but the chief go on at the end.
+    model_zoo: a folder that the image has as /model_zoo, so that ``python -m model_zoo.NAME`` runs in /; "": none."""
 
     name: str
     image: str
@@ -90,13 +94,17 @@ class TrainJob:
     state: str = ""
     relaunch: int = 3
     grace: int = 60
+    model_zoo: str = ""
+    restricted: bool = False
 
     def documents(self, here: str = "") -> list[Document]:
         """The manifests, in the order in which they are created. here: a folder of this machine on which they are to
-        run: the service listens on loopback only, at ports that another job in another folder hardly has.
+        run: commands start in it, and the service listens on loopback only, at ports that another job in another
+        folder hardly has.
 
         Raises:
-            UsageError: the name leaves no room for that of a pod.
+            UsageError: the name leaves no room for that of a pod; a variable is one that the pods
+                need for themselves; the model zoo is not in the folder of this machine.
         """
         longest = max((role.kind for role in self.roles), key=len)
         room = index_name_budget(max(self._most(role) for role in self.roles)) - len(longest) - 1
@@ -109,7 +117,14 @@ class TrainJob:
             first = 20_000 + zlib.crc32(f"{here}/{self.name}".encode()) % 5_000 * 2
             ports = {name: first + number for number, name in enumerate(_PORTS)}
         service = self._service_job("127.0.0.1" if here else "0.0.0.0", ports)
-        return [*self._objects(ports), service, *map(self._role_job, self.roles)]
+        jobs = [service, *map(self._role_job, self.roles)]
+        if folder := here or (self.model_zoo and "/"):
+            for job in jobs:
+                job["spec"]["template"]["spec"]["containers"][0]["workingDir"] = folder
+        if here and self.model_zoo and os.path.abspath(self.model_zoo) != os.path.join(here, "model_zoo"):
+            wrong = "commands start in the current folder here, and find it only as model_zoo in that"
+            raise UsageError(f"--model_zoo {printable(self.model_zoo)}: {wrong}; go to the folder that it is in")
+        return [*self._objects(ports), *jobs]
 
     def _has(self, kind: str) -> bool:
         return any(role.kind == kind for role in self.roles)
@@ -124,10 +139,10 @@ class TrainJob:
 
     def _objects(self, ports: Mapping[str, int]) -> Iterator[Document]:
         """The services, and the claim of the state."""
-        selector = {RUN: self.name, "role": _SHARDS}
+        selector = {RUN: self.name, "role": SERVICE}
         entries = [{"name": name, "port": _PORTS[name], "targetPort": port} for name, port in ports.items()]
         yield {
-            "apiVersion": "v1", "kind": "Service", "metadata": self._metadata(_SHARDS),
+            "apiVersion": "v1", "kind": "Service", "metadata": self._metadata(SERVICE),
             "spec": {"selector": selector, "ports": entries},
         }  # fmt: skip
         if self.framework:
@@ -141,22 +156,16 @@ class TrainJob:
             yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
         ingress = {"from": [{"podSelector": {"matchLabels": {RUN: self.name}}}]}
         yield {
-            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": self._metadata(_SHARDS),
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": self._metadata(SERVICE),
             "spec": {"podSelector": {"matchLabels": selector}, "policyTypes": ["Ingress"], "ingress": [ingress]},
         }  # fmt: skip
 
     def _service_job(self, host: str, ports: Mapping[str, int]) -> Document:
         words = ["tarkit", "serve", "--listen", f"{host}:{ports['grpc']}", "--http", f"{host}:{ports['http']}"]
-        # For as long, a worker that was lost at the end may come back and be answered that all is done.
-        words += [
-            "--insecure",
-            "--until-ended",
-            "--drain",
-            "10" if host == "127.0.0.1" else "60",
-            "--state",
-            f"{_MOUNT}/{self.name}.state",
-            *self.serve,
-        ]
+        # For as long, a worker that was lost at the end may come back and be answered that all is done; on this machine
+        # the service is ended before, once all workers are.
+        words += ["--insecure", "--until-ended", "--drain", "600" if host == "127.0.0.1" else "60"]
+        words += ["--state", f"{_MOUNT}/{self.name}.state", *self.serve]
         container = self._container(self.service, self.service.image or self.image)
         container["command"] = [escape_in(container, word) for word in words]
         container["ports"] = [{"name": name, "containerPort": port} for name, port in ports.items()]
@@ -167,17 +176,20 @@ class TrainJob:
         pod["volumes"] = [*pod.get("volumes", []), claim]
         container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": "state", "mountPath": _MOUNT}]
         rules = [
-            _IGNORED,
+            TAKEN_AWAY,
             # Shards are dead, too many of them, the state is another job's or damaged, or the data is not there: the
             # same again would end the same.
             {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": _FINAL}},
         ]
         spec = {"backoffLimit": _RETRIES, "podFailurePolicy": {"rules": rules}, "podReplacementPolicy": "Failed"}
-        return self._job(_SHARDS, spec, pod)
+        return self._job(SERVICE, spec, pod)
 
     def _role_job(self, role: Role) -> Document:
         container = self._container(role, role.image or self.image)
-        container["env"] += list(self._own_env(role))
+        own = list(self._own_env(role))
+        if clash := next((each["name"] for each in own if each["name"] in self.env), None):
+            raise UsageError(f"--envs: {clash} is set by kubetpl train itself; leave it out")
+        container["env"] += own
         beside = role.kind in ("ps", "evaluator") or (role.kind == "worker" and self._has("chief"))
         script = _BESIDE if beside else 'exec bash -o pipefail -c "$1"'
         words = ["/bin/bash", "-c", script, role.kind, self.command, *([str(self.grace)] if beside else [])]
@@ -189,7 +201,7 @@ class TrainJob:
         if self.restart_policy == "Never":
             spec["backoffLimitPerIndex"] = self.relaunch
             spec["maxFailedIndexes"] = 0
-            spec["podFailurePolicy"] = {"rules": [_IGNORED]}
+            spec["podFailurePolicy"] = {"rules": [TAKEN_AWAY]}
             spec["podReplacementPolicy"] = "Failed"
         else:
             spec["backoffLimit"] = _RETRIES
@@ -210,12 +222,17 @@ class TrainJob:
         if role.priority:
             found["priorityClassName"] = role.priority
         found["containers"] = [container]
+        if self.restricted:
+            restrict(found)
+        elif role is self.service:
+            found["securityContext"] = dict(_OWN_GROUP)
         if self.volumes:
             found["volumes"] = [dict(each) for each in self.volumes]
         return found
 
     def _container(self, role: Role, image: str) -> Document:
-        found: Document = {"name": "main", "image": image}
+        # What it says last is in the pod's status then, for kubetpl status.
+        found: Document = {"name": "main", "image": image, "terminationMessagePolicy": "FallbackToLogsOnError"}
         if self.pull_policy:
             found["imagePullPolicy"] = self.pull_policy
         found["env"] = [{"name": name, "value": value} for name, value in self.env.items()]
@@ -227,10 +244,9 @@ class TrainJob:
 
     def _own_env(self, role: Role) -> Iterator[Document]:
         """By which a trainer finds the service and the others; the names are ElasticDL's, TensorFlow's, torchrun's."""
-        index = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
-        yield {"name": "TARKIT_INDEX", "valueFrom": index}
+        yield {"name": "TARKIT_INDEX", "valueFrom": INDEX_FIELD}
         yield {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
-        address = f"{self.name}-{_SHARDS}:{_PORTS['grpc']}"
+        address = f"{self.name}-{SERVICE}:{_PORTS['grpc']}"
         workers = sum(each.number for each in self.roles if each.kind == "worker")
         given = {
             "DLROVER_MASTER_ADDR": address,
@@ -248,6 +264,9 @@ class TrainJob:
             # The index is the pod's: in the place of a number that no JSON has, so that it is found again.
             text = json.dumps({"cluster": self._cluster(), "task": {"type": role.kind, "index": "@"}})
             given["TF_CONFIG"] = text.replace('"@"', "$(TARKIT_INDEX)").replace(" ", "")
+            if len(text) >= _LONGEST:
+                wrong = f"TF_CONFIG has {len(text)} bytes with the addresses of all; Linux takes {_LONGEST - 1}"
+                raise UsageError(f"--num_workers, --max_workers or --num_ps_pods: {wrong}")
         for name, value in given.items():
             yield {"name": name, "value": value}
 
@@ -261,7 +280,3 @@ class TrainJob:
             for role in self.roles
             if role.kind != "evaluator"
         }
-
-
-_IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-"""A pod that was taken away has not failed."""

@@ -1,0 +1,62 @@
+"""The index of a shard, made while the shard is written, so that the shard need not be read for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+from tarkit.samples.index import IndexedMember, ShardIndex, has_blank, publish_index, remove_index
+from tarkit.samples.sample import is_reserved
+from tarkit.specs.outputnames import index_url
+from tarkit.store.compression import write_compression
+from tarkit.store.url import display_name
+
+
+class WrittenIndex:
+    """The index of a shard that is being written.
+    target: of the writer. compression: as its writer takes it. Raises: UsageError: such a shard has no index."""
+
+    def __init__(self, target: Any, compression: str | bool | None) -> None:
+        if not isinstance(target, (str, os.PathLike)):
+            raise UsageError("an index is written beside a shard, so the shard must have a name, not be a file object")
+        self._url = os.fspath(target)
+        index_url(self._url)
+        if (codec := write_compression(compression, self._url)) is not None:
+            raise UsageError(f"{display_name(self._url)} is to be compressed ({codec}); only a plain tar has an index")
+        self._index = ShardIndex()
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def check(self, key: str, plan: Iterable[tuple[str, bytes]]) -> None:
+        """Raises: UsageError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""
+        # Not an EncodeError: what becomes of a sample must not depend on whether an index was asked for.
+        if has_blank(key) or any(has_blank(field) for field, _ in plan):
+            reason = "its names have a blank, which separates the words of an index; write the shard without one"
+            raise UsageError(f"{display_name(self._url)}, key {printable(key)!r}: {reason}")
+
+    def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
+        """One sample. plan: its fields. pieces: header, content and padding of each field in turn."""
+        members = []
+        for number, (field, _) in enumerate(plan):
+            header, content, padding = (len(piece) for piece in pieces[3 * number : 3 * number + 3])
+            if not is_reserved(field):
+                members.append(IndexedMember(field, self._at + header, content, f"{key}.{field}"))
+            self._at += header + content + padding
+        if members:
+            self._index.add(members)
+
+    def pass_over(self, size: int) -> None:
+        """So many bytes of the shard that belong to no sample."""
+        self._at += size
+
+    def remove_earlier(self) -> None:
+        """Before the shard is published: the index of the one that it replaces."""
+        remove_index(self._url)
+
+    def publish(self) -> None:
+        """After the shard was published."""
+        publish_index(self._index, self._url)
