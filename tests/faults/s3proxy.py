@@ -46,7 +46,7 @@ class Fault:
 @dataclass
 class S3Proxy:
     """endpoint: its URL. seen: (operation, part) of every request. faults: added and removed by tests.
-    busy: how many requests are under way."""
+    busy: how many requests are under way. completing: held while the server completes an upload."""
 
     upstream: str
     endpoint: str = ""
@@ -56,6 +56,7 @@ class S3Proxy:
     parts_now: int = 0
     busy: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    completing: threading.Lock = field(default_factory=threading.Lock)
     first_answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
 
     def fault(self, operation: str, part: int | None) -> Fault | None:
@@ -94,7 +95,7 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                 proxy.parts_now += operation == "part"
                 proxy.most_parts_at_once = max(proxy.most_parts_at_once, proxy.parts_now)
             try:
-                self.treat(fault)
+                self.treat(operation, fault)
             finally:
                 with proxy.lock:
                     proxy.busy -= 1
@@ -102,7 +103,7 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
-        def treat(self, fault: Fault | None) -> None:
+        def treat(self, operation: str, fault: Fault | None) -> None:
             action = fault.action if fault else "pass"
             if action == "reset":
                 self.reset()
@@ -121,7 +122,10 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                 return
             if action == "twice":
                 self.ask(body, "pass")
-            answer = self.ask(body, str(action))
+            # SeaweedFS 4.48 looks at the condition of a completion first and completes then: of four that come
+            # together all four succeed. S3 does both in one step.
+            with proxy.completing if operation == "complete" else contextlib.nullcontext():
+                answer = self.ask(body, str(action))
             if answer is None or action == "lose":
                 self.reset()
                 return
