@@ -40,10 +40,11 @@ def photograph(name: str) -> Image.Image:
     """One of scikit-image's photographs, found without importing scikit-image."""
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:
-        raise SystemExit("scikit-image is not installed")
+        # In a process of a pool SystemExit would have the pool wait for ever.
+        raise ModuleNotFoundError("scikit-image is not installed")
     path = Path(spec.origin).parent / "data" / name
     if not path.exists():
-        raise SystemExit(f"this version of scikit-image ships no {name}")
+        raise FileNotFoundError(f"this version of scikit-image ships no {name}")
     return Image.open(path).convert("RGB")
 
 
