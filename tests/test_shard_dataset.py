@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import platform
 import re
+import resource
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -364,6 +366,19 @@ def test_a_manifest_that_counts_one_more_or_less_ends_the_epoch(
         DataError, match=rf"s-2\.tar: it has 55 samples by .*s-2\.idx, and {55 + more} by .*dataset\.json"
     ):
         list(loader)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="NOT GLIBC, WHOSE MEMORY IS KEPT")
+def test_a_worker_keeps_the_memory_of_a_batch_for_the_next(shards: str) -> None:
+    def megabyte(sample: Any) -> bytes:
+        return bytes(sample["txt"]) + bytes(1 << 20)
+
+    def faults_until(values: list[bytes]) -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    found = list(dataset(shards, transform=megabyte, collate=faults_until).loader(1))
+    # A batch is 12 MiB, which are 3,072 pages.
+    assert len(found) == 13 and found[-1] - found[3] < 3072
 
 
 def test_too_few_samples_for_a_batch(shards: str) -> None:
