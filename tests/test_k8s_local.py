@@ -206,6 +206,25 @@ def test_containers_are_restarted_in_their_pod(tmp_path: Path) -> None:
     assert [(each.attempt, each.action) for each in told.failures] == [(1, "Restart"), (1, "Restart")]
 
 
+@pytest.mark.parametrize("restarts", ["Never", "OnFailure"])
+@pytest.mark.parametrize("script", ["sleep 1000", "trap 'exit 0' TERM; sleep 1000 & wait"])
+def test_a_pod_that_is_out_of_its_time_has_failed(tmp_path: Path, restarts: str, script: str) -> None:
+    spec = {"restartPolicy": restarts, "activeDeadlineSeconds": 1, "containers": [container(script)]}
+    result, told = run([{"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}], tmp_path / "s")
+    assert [(each.exit_code, each.reason, each.action) for each in told.failures] == [
+        (143, "DeadlineExceeded", "Count")
+    ]
+    assert result.exit_code == 1
+
+
+def test_a_job_makes_a_new_pod_for_one_that_is_out_of_its_time(tmp_path: Path) -> None:
+    script = f"[ -e {tmp_path}/again ] || {{ touch {tmp_path}/again; sleep 1000; }}"
+    own = {"restartPolicy": "OnFailure", "activeDeadlineSeconds": 1}
+    result, told = run([plain(script, pod=own)], tmp_path / "s")
+    assert [(each.attempt, each.reason, each.action) for each in told.failures] == [(1, "DeadlineExceeded", "Count")]
+    assert reason(result) == "CompletionsReached"
+
+
 @pytest.mark.skipif(not can_measure(), reason="NO /proc HERE, THE MEMORY LIMIT IS NOT TESTED")
 def test_more_memory_than_the_limit(tmp_path: Path) -> None:
     script = f"{sys.executable} -c 'import time; x = bytearray(200 << 20); time.sleep(1000)'"

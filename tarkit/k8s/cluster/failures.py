@@ -86,23 +86,21 @@ def group_failures(
 ) -> list[FailureGroup]:
     """Failed pods by what they failed of, the most frequent first.
     names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault."""
-    groups: dict[tuple[Any, ...], FailureGroup] = {}
+    groups: dict[tuple[Any, ...], tuple[FailureGroup, list[Object]]] = {}
     for pod in pods:
-        found = failure_of(pod)
-        if found is None:
-            continue
-        alike = "" if found.kind in ("OOMKilled", "disrupted") else normalised(found.message)
-        group = groups.setdefault((found.kind, found.code, found.reason, alike), found)
-        group.count += 1
-        group.pods.append(api.name_of(pod))
-        index = api.index_of(pod)
-        if index is not None and index not in group.indexes:
-            group.indexes.append(index)
-            if group.kind == "exit" and group.code in (errors.EXIT_DATA, errors.EXIT_MISSING):
-                group.shards.extend(name for name in names_of(index) if name not in group.shards)
-    for group in groups.values():
-        group.indexes.sort()
-    return sorted(groups.values(), key=lambda each: (each.kind == "disrupted", -each.count, each.title))
+        if (found := failure_of(pod)) is not None:
+            alike = "" if found.kind in ("OOMKilled", "disrupted") else normalised(found.message)
+            groups.setdefault((found.kind, found.code, found.reason, alike), (found, []))[1].append(pod)
+    for group, failed in groups.values():
+        group.count = len(failed)
+        group.pods = [api.name_of(pod) for pod in failed]
+        indexes = dict.fromkeys(index for pod in failed if (index := api.index_of(pod)) is not None)
+        group.indexes = sorted(indexes)
+        if group.kind == "exit" and group.code in (errors.EXIT_DATA, errors.EXIT_MISSING):
+            group.shards = list(dict.fromkeys(name for index in indexes for name in names_of(index)))
+    return sorted(
+        (group for group, _ in groups.values()), key=lambda each: (each.kind == "disrupted", -each.count, each.title)
+    )
 
 
 def failure_of(pod: Object) -> FailureGroup | None:

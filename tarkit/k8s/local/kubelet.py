@@ -200,7 +200,7 @@ def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
 class LocalPod:
     """A pod that runs. Poll it until it gives its end.
     pod: its name, grace and deadline count. process: its container. log: path of its log. reason: Completed, Error,
-    OOMKilled or StartError, once it has ended."""
+    OOMKilled, StartError or DeadlineExceeded, once it has ended."""
 
     def __init__(self, pod: Object, process: Process, log: str, watchdog: Watchdog, now: float) -> None:
         self.name = name_of(pod)
@@ -219,14 +219,15 @@ class LocalPod:
 
     def poll(self, now: float) -> PodEnd | None:
         """Start it if that is due; its end, once all has ended."""
-        if now >= self._deadline:
+        over_time = now >= self._deadline
+        if over_time:
             self.terminate(now)
         if self._kill_at is not None and now >= self._kill_at:
             self.kill()
         if self._popen is not None:
-            return self._ended(self.close()) if _has_ended(self._popen) else None
+            return self._ended(self.close(), over_time) if _has_ended(self._popen) else None
         if self._kill_at is not None:
-            return self._ended(-signal.SIGTERM)
+            return self._ended(-signal.SIGTERM, over_time)
         return self._start() if now >= self._begin_at else None
 
     def _start(self) -> PodEnd | None:
@@ -256,10 +257,13 @@ class LocalPod:
         self._popen = None
         return status
 
-    def _ended(self, status: int) -> PodEnd:
+    def _ended(self, status: int, over_time: bool) -> PodEnd:
         killed = self._over_memory and status == -signal.SIGKILL
         self.reason = "OOMKilled" if killed else "Error" if status else "Completed"
-        return PodEnd(self.name, {self._process.name: 128 - status if status < 0 else status})
+        if over_time:
+            # It has failed, also if its command ends with 0 when it is told to end.
+            self.reason, status = "DeadlineExceeded", status or -signal.SIGTERM
+        return PodEnd(self.name, {self._process.name: 128 - status if status < 0 else status}, over_time=over_time)
 
     def restart(self, now: float, delay: float) -> None:
         """Start its container again in a while, in the same folders."""

@@ -49,8 +49,7 @@ def _job_of(kind: str, document: Object) -> LocalJob:
         raise UsageError(f"{where}: this is not a name of a Kubernetes object; correct metadata.name")
     if kind == "Pod":
         restarts = spec.get("restartPolicy") or "Always"
-        limit = {"backoffLimit": 0} if restarts == "Never" else {"backoffLimit": 2**31}
-        spec = {**limit, "template": {**document, "spec": {**spec, "restartPolicy": restarts}}}
+        spec = {"backoffLimit": 0, "template": {**document, "spec": {**spec, "restartPolicy": restarts}}}
     namespace, elastic = str(metadata.get("namespace") or "default"), ELASTIC in annotations_of(document)
     job = LocalJob(name, spec, namespace, is_pod=kind == "Pod", elastic=elastic)
     pod = spec_of(job.template)

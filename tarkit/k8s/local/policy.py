@@ -43,11 +43,13 @@ class Condition(NamedTuple):
 
 
 class PodEnd(NamedTuple):
-    """A pod that ended. exit_codes: by container, init containers last. conditions: types of those that are True."""
+    """A pod that ended. exit_codes: by container, init containers last. conditions: types of those that are True.
+    over_time: its own activeDeadlineSeconds have passed, so its containers are not restarted."""
 
     pod: str
     exit_codes: Mapping[str, int]
     conditions: Collection[str] = ()
+    over_time: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -232,9 +234,10 @@ class JobLedger:
             self._conclude()
             return Action.SUCCEEDED
         self.last_exit[index] = end.exit_code
-        if self.job.restarts:
+        if self.job.restarts and not end.over_time:
             return self._restarted(index)
         self.running.discard(index)
+        self._restarts.pop(index, None)
         action, message = self.job.judge(end)
         if action is Action.IGNORE:
             self._due[index] = now
@@ -262,7 +265,7 @@ class JobLedger:
 
     def _restarted(self, index: int) -> Action:
         self._restarts[index] += 1
-        limit = self.job.backoff_limit
+        limit = None if self.job.is_pod else self.job.backoff_limit
         restarts = sum(self._restarts[each] for each in self.running)
         if limit is not None and restarts >= max(limit, 1):
             self.running.discard(index)
