@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Set
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,37 +72,23 @@ class _TrainCommand(LongHelp):
     """Takes options as argparse does: with - or _, and shortened as long as one option only begins so."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        names = {str(each.name): each for each in self.params if isinstance(each, click.Option)}
-        given: list[str] = []
-        for number, word in enumerate(args):
-            if word == "--" or not word.startswith("--"):
-                given += args[number:] if word == "--" else [word]
-                if word == "--":
-                    break
-                continue
-            name, mark, value = word[2:].partition("=")
-            name = self._full(name.replace("-", "_"), names)
-            if name not in names:
-                # The message about it has it as it was typed.
-                given.append(word)
-                continue
-            flag = f"--{name}"
-            if name == "need_tf_config" and not mark and (args[number + 1 :] or ["--"])[0].startswith("--"):
-                mark, value = "=", "true"
-            given.append(f"{flag}={value}" if mark else flag)
-        return super().parse_args(ctx, given)
+        known = [*(str(each.name) for each in self.params if isinstance(each, click.Option)), *_REFUSED]
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*(_in_full(word, known) for word in args[:end]), *args[end:]])
 
-    @staticmethod
-    def _full(name: str, names: Mapping[str, click.Option]) -> str:
-        if name in names:
-            return name
-        begun = sorted(each for each in (*names, *_REFUSED) if each.startswith(name)) if name else []
-        if len(begun) > 1 and name not in _REFUSED:
-            raise UsageError(f"--{printable(name)} may be {', '.join(f'--{each}' for each in begun)}; write it out")
-        full = name if name in _REFUSED else begun[0] if begun else name
-        if full in _REFUSED:
-            raise UsageError(f"--{full} has no effect here: {_REFUSED[full]}")
-        return full
+
+def _in_full(word: str, known: Sequence[str]) -> str:
+    """An option with its full name; one that does not exist stays as it was typed, for the message about it."""
+    if not word.startswith("--"):
+        return word
+    typed, mark, value = word[2:].partition("=")
+    typed = typed.replace("-", "_")
+    found = [typed] if typed in known else sorted(each for each in known if typed and each.startswith(typed))
+    if len(found) > 1:
+        raise UsageError(f"--{printable(typed)} may be {', '.join(f'--{each}' for each in found)}; write it out")
+    if found and found[0] in _REFUSED:
+        raise UsageError(f"--{found[0]} has no effect here: {_REFUSED[found[0]]}")
+    return f"--{found[0]}{mark}{value}" if found else word
 
 
 def _resource_options(command: Any) -> Any:
@@ -146,7 +132,10 @@ def _resource_options(command: Any) -> Any:
 @click.option("--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: as many]")
 @click.option("--num_ps_pods", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Or --num_ps.")
 @click.option("--num_evaluators", type=click.IntRange(0), default=0, show_default=True, metavar="N")
-@click.option("--need_tf_config", default="false", metavar="BOOL", help="Give all pods a TF_CONFIG, and add a chief.")
+@click.option(
+    "--need_tf_config", default="false", is_flag=False, flag_value="true", metavar="BOOL",
+    help="Give all pods a TF_CONFIG, and add a chief.",
+)  # fmt: skip
 @click.option(
     "--distribution_strategy", default="ParameterServerStrategy", show_default=True,
     type=click.Choice(["", "Local", "ParameterServerStrategy", "AllreduceStrategy", "CustomStrategy"]),

@@ -57,7 +57,7 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
     Raises:
         UsageError: an unknown or repeated key; neither or both of claim and path; no mount path.
     """
-    declared: dict[tuple[str, ...], Document] = {}
+    sources: list[Document] = []
     mounts: list[Document] = []
     for item in filter(str.strip, text.split(";")):
         keys: dict[str, str] = {}
@@ -66,31 +66,28 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
                 wrong = "comes twice" if name in keys else "is not a key"
                 raise UsageError(f"--volume: {printable(name)} {wrong}; write claim_name=NAME,mount_path=/PATH")
             keys[name] = value
-        source = next((each for each in ("claim_name", "host_path") if each in keys), None)
-        if source is None or {"claim_name", "host_path"} <= keys.keys():
-            raise UsageError(f"--volume {printable(item.strip())}: write either claim_name=NAME or host_path=/PATH")
+        where, claim, path = f"--volume {printable(item.strip())}", keys.get("claim_name"), keys.get("host_path")
+        if (claim is None) == (path is None):
+            raise UsageError(f"{where}: write either claim_name=NAME or host_path=/PATH")
         if not _MOUNT_PATH.fullmatch(keys.get("mount_path", "")):
             wrong = "mount_path is an absolute path in the containers, not / or /state, without .. and :"
-            raise UsageError(f"--volume {printable(item.strip())}: {wrong}")
-        if not keys.get("host_path", "/").startswith("/"):
-            raise UsageError(f"--volume {printable(item.strip())}: host_path is an absolute path on the nodes")
-        if source == "claim_name" and ("type" in keys or dns_subdomain(keys[source])):
-            wrong = (
-                "type goes with host_path" if "type" in keys else f"the name of a claim {dns_subdomain(keys[source])}"
-            )
-            raise UsageError(f"--volume {printable(item.strip())}: {wrong}")
+            raise UsageError(f"{where}: {wrong}")
+        if path is not None and not path.startswith("/"):
+            raise UsageError(f"{where}: host_path is an absolute path on the nodes")
+        if claim is not None and "type" in keys:
+            raise UsageError(f"{where}: type goes with host_path")
+        if claim is not None and (wrong_name := dns_subdomain(claim)):
+            raise UsageError(f"{where}: the name of a claim {wrong_name}")
         # One path as two types of file is two volumes.
-        identity = (source, keys[source], keys.get("type", ""))
-        if identity not in declared:
-            name = f"volume-{len(declared)}"
-            if source == "claim_name":
-                declared[identity] = {"name": name, "persistentVolumeClaim": {"claimName": keys[source]}}
-            else:
-                path = {"path": keys[source], **({"type": keys["type"]} if "type" in keys else {})}
-                declared[identity] = {"name": name, "hostPath": path}
+        kind = {"type": keys["type"]} if "type" in keys else {}
+        source = (
+            {"hostPath": {"path": path, **kind}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
+        )
+        if source not in sources:
+            sources.append(source)
         sub = {"subPath": keys["sub_path"]} if "sub_path" in keys else {}
-        mounts.append({"name": declared[identity]["name"], "mountPath": keys["mount_path"], **sub})
-    return list(declared.values()), mounts
+        mounts.append({"name": f"volume-{sources.index(source)}", "mountPath": keys["mount_path"], **sub})
+    return [{"name": f"volume-{number}", **source} for number, source in enumerate(sources)], mounts
 
 
 def variables(text: str) -> dict[str, str]:
