@@ -206,6 +206,11 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
             "must be inside of it",
         ),
         (
+            {},
+            {"volumes": [{"name": "v", "configMap": {"name": "cfg", "items": [{"key": "A"}]}}]},
+            "'': a file of a volume must be inside of it",
+        ),
+        (
             {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a/../../b"}]},
             {"volumes": [{"name": "v", "emptyDir": {}}]},
             "the subPath 'a/../../b' leaves the volume v; write it without ..",

@@ -106,6 +106,7 @@ def test_variables_of_this_shell_only_where_asked_for(tmp_path: Path) -> None:
         (["-f", "-", "--index", "x"], manifest("true"), 2, "is not an index or a range"),
         (["-f", "-", "--index", "9"], manifest("true"), 2, "has indexes 0-3"),
         (["-f", "-", "--volume", "x"], manifest("true"), 2, "write NAME=DIR"),
+        (["-f", "-", "--volume", "scrach=."], manifest("true"), 2, "--volume scrach: no pod of this manifest has it"),
         (["-f", "-", "indexed"], manifest("true"), 2, "not both -f and indexed"),
         (["nosuch"], "", 2, "service, configmap; got 'nosuch'"),
         (["-f", "-", "-j", "0"], manifest("true"), 2, "0 is not in the range"),

@@ -154,7 +154,7 @@ def _mounts_of(container: Object, volumes: Mapping[str, str], variables: Mapping
 def _folder_of(volume: Object, folders: PodFolders, sources: Sources, node: LocalNode, pod: str) -> str:
     """The folder of a volume, which is made: empty, or with the files of a ConfigMap or Secret."""
     name = str(volume.get("name"))
-    where = f"{pod}: volume {printable(name)} "
+    where = f"{pod}: volume {printable(name)}"
     if name in node.volumes:
         return node.volumes[name]
     if path := part_of(volume, "hostPath").get("path"):
@@ -165,8 +165,8 @@ def _folder_of(volume: Object, folders: PodFolders, sources: Sources, node: Loca
         return folder
     source = next((each for each in _SOURCE_KINDS if volume.get(each[0]) is not None), None)
     if source is None and "emptyDir" not in volume:
-        kind = next((key for key in volume if key != "name"), "none")
-        raise UsageError(f"{where}is a {printable(kind)}, which is not here; give its folder with --volume NAME=FOLDER")
+        kind = printable(next((key for key in volume if key != "name"), "none"))
+        raise UsageError(f"{where} is a {kind}, which is not here; give its folder with --volume NAME=FOLDER")
     folder = os.path.join(folders.own, "volumes", name) if source is None else os.path.join(folders.files, name)
     os.makedirs(folder, 0o700, exist_ok=True)
     if source is not None:
@@ -177,8 +177,8 @@ def _folder_of(volume: Object, folders: PodFolders, sources: Sources, node: Loca
         items = reference.get("items") or [{"key": each, "path": each} for each in content]
         missing = next((str(item.get("key")) for item in items if item.get("key") not in content), None)
         if missing is not None and not reference.get("optional"):
-            raise UsageError(f"{where}of {kind} {named}: no key {printable(missing)}")
-        files = {str(item["path"]): content[item["key"]] for item in items if item.get("key") in content}
+            raise UsageError(f"{where} of {kind} {named}: no key {printable(missing)}")
+        files = {str(item.get("path") or ""): content[item["key"]] for item in items if item.get("key") in content}
         # Everything is its owner's here; of the mode only matters whether it can be executed.
         _write(folder, files, 0o600 | 0o100 & int(reference.get("defaultMode") or 0))
     return folder
@@ -189,7 +189,7 @@ def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
     for path, content in files.items():
         full = os.path.normpath(os.path.join(folder, path))
         if not full.startswith(folder + os.sep):
-            raise UsageError(f"{printable(path)}: a file of a volume must be inside of it")
+            raise UsageError(f"{quoted(path)}: a file of a volume must be inside of it")
         if os.path.exists(full):
             continue
         os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)

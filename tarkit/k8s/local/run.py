@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarkit.errors import EXIT_TERMINATED, UsageError, printable
-from tarkit.k8s.apiobject import Object
+from tarkit.k8s.apiobject import Object, spec_of
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.pods import lost_outputs
 from tarkit.k8s.local.env import LocalNode, Sources
@@ -86,6 +86,7 @@ def run_documents(
     folder: where the state is kept; None is NAME.kubetpl-local, of the first Job's or Pod's name. stop: asked often; 1
     ends all pods with SIGTERM first, 2 at once. What a manifest lacks is an error before anything is run."""
     found, volumes = jobs_of(documents), settings.node.volumes
+    _refuse_unknown_volumes(found, volumes)
     _refuse_lost_outputs(documents, volumes)
     if settings.indexes is not None and len(found) > 1:
         raise UsageError("--index is for one Job, and there are several in this manifest")
@@ -99,6 +100,15 @@ def run_documents(
         for note in run.differences():
             report.note(note)
         return LocalResult(jobs, state.logs, run.loop(stop))
+
+
+def _refuse_unknown_volumes(jobs: Sequence[LocalJob], given: Collection[str]) -> None:
+    """Refuse folders for volumes that no pod has: what was to go there would go with the pods."""
+    names = {str(each.get("name")): None for job in jobs for each in spec_of(job.template).get("volumes") or ()}
+    unknown = next((each for each in given if each not in names), None)
+    if unknown is not None:
+        known = f"volumes are {', '.join(map(printable, names))}" if names else "there are none"
+        raise UsageError(f"--volume {printable(unknown)}: no pod of this manifest has it; {known}")
 
 
 def _refuse_lost_outputs(documents: Sequence[Object], volumes: Mapping[str, str]) -> None:
