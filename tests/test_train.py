@@ -185,6 +185,7 @@ def test_what_has_no_effect_is_refused_with_what_to_use(words: list[str], messag
         (["--num_workers", "100001"], "--num_workers: 100001 is too many"),
         (["--num_ps", "99999999999"], "--num_ps_pods: 99999999999 is too many"),
         (["--max_workers", "5000", "--need_tf_config"], "TF_CONFIG has 148993 bytes"),
+        (["--max_workers", "9" * 18, "--need_tf_config"], "TF_CONFIG has 4"),
         (["--worker_resource_request", f"memory={'9' * 20}Ei"], "--worker_resource_request: 9999"),
         (["--worker_resource_request", "../gpu=1"], "--worker_resource_request: what is before the / must be"),
         (["--worker_resource_request", "cpu=2", "--worker_resource_limit", "cpu=1"], "--worker_resource_request: 2 is"),

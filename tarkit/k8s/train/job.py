@@ -271,11 +271,12 @@ class TrainJob:
             yield {"name": name, "value": value}
 
     def _cluster(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster: the evaluator is not part of it."""
+        """TensorFlow's cluster: the evaluator is not part of it. So many addresses as are too long in any case would
+        only fill the memory."""
         return {
             role.kind: [
                 f"{self.name}-{role.kind}-{index}.{self.name}:{_FIRST_PORT[role.kind] + index}"
-                for index in range(self._most(role))
+                for index in range(min(self._most(role), _LONGEST))
             ]
             for role in self.roles
             if role.kind != "evaluator"
