@@ -23,11 +23,6 @@ class _Lines(logging.Handler):
             self._say(record.getMessage())
 
 
-def retries_shown(say: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    """Within it, ``say`` gets a line for each wait of a retry."""
-    return messages_shown("tarkit.retry", say)
-
-
 @contextlib.contextmanager
 def messages_shown(name: str, say: Callable[[str], None]) -> Iterator[None]:
     """Within it, ``say`` gets the lines of a logger."""

@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -57,9 +58,9 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
             return EXIT_OK
         with command.make_context(name, list(words), obj=verbose) as context:
             # Not needed for --help, and logging takes a tenth of its time.
-            from .clientretries import retries_shown
+            from .clientretries import messages_shown
 
-            with retries_shown(lambda line: say(name, line)):
+            with messages_shown("tarkit.retry", partial(say, name)):
                 code = command.invoke(context)
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:

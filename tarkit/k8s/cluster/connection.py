@@ -178,8 +178,7 @@ class Cluster:
         """The response, its body not yet read; busy servers are asked again.
         verb: as roles name it. kind: of ``_GROUPS``. name: of an object, None for all of a kind. part: a subresource.
         query: None and "" are left out."""
-        wrong = None if name is None else dns_subdomain(name)
-        if wrong:
+        if name is not None and (wrong := dns_subdomain(name)):
             raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
         errors = _http_errors()
         timeout = library("urllib3", NEEDED_FOR, "k8s").Timeout(_CONNECT_SECONDS, read_seconds)
