@@ -102,6 +102,9 @@ def test_it_is_chosen_by_the_environment(account: dict[str, Any]) -> None:
 def test_arguments_that_are_refused(account: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="ODPSDataReader has no parameter partitions"):
         ODPSDataReader("clicks", partitions="x", **account)
+    # It would have no shards, and so no record would be read, in silence.
+    with pytest.raises(UsageError, match="records_per_task is -5; it must be at least 1"):
+        ODPSDataReader("clicks", -5, **account)
     with pytest.raises(UsageError, match="ODPS needs project, access_id and access_key"):
         create_data_reader("clicks", reader_type="ODPS", environ={})
 

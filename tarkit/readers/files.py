@@ -11,7 +11,16 @@ from typing import Any
 from tarkit.errors import DataError, UsageError
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
-from tarkit.readers.reader import ANEW, AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
+from tarkit.readers.reader import (
+    ANEW,
+    AbstractDataReader,
+    Shard,
+    TaskShard,
+    check_arguments,
+    in_task_order,
+    ranges,
+    task_shard,
+)
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import Identity, identify
 from tarkit.store.url import display_name, reads_once
@@ -34,10 +43,7 @@ class FileDataReader(AbstractDataReader):
 
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if kwargs:
-            raise UsageError(f"{type(self).__name__} has no parameter {', '.join(sorted(kwargs))}")
-        if records_per_task is not None and records_per_task < 1:
-            raise UsageError(f"records_per_task is {records_per_task}; it must be at least 1")
+        check_arguments(self, records_per_task, kwargs)
         self.data_dir = data_dir
         self.records_per_task = records_per_task
         self.tally = Tally()
@@ -48,8 +54,8 @@ class FileDataReader(AbstractDataReader):
         """(file, first record, number of records), the files in the order of their names."""
         files = list(self.files())
         with Workers(_COUNTED_AT_ONCE, "tarkit-counts") as pool:
-            counts = pool.map(self._count, files)
-            return [each for file, count in zip(files, counts, strict=True) for each in self._ranges(file, count)]
+            counted = zip(files, pool.map(self._count, files), strict=True)
+            return [each for file, count in counted for each in ranges(file, count, self.records_per_task)]
 
     def files(self) -> Iterator[str]:
         """The paths or URLs of the files, in the order of their names.
@@ -66,9 +72,6 @@ class FileDataReader(AbstractDataReader):
         # Before it is counted, so that a file that is replaced meanwhile is not taken for this one.
         self._identities[url] = identify(url)
         return self.count(url)
-
-    def _ranges(self, file: str, count: int) -> list[Shard]:
-        return ranges(file, count, self.records_per_task)
 
     def read_records(self, task: Any) -> Iterator[Any]:
         """The records of a task.

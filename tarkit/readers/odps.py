@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, library, printable
+from tarkit.errors import DataError, MissingInputError, StreamError, library, printable
 from tarkit.readers.reader import (
     ANEW,
     AbstractDataReader,
     Metadata,
     Shard,
+    check_arguments,
     column_names,
     in_task_order,
     ranges,
@@ -55,8 +56,7 @@ class ODPSDataReader(AbstractDataReader):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if kwargs:
-            raise UsageError(f"{type(self).__name__} has no parameter {', '.join(sorted(kwargs))}")
+        check_arguments(self, records_per_task, kwargs)
         odps = library("odps", "reading ODPS tables", "odps")
         # Of its own retries, those of a busy tunnel cannot be switched off.
         odps.options.retry_times = 0

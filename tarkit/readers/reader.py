@@ -128,6 +128,14 @@ class Task:
         return self.shard.end
 
 
+def check_arguments(reader: AbstractDataReader, records_per_task: int | None, others: Mapping[str, Any]) -> None:
+    """Raises: UsageError: an argument that a reader of tarkit does not have, or ranges without a record."""
+    if others:
+        raise UsageError(f"{type(reader).__name__} has no parameter {', '.join(sorted(others))}")
+    if records_per_task is not None and records_per_task < 1:
+        raise UsageError(f"records_per_task is {records_per_task}; it must be at least 1")
+
+
 def task_shard(task: Any) -> TaskShard:
     """The range of any task, of this module, of ElasticDL's messages, or of either spelling."""
     shard = getattr(task, "shard", None)
