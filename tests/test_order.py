@@ -103,6 +103,14 @@ def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> N
         OrderSettings(**settings)  # type: ignore[arg-type]
 
 
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    """A state has them, and json, and torch.load, would refuse another class."""
+    numpy = pytest.importorskip("numpy")
+    settings = OrderSettings(numpy.int64(6), seed=numpy.int32(1), lanes=numpy.int64(3), turns=2, run=4, block=4)
+    assert settings == EXAMPLE
+    assert [type(value) for value in vars(settings).values()] == [int] * 6 + [str]
+
+
 @pytest.mark.parametrize(("counts", "equalize"), [([3], "drop"), ([], "pad"), ([0, 0], "repeat")])
 def test_too_few_samples(counts: list[int], equalize: str) -> None:
     hint = "; equalize='pad' or 'repeat' fills it" if sum(counts) else ""

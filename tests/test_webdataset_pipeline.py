@@ -59,6 +59,8 @@ def test_a_pipeline_of_webdataset_has_the_samples_of_an_epoch(shards: str, epoch
     samples.stage(0).set_epoch(0)
     assert keys(batched(shards)) == epochs[0]
     assert [sample["__key__"] for sample in samples] == list(chain(*epochs[0]))
+    with pytest.raises(UsageError, match="epoch is -1; it must be a whole number"):
+        samples.stage(0).set_epoch(-1)
     # An epoch of webdataset that is longer than the data goes on with the next one.
     long = pipeline(shards).with_epoch(100)
     assert [sample["__key__"] for sample in long] == list(chain(*epochs[0], *epochs[1]))[:100]

@@ -94,8 +94,8 @@ class Epochs(SharedNumbers):
         return any(each > self[0] for each in self[1:])
 
     def set(self, epoch: int) -> None:
-        """What begins next."""
-        self[:] = [epoch] * len(self)
+        """What begins next. Raises: UsageError: not a whole number from 0 on."""
+        self[:] = [checked_number("epoch", epoch)] * len(self)
 
 
 def _slot() -> int:

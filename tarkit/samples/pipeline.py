@@ -145,7 +145,7 @@ class Pipeline:
     def set_epoch(self, epoch: int) -> None:
         """The number of the epoch that the next iteration is, in this process and in workers; else it counts.
         Raises: UsageError: not a whole number from 0 on."""
-        self._epochs.set(checked_number("epoch", epoch))
+        self._epochs.set(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where this iteration is, in this process: epoch, seed, and the items that it gave.

@@ -52,8 +52,10 @@ class OrderSettings:
         for name in ("batch", "lanes", "turns", "run", "block"):
             if not isinstance(value := getattr(self, name), Integral) or value < 1:
                 raise UsageError(f"{name} is {value!r}; it must be at least 1, a whole number")
+            object.__setattr__(self, name, int(value))  # one of NumPy's would not be JSON
         if not isinstance(self.seed, (Integral, NoneType)):
             raise UsageError(f"seed is {self.seed!r}; it must be a whole number")
+        object.__setattr__(self, "seed", None if self.seed is None else int(self.seed))
         if self.batch % self.lanes:
             raise UsageError(f"lanes is {self.lanes}; it must divide the batch, {self.batch}")
         if self.lanes * self.turns > _MOST_LANES:

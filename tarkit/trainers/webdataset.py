@@ -55,7 +55,8 @@ class ShardSamples:
         self._epochs = Epochs()
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the epoch that the next iteration is, in this process and in workers; else it counts."""
+        """The number of the epoch that the next iteration is, in this process and in workers; else it counts.
+        Raises: UsageError: not a whole number from 0 on."""
         self._epochs.set(epoch)
 
     def __call__(self) -> Iterator[Any]:
