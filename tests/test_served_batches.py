@@ -140,7 +140,7 @@ def test_what_a_worker_reports_late_does_not_count_for_the_next_iteration(
 
 def test_where_no_shard_is_left_batches_are_short_and_nothing_waits_for_ever(shards: str, service: InThread) -> None:
     """Two loops take turns in one thread: each holds samples for which the other would wait."""
-    running = [loader(shards, service.address, batch=7)._deliveries(UseCounts()) for _ in range(2)]
+    running = [loader(shards, service.address, batch=7)._deliveries() for _ in range(2)]
     iterators, found = [iter(each) for each in running], []
     for number in range(2000):
         delivery = next(iterators[number % 2], None)

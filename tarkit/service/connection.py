@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tarkit.errors import ServiceLostError, TarkitError, UsageError, library, printable, quoted
+from tarkit.errors import ServiceLostError, UsageError, library, printable, quoted
 from tarkit.service.address import host_and_port
 from tarkit.service.messages import protocol
 from tarkit.store.retry import Retry
@@ -155,8 +155,3 @@ class ServiceConnection:
     def close(self) -> None:
         """Break all calls."""
         self._channel.close()
-
-
-def lost(error: TarkitError) -> TarkitError:
-    """The same error, to be raised once more, in another thread."""
-    return type(error)(str(error))

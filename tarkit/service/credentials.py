@@ -27,13 +27,14 @@ def security_of_files(key: str | None, certificate: str | None, token: str | Non
     """
     if bool(key) != bool(certificate):
         raise UsageError("TLS needs both a key and a certificate")
-    if key and certificate:
-        _check_pair(key, certificate)
-    return Security(
+    security = Security(
         bytes_of_file(key) if key else b"",
         bytes_of_file(certificate) if certificate else b"",
         token_of_file(token) if token else "",
     )
+    if key and certificate:
+        _check_pair(key, certificate)
+    return security
 
 
 def token_of_file(path: str) -> str:
@@ -59,8 +60,6 @@ def bytes_of_file(path: str) -> bytes:
 
 def _check_pair(key: str, certificate: str) -> None:
     """UsageError: not a key and its certificate. gRPC would not say so."""
-    bytes_of_file(key)
-    bytes_of_file(certificate)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:

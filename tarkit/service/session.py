@@ -14,7 +14,7 @@ from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable
 from tarkit.redaction import redact
-from tarkit.service.connection import ServiceConnection, Unwanted, lost
+from tarkit.service.connection import ServiceConnection, Unwanted
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
 from tarkit.service.prefetch import Prefetch
@@ -211,7 +211,7 @@ class Session:
 
     def _raise_error(self) -> None:
         if self._error is not None:
-            raise lost(self._error)
+            raise type(self._error)(str(self._error))  # anew, in the caller's thread
 
     # Its threads.
 

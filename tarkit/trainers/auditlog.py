@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from weakref import finalize
@@ -61,7 +61,6 @@ class AuditLog:
     Args:
         folder: a local one, or of a file system that all machines share.
         shards: name and number of samples of each. digest: that the state of the training has for them.
-        clock: seconds since 1970.
 
     Raises:
         UsageError: the folder is not local.
@@ -72,12 +71,11 @@ class AuditLog:
         folder: str | os.PathLike[str],
         shards: Sequence[tuple[str, int]],
         digest: str,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         path = local_path(os.fspath(folder))
         if path is None:
             raise UsageError(f"audit is {display_name(os.fspath(folder))}; it must be a folder of a file system")
-        self._folder, self._clock = path, clock
+        self._folder = path
         self._header: dict[str, Any] = {}
         self._shards, self._digest = shards, digest
         self._file: int | None = None
@@ -112,7 +110,7 @@ class AuditLog:
                 self._file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 finalize(self, os.close, self._file)
                 self._append(self._header)
-            self._append({**fields, "at": round(self._clock(), 6)})
+            self._append({**fields, "at": round(time.time(), 6)})
         except OSError as error:
             reason = f"the audit cannot be written: {error.strerror or error}"
             raise StreamError(reason, url=self._folder, hint="a training without its audit is not audited") from error

@@ -104,15 +104,15 @@ class EpochLoader:
                 "the data set of the shard service has ended; how many epochs it has is an option of tarkit serve"
             )
         self._counts.begin()
-        for delivery in self._deliveries(self._counts):
+        for delivery in self._deliveries():
             if not delivery.empty:
                 self._last = delivery
                 yield delivery.value
                 self.used()
         self._ended = True
 
-    def _deliveries(self, counts: UseCounts) -> Iterable[Delivery]:
-        return ServedBatches(self.source, counts)
+    def _deliveries(self) -> Iterable[Delivery]:
+        return ServedBatches(self.source, self._counts)
 
     def used(self) -> None:
         """The loop has used the batch that it was given last; without this call, when it asks for the next one.

@@ -204,7 +204,7 @@ class _Served:
         with self._lock:
             if self._stream is None:
                 counts.begin()
-                self._stream = iter(self._loader._deliveries(counts))
+                self._stream = iter(self._loader._deliveries())
             while self._read and self._read[0].number < min(number, counts.used[0]):
                 self._read.popleft()
             first = self._read[0].number if self._read else number

@@ -255,7 +255,7 @@ class ShardLoader(EpochLoader):
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
             read, options = _Delivered(dataset, self._counts), _of_deliveries(options)
-        self._loader = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
+        self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
         if self.dataset.placings != self._placings:
@@ -264,12 +264,10 @@ class ShardLoader(EpochLoader):
                 "loader's method"
             )
         self.dataset.place(epoch, first)
-        loader: Iterable[Any] = self._loader
-        return loader
+        return self._loader
 
-    def _deliveries(self, counts: UseCounts) -> Iterable[Delivery]:
-        loader: Iterable[Delivery] = self._loader
-        return loader
+    def _deliveries(self) -> Iterable[Delivery]:
+        return self._loader
 
 
 def _unconverted(batch: list[Any]) -> list[Any]:
