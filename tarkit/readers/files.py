@@ -49,6 +49,8 @@ class FileDataReader(AbstractDataReader):
         self.tally = Tally()
         self._identities: dict[str, Identity] = {}
         """Of each file whose records were counted."""
+        self._indexes: dict[str, Any] = {}
+        """Of each file, what a derived class knows of where its records are."""
 
     def create_shards(self) -> list[Shard]:
         """(file, first record, number of records), the files in the order of their names."""

@@ -33,11 +33,8 @@ class RangedDataReader(FileDataReader):
     """Remembers where every so many records of a file begin, so that a task reads from the last of these places on."""
 
     every = 1024
-
-    def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
-        super().__init__(data_dir, records_per_task, **kwargs)
-        self._offsets: dict[str, list[int]] = {}
-        """Of each file; none of a compressed one."""
+    _indexes: dict[str, list[int]]
+    """Of each file the offsets; none of a compressed one."""
 
     def count(self, url: str) -> int:
         offsets, number = [], 0
@@ -45,11 +42,11 @@ class RangedDataReader(FileDataReader):
             if number % self.every == 1:
                 offsets.append(offset)
         # What an earlier file of this name had is no longer true.
-        self._offsets[url] = [] if is_compressed(url) else offsets
+        self._indexes[url] = [] if is_compressed(url) else offsets
         return number
 
     def read(self, url: str, start: int, end: int) -> Iterator[Any]:
-        offsets = self._offsets.get(url, [])
+        offsets = self._indexes.get(url, [])
         known = max(0, min(start // self.every, len(offsets) - 1))
         return islice(self.read_from(url, offsets[known] if known else 0), start - known * self.every, None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tarkit.formats.recordio import RecordIndex, read_index, read_records
 from tarkit.readers.files import FileDataReader
@@ -13,10 +12,8 @@ from tarkit.store.entries import Identity, identify
 class RecordIODataReader(FileDataReader):
     """Records of RecordIO files, bytes. Of a file, only the chunks of a task are read."""
 
-    def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
-        super().__init__(data_dir, records_per_task, **kwargs)
-        self._indexes: dict[str, tuple[Identity, RecordIndex]] = {}
-        """Of each file, and which content it is of."""
+    _indexes: dict[str, tuple[Identity, RecordIndex]]
+    """Of each file, and which content it is of."""
 
     def count(self, url: str) -> int:
         return self._index(url).records

@@ -16,10 +16,8 @@ class SequenceFileDataReader(FileDataReader):
     """Pairs of SequenceFiles, each a tuple (key, value). Of a file, a task reads from the last sync mark before its
     first pair."""
 
-    def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
-        super().__init__(data_dir, records_per_task, **kwargs)
-        self._indexes: dict[str, PairIndex] = {}
-        """Of each file; without offsets of one that is compressed as a whole."""
+    _indexes: dict[str, PairIndex]
+    """Of each file; without offsets of one that is compressed as a whole."""
 
     def count(self, url: str) -> int:
         index = read_index(url)

@@ -42,7 +42,7 @@ class TarDataReader(RangedDataReader):
     def count(self, url: str) -> int:
         # What an earlier file of this name had is no longer true.
         self._indexed.pop(url, None)
-        self._offsets.pop(url, None)
+        self._indexes.pop(url, None)
         shard = self._open_indexed(url)
         return super().count(url) if shard is None else len(shard)
 
@@ -50,7 +50,7 @@ class TarDataReader(RangedDataReader):
         shard = self._indexed.pop(url, None)
         if shard is not None and shard.identity != identify(url):
             shard = None
-        if shard is None and url not in self._offsets:
+        if shard is None and url not in self._indexes:
             shard = self._open_indexed(url)
         if shard is None:
             return super().read(url, start, end)
