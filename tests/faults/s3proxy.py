@@ -46,7 +46,8 @@ class Fault:
 @dataclass
 class S3Proxy:
     """endpoint: its URL. seen: (operation, part) of every request. faults: added and removed by tests.
-    busy: how many requests are under way. completing: held while the server completes an upload."""
+    busy: how many requests are under way. conditional: held while the server puts or completes an object on a
+    condition."""
 
     upstream: str
     endpoint: str = ""
@@ -56,7 +57,7 @@ class S3Proxy:
     parts_now: int = 0
     busy: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    completing: threading.Lock = field(default_factory=threading.Lock)
+    conditional: threading.Lock = field(default_factory=threading.Lock)
     first_answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
 
     def fault(self, operation: str, part: int | None) -> Fault | None:
@@ -123,8 +124,9 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
             if action == "twice":
                 self.ask(body, "pass")
             # SeaweedFS 4.48 looks at the condition of a completion first and completes then: of four that come
-            # together all four succeed. S3 does both in one step.
-            with proxy.completing if operation == "complete" else contextlib.nullcontext():
+            # together all four succeed. It puts an object under a lock, which ends after some seconds, whether or not
+            # the object is there by then. S3 does both in one step.
+            with proxy.conditional if "If-None-Match" in self.headers else contextlib.nullcontext():
                 answer = self.ask(body, str(action))
             if answer is None or action == "lose":
                 self.reset()
