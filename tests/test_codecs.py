@@ -11,7 +11,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ import PIL.Image
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traced import traced_peak
 
 from tarkit.errors import DecodeError, EncodeError, MissingExtraError, UsageError
 from tarkit.samples import images
@@ -608,12 +608,9 @@ def test_compressed_fields_have_a_bound() -> None:
 
 def test_a_bound_takes_no_memory_of_its_own() -> None:
     packed = encode_field("json.gz", {"a": 1})
-    tracemalloc.start()
-    try:
+    with traced_peak() as peak:
         assert decode_field("json.gz", packed) == {"a": 1}
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
+        assert peak() < 1 << 20
 
 
 def test_all_of_a_gzip_field_is_checked() -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import struct
 import subprocess
-import tracemalloc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from httpserver import FaultServer
 from hypothesis import given
 from hypothesis import strategies as st
+from traced import traced_peak
 
 from tarkit.errors import (
     CorruptRecordError,
@@ -430,8 +430,7 @@ def test_the_index_of_a_file_cut_at_any_byte(tmp_path: Path) -> None:
 def test_a_length_that_lies_takes_no_memory(content: bytes, error: type[DataError], on_damage: str) -> None:
     content = VECTORS["go7-hello"] + content
     tally = Tally()
-    tracemalloc.start()
-    try:
+    with traced_peak() as peak:
         records = read_records(io.BytesIO(content), on_damage=on_damage, mem=1 << 40, tally=tally)  # type: ignore[arg-type]
         if on_damage == "skip":
             assert list(records) == HELLO
@@ -439,9 +438,7 @@ def test_a_length_that_lies_takes_no_memory(content: bytes, error: type[DataErro
         else:
             with pytest.raises(error):
                 list(records)
-        assert tracemalloc.get_traced_memory()[1] < 4_000_000
-    finally:
-        tracemalloc.stop()
+        assert peak() < 4_000_000
 
 
 @pytest.mark.parametrize("on_damage", ["error", "skip"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import struct
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sequencebuild
 from sequencebuild import MARK, block, header, record
+from traced import traced_peak
 
 from tarkit.errors import CorruptHeaderError, DataError, DecodeError, TooLargeError, TruncatedError
 from tarkit.formats.sequencefile import PairWriter, header_of, read_pairs
@@ -210,14 +210,12 @@ def test_a_block_cut_in_its_keys_and_in_its_mark() -> None:
 @pytest.mark.parametrize("more", [0, 1000])
 def test_the_length_of_a_record_allocates_nothing(tail: bytes, more: int) -> None:
     data = header() + record("a", "1") + tail + bytes(more) + MARK + record("b", "2")
-    tracemalloc.start()
-    with pytest.raises(DataError, match="record 1: "):
-        list(read_pairs(io.BytesIO(data)))
     tally = Tally()
-    assert list(read_pairs(io.BytesIO(data), on_damage="skip", tally=tally)) == [("a", "1"), ("b", "2")]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2_000_000
+    with traced_peak() as peak:
+        with pytest.raises(DataError, match="record 1: "):
+            list(read_pairs(io.BytesIO(data)))
+        assert list(read_pairs(io.BytesIO(data), on_damage="skip", tally=tally)) == [("a", "1"), ("b", "2")]
+        assert peak() < 2_000_000
     assert len(tally.damage) == 1
 
 
@@ -235,14 +233,12 @@ def test_the_length_of_a_record_allocates_nothing(tail: bytes, more: int) -> Non
 )
 def test_the_numbers_of_a_block_allocate_nothing(body: bytes) -> None:
     data = header(kind="block") + block(ROWS[:3]) + MARK + body + block(ROWS[3:6])
-    tracemalloc.start()
-    with pytest.raises(DataError, match="record 3: "):
-        list(read_pairs(io.BytesIO(data)))
     tally = Tally()
-    assert list(read_pairs(io.BytesIO(data), on_damage="skip", tally=tally)) == ROWS[:6]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2_000_000
+    with traced_peak() as peak:
+        with pytest.raises(DataError, match="record 3: "):
+            list(read_pairs(io.BytesIO(data)))
+        assert list(read_pairs(io.BytesIO(data), on_damage="skip", tally=tally)) == ROWS[:6]
+        assert peak() < 2_000_000
     assert len(tally.damage) == 1
 
 
@@ -260,11 +256,10 @@ def test_the_header_allocates_nothing() -> None:
         b"Obj\x01" + good[4:],
     ):
         for policy in ("error", "skip"):
-            tracemalloc.start()
-            with pytest.raises(CorruptHeaderError):
-                list(read_pairs(io.BytesIO(bad), on_damage=policy))
-            assert tracemalloc.get_traced_memory()[1] < 2_000_000
-            tracemalloc.stop()
+            with traced_peak() as peak:
+                with pytest.raises(CorruptHeaderError):
+                    list(read_pairs(io.BytesIO(bad), on_damage=policy))
+                assert peak() < 2_000_000
 
 
 def test_what_is_larger_than_mem_is_named() -> None:
@@ -283,12 +278,10 @@ def test_a_bomb_has_a_bound(codec: str, compression: str) -> None:
     with PairWriter(out, "Text", compression=compression, codec=codec) as writer:
         writer.write("large", bytes(30_000_000))
     data = out.getvalue()
-    tracemalloc.start()
-    with pytest.raises(DataError, match="mem"):
-        list(read_pairs(io.BytesIO(data), mem=2_000_000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 12_000_000
+    with traced_peak() as peak:
+        with pytest.raises(DataError, match="mem"):
+            list(read_pairs(io.BytesIO(data), mem=2_000_000))
+        assert peak() < 12_000_000
 
 
 @pytest.mark.parametrize("name", sorted(CODECS))

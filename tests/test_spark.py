@@ -9,7 +9,6 @@ import re
 import shlex
 import sys
 import tarfile
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 from tarkit.cli.sparkrecords import command, main
+from traced import traced_peak
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, TemporaryStreamError, UsageError
@@ -440,8 +440,6 @@ def test_a_task_holds_one_file_at_a_time(raw: Path, tmp_path: Path) -> None:
         tar.add(tmp_path / "large", "large")
     (tmp_path / "model.py").write_text("def prepare_data_for_a_single_file(file, name):\n    return file.read()[:9]\n")
     for source in ("large", "large.tar"):
-        tracemalloc.start()
-        written = generate(tmp_path / source, tmp_path / f"{source}.out", workers=1)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert [file.records for file in written] == [40] and peak < 16 << 20, (source, peak)
+        with traced_peak() as peak:
+            written = generate(tmp_path / source, tmp_path / f"{source}.out", workers=1)
+            assert [file.records for file in written] == [40] and peak() < 16 << 20, (source, peak())

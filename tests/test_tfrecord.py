@@ -6,7 +6,6 @@ import gzip
 import io
 import random
 import struct
-import tracemalloc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tfexamples import RECORDS
+from traced import traced_peak
 
 from tarkit.errors import (
     CompressionError,
@@ -442,13 +442,11 @@ def test_what_was_delivered_is_counted_when_the_reader_stops() -> None:
 def test_a_length_that_is_not_there_takes_no_memory(length: int, mem: int, policy: str, tmp_path: Path) -> None:
     head = struct.pack("<Q", length)
     (tmp_path / "x").write_bytes(framed(b"one") + head + masked(head) + b"x" * 100)
-    tracemalloc.start()
     tally = Tally()
-    found, error = until_error(tmp_path / "x", on_damage=policy, mem=mem, tally=tally)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with traced_peak() as peak:
+        found, error = until_error(tmp_path / "x", on_damage=policy, mem=mem, tally=tally)
+        assert peak() < 4 << 20
     assert found == [b"one"]
-    assert peak < 4 << 20
     if mem == 1 << 30:
         assert isinstance(error, TooLargeError)
         assert f"record 1: {length} bytes" in str(error)

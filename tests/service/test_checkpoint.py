@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-import tracemalloc
 from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced import traced_peak
 
 from tarkit.errors import UsageError
 from tarkit.readers.reader import Shard
@@ -211,13 +211,10 @@ def test_a_huge_hostile_checkpoint_takes_little_memory() -> None:
     ledger = Ledger(DataSet("d", 2**62, 1))
     shards = ",".join(["[]"] * 100_000)
     text = f'{{"epoch":1,"fingerprint":"{ledger.dataset.fingerprint}","todo":[{shards}]}}'
-    tracemalloc.start()
-    try:
+    with traced_peak() as peak:
         with pytest.raises(UsageError, match=r"has a shard \[\], which the data set does not have"):
             restore(ledger, text, 0.0)
-        assert tracemalloc.get_traced_memory()[1] < 60 << 20
-    finally:
-        tracemalloc.stop()
+        assert peak() < 60 << 20
     assert len(checkpoint(ledger)) < 1000
     ledger.lease("w", 0.0)
     assert len(checkpoint(ledger)) < 300_000
