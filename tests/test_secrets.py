@@ -108,7 +108,8 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
                     line = Path(f"/proc/{pid}/cmdline").read_bytes()
                 except OSError:
                     continue
-                if line != own:
+                # As above; and of a child that has ended.
+                if line not in (own, b""):
                     argv.add(line)
             if argv:
                 (folder.parent / "seen").touch()

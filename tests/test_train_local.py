@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_iris_in_pytorch_from_two_workers_to_four_to_one(
     code, out = run.end(300)
     assert code == 0, out + run.all_logs()
     assert "shards: done 3000, dead 0; records done 45000; epochs begun 300" in run.counts()
-    assert "accuracy 0.9" in list(run.logs("worker").values())[0] + list(run.logs("worker").values())[-1]
+    assert re.search(r"accuracy (0\.9|1\.0)", "".join(run.logs("worker").values()))
 
 
 @needs_estimator

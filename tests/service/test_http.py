@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
 import urllib.error
 import urllib.request
@@ -204,7 +205,6 @@ def test_the_port() -> None:
 
 
 def test_callers_that_are_slow_keep_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.service.http._SECONDS", 1.0)
     monkeypatch.setattr("tarkit.service.http._CONNECTIONS", 3)
     large = Page(b"x" * 50_000_000)
     over = asyncio.Event()
@@ -219,18 +219,23 @@ def test_callers_that_are_slow_keep_no_connection(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(http, "_answer", watched)
 
     async def run() -> None:
+        ahead, loop = 0.0, asyncio.get_running_loop()
+        clock = loop.time
+        monkeypatch.setattr(loop, "time", lambda: clock() + ahead)
         async with serving_http("0", {"/": lambda: Page(b"hello"), "/large": lambda: large}, insecure=False) as address:
             host, _, port = address.rpartition(":")
             where = host, int(port)
             with socket.create_connection(where) as caller:
                 # It asks and does not read: the connection is cut, and not kept until all was read.
                 caller.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+                assert (await asyncio.to_thread(select.select, [caller], [], [], 120))[0]
+                ahead = http._SECONDS
                 await asyncio.wait_for(over.wait(), 120)
                 caller.settimeout(120)
                 received = await asyncio.to_thread(lambda: sum(map(len, iter(lambda: caller.recv(1 << 20), b""))))
                 assert 0 < received < len(large.body)
             # Time enough for those that read, on a busy machine, too.
-            monkeypatch.setattr("tarkit.service.http._SECONDS", 30.0)
+            monkeypatch.setattr("tarkit.service.http._SECONDS", 120.0)
             assert (await asyncio.to_thread(asked, address, b"GET /large HTTP/1.1\r\n\r\n")).endswith(large.body)
             # Many that send nothing: the oldest of them goes, and others are answered.
             silent = [socket.create_connection(where) for _ in range(6)]
