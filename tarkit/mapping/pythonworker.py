@@ -12,7 +12,8 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Any
 
 from tarkit.errors import UsageError, shortened
@@ -106,7 +107,9 @@ def _load_file(path: str) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == os.path.abspath(path):
         return known
-    spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.abspath(path), loader=_Source(name, os.path.abspath(path))
+    )
     if not os.path.exists(path) or spec is None or spec.loader is None:
         raise UsageError(f"the file {path!r} does not exist")
     # What stands beside it can be imported, as in a script that is run.
@@ -115,6 +118,13 @@ def _load_file(path: str) -> ModuleType:
     sys.modules.setdefault(name, module)
     spec.loader.exec_module(module)
     return module
+
+
+class _Source(SourceFileLoader):
+    """Reads the file itself. The bytecode beside it may be of an earlier version of the same length and second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _load_module(name: str) -> ModuleType:

@@ -346,6 +346,15 @@ def test_module_in_the_current_folder(bench: Bench) -> None:
     assert bench.run("--map", f"{bench.path}/user.py:f", "in.tar", "-o", "out.tar").returncode == 0
 
 
+def test_a_file_that_was_changed_in_the_same_second_is_read_again(bench: Bench) -> None:
+    """Python itself takes the bytecode of a file of the same length for that of the new one."""
+    for number in (1, 2):
+        (bench.path / "quick.py").write_text(f"def f(s): return {{'n': b'{number}'}}\n")
+        os.utime(bench.path / "quick.py", (0, 1_700_000_000 + number / 10))
+        assert bench.run("--map", "quick.py:f", "in.tar", "-o", "out.tar").returncode == 0
+        assert set(bench.members().values()) == {b"%d" % number}
+
+
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
