@@ -177,6 +177,9 @@ def test_what_cannot_be_converted_is_an_error(roles: list[dict[str, object]], re
         ("a '<% $secrets.t %>'", "a ''\"${PAI_SECRET_t}\"''"),
         ('a "it\'s <% $secrets.t %>"', 'a "it\'s ${PAI_SECRET_t}"'),
         ("a \\'<% $secrets.t %>\\'", "a \\'${PAI_SECRET_t}\\'"),
+        ("# don't \\\na '<% $secrets.t %>'", "# don't \\\na ''\"${PAI_SECRET_t}\"''"),
+        ("a; # don't: <% $secrets.t %>\na", "a; # don't: ${PAI_SECRET_t}\na"),
+        ("a#' <% $secrets.t %>'", "a#' '\"${PAI_SECRET_t}\"''"),
     ],
 )
 def test_secrets_are_variables_whatever_quotes_they_are_in(script: str, wanted: str) -> None:

@@ -290,6 +290,12 @@ def test_timeout_with_terminate_and_kill(tmp_path: Path) -> None:
         assert re.fullmatch(f"timed out after 0.2 s, and was {how}", outcome.failure.message)
 
 
+@pytest.mark.parametrize("timeout", [1e7, 1e300, float("inf")])
+def test_a_timeout_longer_than_the_system_can_wait(tmp_path: Path, timeout: float) -> None:
+    (outcome,) = _outcomes(tmp_path, "true", timeout=timeout)
+    assert outcome.failure is None
+
+
 def test_timeout_of_one_leaves_the_others_alone(tmp_path: Path) -> None:
     command = f"case $PWD in *1) touch {tmp_path}/hangs; sleep 1000;; esac; sleep 0.05; cat sample.cls"
     ahead = 0.0

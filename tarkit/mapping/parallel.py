@@ -22,6 +22,7 @@ from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.samples.sample import Sample
 
 _POLL = 0.02
+_LONGEST_WAIT = 86_400.0
 
 Batch = list[Sample]
 
@@ -208,7 +209,8 @@ class Pool(ABC, Generic[W]):
             for worker in self._workers
             if worker.jobs and worker.is_ready
         ]
-        return min(times, default=None)
+        # The system takes no time of more than 24 days.
+        return min((*times, _LONGEST_WAIT)) if times else None
 
     def _timed_out(self) -> list[tuple[Job, Outcome]]:
         """Jobs whose time is over and whose processes are gone, after TERM or after KILL."""

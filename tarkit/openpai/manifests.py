@@ -33,6 +33,8 @@ _MEBIBYTES = 2**43 - 1
 _TASKS, _ROLES = 100_000, 100
 """Pods of a Job, and roles whose sizes and resources are in the environment of each, in an object of 1.5 MiB."""
 _SECRET = re.compile(r"<% \$secrets\.([A-Za-z_][A-Za-z0-9_]*) %>")
+_BEFORE_COMMENT = ("", *" \t\n;&|()")
+"""What can be before the # that begins a comment."""
 _LOST = ("hivedScheduler", "jobStatusChangeNotification", "com.microsoft.pai.runtimeplugin")
 
 
@@ -298,7 +300,7 @@ def _variable(secret: str) -> str:
 
 def with_variables(script: str) -> tuple[str, list[str]]:
     """A script with variables for ``<% $secrets.name %>``, and the names of the secrets. In single quotes, the quotes
-    are left for it."""
+    are left for it; in a comment, quotes are none."""
     found, names, quote, at = [], [], "", 0
     while at < len(script):
         match = _SECRET.match(script, at)
@@ -309,11 +311,14 @@ def with_variables(script: str) -> tuple[str, list[str]]:
             at = match.end()
             continue
         sign = script[at]
-        if sign == "\\" and quote != "'":
+        if sign == "\\" and quote not in ("'", "#"):
             found.append(script[at : at + 2])
             at += 2
             continue
-        if sign in "'\"" and quote in ("", sign):
+        is_comment = sign == "#" and script[at - 1 : at] in _BEFORE_COMMENT
+        if quote == "#":
+            quote = "" if sign == "\n" else quote
+        elif (sign in "'\"" or is_comment) and quote in ("", sign):
             quote = "" if quote else sign
         found.append(sign)
         at += 1

@@ -81,7 +81,7 @@ def convert(
     check_output_name(output, to)
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
-    written = _Digest() if verify else None
+    written = hashlib.sha256() if verify else None
     listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
     names = _without_output(listed, inputs, output)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
@@ -98,9 +98,9 @@ def convert(
     else:
         _write_records(source.records(to), output, to, written)
     if written is not None:
-        found = _Digest()
+        found = hashlib.sha256()
         _read_again(output, to, encoding, found)
-        if found != written:
+        if found.digest() != written.digest():
             raise VerifyError(f"{source.number} records were written, and others are read back", url=output)
     return source.number
 
@@ -125,27 +125,13 @@ def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterato
         yield name, found
 
 
-class _Digest:
-    """Of texts and contents, whatever pieces they come in. Where records have no names, names do not count."""
-
-    def __init__(self) -> None:
-        self._sum = hashlib.sha256()
-
-    def add(self, *parts: str | bytes) -> None:
-        """A record."""
-        for part in parts:
-            content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
-            self._sum.update(b"%d " % len(content))
-            self._sum.update(content)
-
-    def add_piece(self, content: bytes) -> None:
-        """Of a stream, wherever it is cut."""
-        self._sum.update(content)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Digest) and self._sum.digest() == other._sum.digest()
-
-    __hash__ = None  # type: ignore[assignment]
+def _add(digest: hashlib._Hash, parts: Iterable[str | bytes | None]) -> None:
+    """A record: its texts and contents, each with its length. Where records have no names, names do not count."""
+    for part in parts:
+        content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        if content is not None:
+            digest.update(b"%d " % len(content))
+            digest.update(content)
 
 
 class _Source:
@@ -255,20 +241,20 @@ def _tar_already(name: str) -> UsageError:
     )
 
 
-def _write_records(records: Iterator[Record], output: str, to: str, written: _Digest | None) -> None:
+def _write_records(records: Iterator[Record], output: str, to: str, written: hashlib._Hash | None) -> None:
     with named_writer(to, output) as write:
         for key, content in records:
             write(key, content)
             if written is not None:
-                written.add(*((key, content) if has_names(to) else (content,)))
+                _add(written, (key if has_names(to) else None, content))
 
 
-def _write_samples(samples: Iterator[Sample], output: str, written: _Digest | None) -> None:
+def _write_samples(samples: Iterator[Sample], output: str, written: hashlib._Hash | None) -> None:
     with TarWriter(output, encoder=False) as writer:
         for sample in samples:
             writer.write(sample)
             if written is not None:
-                written.add(*_parts(sample))
+                _add(written, _parts(sample))
 
 
 def _parts(sample: Sample) -> Iterator[str | bytes]:
@@ -278,14 +264,14 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
             yield from (name, sample[name])
 
 
-def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: _Digest | None) -> None:
+def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: hashlib._Hash | None) -> None:
     """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no reader takes."""
 
     def passed_on(write: Callable[[bytes], object]) -> Iterator[bytes]:
         for _, content in records:
             write(content)
             if written is not None:
-                written.add_piece(content)
+                written.update(content)
             yield content
 
     with open_publish(output) as stream:
@@ -306,18 +292,18 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
             raise
 
 
-def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> None:
+def _read_again(output: str, to: str, encoding: Encoding, found: hashlib._Hash) -> None:
     """What was written."""
     if to != "tar":
         for name, content in read_named(to, output, on_damage="error", tally=Tally(), mem=encoding.mem):
-            found.add(*((content,) if name is None else (name, content)))
+            _add(found, (name, content))
     elif encoding.piece:
         with open_read(output) as stream:
             while data := stream.read(1 << 20):
-                found.add_piece(data)
+                found.update(data)
     else:
         policy = encoding.on_repeated_key
         for sample in read_samples(
             output, literal=True, split=True, rule=encoding.rule, on_repeated_key=policy, mem=encoding.mem
         ):
-            found.add(*_parts(sample))
+            _add(found, _parts(sample))
