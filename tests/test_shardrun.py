@@ -414,7 +414,7 @@ def test_a_record_that_is_none(tmp_path: Path) -> None:
 def test_records_are_read_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run()
     whole = progress_of(str(world.out), world.inputs)
-    monkeypatch.setattr("tarkit.runs.status._PART", 2)
+    monkeypatch.setattr("tarkit.runs.status._AHEAD", 2)
     assert progress_of(str(world.out), world.inputs) == whole
     assert whole.done == ["s0.tar", "s1.tar", "s2.tar"]
 

@@ -70,12 +70,12 @@ def submit_command(server: RestServer, file: str) -> int:
 
     A job JSON goes to --api 1, or is converted for --api 2.
     """
-    accepted = accepted_job(file)
-    if server.version == 1 and accepted[0].protocol == 2:
+    found = accepted_job(file)
+    if server.version == 1 and found.protocol == 2:
         raise UsageError(f"{file}: API 1 takes job JSON only, and this is job YAML")
-    job, text = (accepted[0].job, accepted[1]) if server.version == 1 else protocol_2(accepted, file, None)
-    name = job.get("jobName" if server.version == 1 else "name")
-    server.submit(text)
+    found = found if server.version == 1 else protocol_2(found, file)
+    server.submit(found.text)
+    name = found.job["jobName" if server.version == 1 else "name"]
     write_stdout(f"{server.user}~{name}\n".encode())
     return EXIT_OK
 

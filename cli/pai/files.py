@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _say = partial(say, "tarkit pai")
 
 
-def job_file(path: str) -> tuple[JobFile, str]:
-    """The job in a file (-: standard input), and its text.
+def job_file(path: str) -> JobFile:
+    """The job in a file (-: standard input).
 
     Raises: MissingInputError: no such file. DataError: it is not a job.
     """
@@ -34,7 +34,7 @@ def job_file(path: str) -> tuple[JobFile, str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"it is not UTF-8: {error.reason} at byte {error.start}", url=path) from None
-    return read_job(text, path), text
+    return read_job(text, path)
 
 
 def report(path: str, problems: Iterable[Problem], kind: str = "") -> bool:
@@ -45,17 +45,17 @@ def report(path: str, problems: Iterable[Problem], kind: str = "") -> bool:
     return bool(found)
 
 
-def accepted_job(path: str) -> tuple[JobFile, str]:
-    """The job in a file, which OpenPAI would accept, and its text. Raises: DataError: it would not."""
+def accepted_job(path: str) -> JobFile:
+    """The job in a file, which OpenPAI would accept. Raises: DataError: it would not."""
     from tarkit.openpai.check import problems_in, warnings_of
 
-    found, text = job_file(path)
+    found = job_file(path)
     problems = problems_in(found)
     if problems:
         report(path, problems[:-1])
         raise DataError(str(problems[-1]), url=path)
     report(path, warnings_of(found), "warning: ")
-    return found, text
+    return found
 
 
 @click.command(
@@ -83,7 +83,7 @@ def check_command(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
     code = EXIT_OK
     for path in files:
         try:
-            job, _ = job_file(path)
+            job = job_file(path)
         except DataError as error:
             _say(str(error))
             code = EXIT_DATA
@@ -104,7 +104,7 @@ def convert_command(file: str, default_fs: str | None, verbose: bool) -> int:
 
     What protocol 2 does not have, and what is called otherwise there, is reported line by line on stderr.
     """
-    write_stdout(protocol_2(accepted_job(file), file, default_fs)[1].encode())
+    write_stdout(protocol_2(accepted_job(file), file, default_fs).text.encode())
     return EXIT_OK
 
 
@@ -129,9 +129,9 @@ def render_command(
     from tarkit.openpai.manifests import manifests
 
     found = accepted_job(file)
-    if found[0].protocol == 1 and completed(found[0].job)["retryCount"] < 0:
+    if found.protocol == 1 and completed(found.job)["retryCount"] < 0:
         raise DataError("retryCount: a job that is always run again cannot be rendered; write 0 or more", url=file)
-    job, _ = protocol_2(found, file, default_fs)
+    job = protocol_2(found, file, default_fs).job
     if entrypoint is not None:
         if entrypoint not in job["taskRoles"]:
             raise click.UsageError(f"no role {entrypoint!r}; the job has {', '.join(job['taskRoles'])}")
@@ -156,15 +156,14 @@ def _of_file(path: str) -> Iterator[None]:
         raise DataError(str(error), url=path) from None
 
 
-def protocol_2(accepted: tuple[JobFile, str], path: str, default_fs: str | None) -> tuple[dict[str, Any], str]:
-    """A job and its text as those of protocol 2."""
+def protocol_2(found: JobFile, path: str, default_fs: str | None = None) -> JobFile:
+    """The job as one of protocol 2."""
     from tarkit.openpai.convert import converted
     from tarkit.openpai.fanout import job_text
 
-    found, text = accepted
     if found.protocol == 2:
-        return found.job, text
+        return found
     job, notes = converted(found.job, path, default_fs=default_fs)
     report(path, notes, "note: ")
     with _of_file(path):
-        return job, job_text(job, 2)
+        return found._replace(protocol=2, job=job, text=job_text(job, 2))

@@ -78,10 +78,7 @@ class RestServer:
 
     def submit(self, text: str) -> None:
         """Submit a job: JSON to API 1, YAML to API 2. Its name must be new, and else it is a ClusterError."""
-        if self.version == 1:
-            self._order("POST", self._job_path(None), text, "application/json")
-        else:
-            self._order("POST", "/api/v2/jobs", text, "text/yaml")
+        self._order("POST", self._job_path(None), text, "application/json" if self.version == 1 else "text/yaml")
 
     def job(self, name: str) -> Job:
         """What the server knows of a job."""
@@ -138,7 +135,7 @@ class RestServer:
         user = _quoted(self.user)
         if self.version == 1:
             return f"/api/v1/user/{user}/jobs" + ("" if name is None else f"/{_quoted(name)}")
-        return f"/api/v2/jobs/{user}~{_quoted(name or '')}"
+        return "/api/v2/jobs" + ("" if name is None else f"/{user}~{_quoted(name)}")
 
     def _call(
         self, method: str, path: str, body: str | None = None, kind: str = "", *,

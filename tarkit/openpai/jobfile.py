@@ -41,10 +41,11 @@ _WORDS = (
 
 
 class JobFile(NamedTuple):
-    """protocol: 1 of a job JSON, 2 of a job YAML. job: its values."""
+    """protocol: 1 of a job JSON, 2 of a job YAML. job: its values. text: what they were read from or are written as."""
 
     protocol: int
     job: dict[str, Any]
+    text: str = ""
 
 
 def read_job(text: str, where: str) -> JobFile:
@@ -80,7 +81,7 @@ def read_job(text: str, where: str) -> JobFile:
     protocol = 2 if "protocolVersion" in job or "jobName" not in job else 1
     if repeated and protocol == 2:  # in JSON the last one counts, in YAML none
         raise DataError(f"the key {printable(repeated[0])} comes twice", url=where)
-    return JobFile(protocol, job)
+    return JobFile(protocol, job, text)
 
 
 def _refuse_deep(job: Any, where: str) -> None:

@@ -73,6 +73,8 @@ class _Rendering:
         self._refuse_numbers()
         self._refuse_equal_names()
         self._sizes = {name: int(role.get("instances", 1)) for name, role in job["taskRoles"].items()}
+        self._ports = self._ports_of_roles()
+        self._has_ports = any(self._ports.values())
         self._env = {**self._totals(user, default_fs), **self._peers()}
 
     def _refuse_numbers(self) -> None:
@@ -105,7 +107,7 @@ class _Rendering:
 
     def service(self) -> Iterator[Document]:
         """The headless service, if tasks look for each other; a JobSet makes its own."""
-        if self._has_ports() and self._is_single:
+        if self._has_ports and self._is_single:
             spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": self.name}}
             metadata = {"name": self.name, "labels": {"app": self.name, MANAGED_BY: "tarkit"}}
             yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -139,7 +141,7 @@ class _Rendering:
     def _pod(self, name: str, role: Mapping[str, Any]) -> Document:
         image = prerequisites_of(self.job)["dockerimage", role["dockerImage"]]
         pod: Document = {"restartPolicy": "Never", "automountServiceAccountToken": False, "enableServiceLinks": False}
-        if self._has_ports():
+        if self._has_ports:
             pod["subdomain"] = self.name
         if "auth" in image:
             pod["imagePullSecrets"] = [{"name": f"{self.name}-registry"}]
@@ -161,8 +163,7 @@ class _Rendering:
         script = self._script(name, container)
         container["args"] = [escape_in(container, script)]
         container["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
-        ports = self._ports(name)
-        if ports:
+        if ports := self._ports[name]:
             container["ports"] = [{"containerPort": port} for each in ports.values() for port in each]
         shared = role.get("extraContainerOptions", {}).get("shmMB", 512)
         volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": canonical(f"{shared}Mi")}}]
@@ -222,26 +223,20 @@ class _Rendering:
         succeeded = completion.get("minSucceededInstances") or self._sizes[name]
         yield f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}", str(succeeded)
 
-    def _has_ports(self) -> bool:
-        return any(role["resourcePerInstance"].get("ports") for role in self.job["taskRoles"].values())
-
-    def _ports(self, wanted: str) -> dict[str, list[int]]:
-        """Ports of a role by label; each role has others, as tasks of several can share a machine."""
-        number = _FIRST_PORT
+    def _ports_of_roles(self) -> dict[str, dict[str, range]]:
+        """Ports of each role by label; each role has others, as tasks of several can share a machine."""
+        number, found = _FIRST_PORT, dict[str, dict[str, range]]()
         for name, role in self.job["taskRoles"].items():
-            found = {}
+            found[name] = {}
             for label, count in (role["resourcePerInstance"].get("ports") or {}).items():
                 if not 0 <= count <= _PORTS - number:
                     raise DataError(f"taskRoles.{name}: {count} ports for {label}; ports are {_FIRST_PORT} to {_PORTS}")
-                count = int(count)
-                found[label] = list(range(number, number + count))
-                number += count
-            if name == wanted:
-                return found
-        return {}
+                first, number = number, number + int(count)
+                found[name][label] = range(first, number)
+        return found
 
     def _peers(self) -> dict[str, str]:
-        if not self._has_ports():
+        if not self._has_ports:
             return {}
         if sum(self._sizes.values()) > _PEERS:
             self._note("taskRoles", f"PAI_HOST_IP_* is not set: there are more than {_PEERS} tasks")
@@ -252,10 +247,9 @@ class _Rendering:
             short = _short(name)
             # Pods of a JobSet have the number of the replicated Job in their names.
             pod = self.name if self._is_single else f"{self.name}-{safe_label(name)}-0"
-            of_role = self._ports(name)
             for index in range(size):
                 found[f"PAI_HOST_IP_{short}_{index}"] = f"{pod}-{index}.{self.name}"
-                for label, ports in of_role.items():
+                for label, ports in self._ports[name].items():
                     found[f"PAI_PORT_LIST_{short}_{index}_{label}"] = ",".join(map(str, ports))
         return found
 

@@ -133,40 +133,33 @@ class ShardRun:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
         # A run that ends early does not wait for what is being asked.
         with Workers(8, "records") as executor:
-            ahead: deque[tuple[tuple[str, str], Future[_Shard]]] = deque()
-            source = iter(outputs)
-            while True:
-                while len(ahead) < _LOOK_AHEAD and (pair := next(source, None)) is not None:
-                    ahead.append((pair, executor.submit(self._look, *pair)))
-                if not ahead:
-                    return
-                (url, output_url), future = ahead.popleft()
-                try:
-                    shard = future.result()
-                except MissingInputError:
-                    self._miss(url)
-                except (UsageError, MissingExtraError):
-                    raise
-                except TarkitError as problem:
+            for shard, problem in executor.ahead(self._look, outputs, _LOOK_AHEAD):
+                if isinstance(problem, MissingInputError):
+                    self._miss(shard.url)
+                elif problem is not None:
                     # Whether there is a record, and what it says, is not known: it is left alone.
-                    self._fail(self._shard(url, output_url, Identity(None, None)), problem, keep_record=True)
+                    self._fail(shard, problem, keep_record=True)
+                elif shard.done_before:
+                    self._count(shard)
                 else:
-                    if shard.done_before:
-                        self._count(shard)
-                    else:
-                        yield shard
+                    yield shard
 
     def _shard(self, url: str, output_url: str, source: Identity) -> _Shard:
         named = {"url": display_name(url), "size": source.size, "tag": source.tag}
         return _Shard(url, output_url, source, DoneRecord("failed", named, self._work, self._version))
 
-    def _look(self, url: str, output_url: str) -> _Shard:
-        """A shard, and whether it is done. Called from several threads."""
-        # Noted there: the next look may be under way before this answer is looked at.
-        with self._gone.asking(url, output_url):
-            shard = self._shard(url, output_url, identify(url))
-            self._look_at_record(shard)
-        return shard
+    def _look(self, pair: tuple[str, str]) -> tuple[_Shard, TarkitError | None]:
+        """A shard, and why it cannot be known whether it is done. Called from several threads."""
+        try:
+            # Noted there: the next look may be under way before this answer is looked at.
+            with self._gone.asking(*pair):
+                shard = self._shard(*pair, identify(pair[0]))
+                self._look_at_record(shard)
+        except (UsageError, MissingExtraError):
+            raise
+        except TarkitError as problem:
+            return self._shard(*pair, Identity(None, None)), problem
+        return shard, None
 
     def _look_at_record(self, shard: _Shard) -> None:
         """Note whether a record is there, and whether the shard is done by it."""

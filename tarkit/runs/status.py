@@ -18,8 +18,8 @@ from tarkit.store.waits import Workers
 _AT_ONCE = 16
 """Records that are read at the same time."""
 
-_PART = 2_000
-"""Records that are asked for in one go: each that waits takes some kilobytes."""
+_AHEAD = 2_000
+"""Records that are asked for before their turn: each that waits takes some kilobytes."""
 
 
 @dataclass
@@ -127,10 +127,8 @@ def progress_of(
         return name, record, record.why_stale(lambda: size_of(name), url=url, source=source, work=work)
 
     with Workers(_AT_ONCE, "records") as executor:
-        # No more of them are held than a part has.
-        for start in range(0, len(names), _PART):
-            for name, record, problem in executor.map(look, names[start : start + _PART]):
-                _enter(found, name, record, problem)
+        for name, record, problem in executor.ahead(look, names, _AHEAD):
+            _enter(found, name, record, problem)
     return found
 
 

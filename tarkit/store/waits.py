@@ -6,16 +6,19 @@ the caller waits for its result here. If the wait is ended, the assistant is lef
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 _LOOK_SECONDS = 0.1
 _CLEANUP_SECONDS = 5.0
@@ -153,6 +156,16 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
     def stop(self) -> None:
         """What waits for a network raises Stopped, and cleans up; what has not begun yet will do so as well."""
         self._stop.set()
+
+    def ahead(self, function: Callable[[S], T], items: Iterable[S], most: int) -> Iterator[T]:
+        """What a function gives of each item, in order. At most ``most`` items are drawn before their turn."""
+        left, running = iter(items), collections.deque[concurrent.futures.Future[T]]()
+        while True:
+            for item in itertools.islice(left, most - len(running)):
+                running.append(self.submit(function, item))
+            if not running:
+                return
+            yield running.popleft().result()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -59,25 +57,23 @@ def index_all(
         raise UsageError(f"shards at a time is {parallel}; it must be at least 1")
     act = partial(_compare if check else partial(ensure_index, force=force), rule=rule, listed=listed)
     gone = GoneStores()
-    left, running = iter(urls), deque[Future[IndexOutcome]]()
+
+    def named() -> Iterator[str]:
+        for url in urls:
+            index = index_url(url)
+            if not check:
+                check_target(index)
+            yield url
+
+    def outcome(url: str) -> IndexOutcome:
+        try:
+            with gone.asking(url):
+                return act(url)
+        except TarkitError as error:
+            return IndexOutcome(url, error=error)
+
     with Workers(parallel, "tarkit-index") as pool:
-        while True:
-            while len(running) < 2 * parallel and (url := next(left, None)) is not None:
-                index = index_url(url)
-                if not check:
-                    check_target(index)
-                running.append(pool.submit(_outcome, url, act, gone))
-            if not running:
-                return
-            yield running.popleft().result()
-
-
-def _outcome(url: str, act: Callable[[str], IndexOutcome], gone: GoneStores) -> IndexOutcome:
-    try:
-        with gone.asking(url):
-            return act(url)
-    except TarkitError as error:
-        return IndexOutcome(url, error=error)
+        yield from pool.ahead(outcome, named(), 2 * parallel)
 
 
 def ensure_index(
