@@ -12,6 +12,7 @@ import json
 import math
 import re
 import struct
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
@@ -198,32 +199,46 @@ def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doub
 
 def _json(text: str, words: Words, doubts: list[Doubt] | None) -> Any:
     """The mapping that a JSON text is, as kubectl tries it first; None if it is not JSON, or not without doubts."""
-    twice: list[str] = []
-
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice.extend(key for key, number in collections.Counter(key for key, _ in pairs).items() if number > 1)
-        return dict(pairs)
-
-    kept = str if words == "written" else None
     try:
-        value = json.loads(text, object_pairs_hook=mapping, parse_int=kept, parse_float=kept, parse_constant=_refuse)
-        # Both are read as YAML, for the line.
-        if (twice and doubts is None) or _depth(value) > _DEEPEST:
-            return None
+        value, twice = read_json(text, str if words == "written" else None)
     except (ValueError, RecursionError):
+        return None
+    # Both are read as YAML, for the line.
+    if (twice and doubts is None) or is_deeper(value, _DEEPEST):
         return None
     if doubts is not None:
         doubts += [Doubt("JSON", f"the key {key!r} comes twice; {_LAST}") for key in twice]
     return value
 
 
-def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+def read_json(text: str, number: Callable[[str], Any] | None = None) -> tuple[Any, list[str]]:
+    """The value of a JSON text, and the keys that come twice in a mapping, of which the last one counts.
+    number: makes the value of a number as it is written. Raises: ValueError, RecursionError: it is not JSON."""
+    twice: list[str] = []
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice.extend(key for key, count in collections.Counter(key for key, _ in pairs).items() if count > 1)
+        return found
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is not a number of JSON")
+
+    value = json.loads(text, object_pairs_hook=mapping, parse_int=number, parse_float=number, parse_constant=refuse)
+    return value, twice
 
 
-def _refuse(text: str) -> Any:
-    raise ValueError(text)
+def is_deeper(value: Any, most: int) -> bool:
+    """Whether mappings and lists are inside one another on more than ``most`` levels."""
+    levels = [(value, 1)]
+    while levels:
+        inner, level = levels.pop()
+        if isinstance(inner, (dict, list)):
+            if level > most:
+                return True
+            levels += [(each, level + 1) for each in (inner.values() if isinstance(inner, dict) else inner)]
+    return False
 
 
 def read_bytes(path: str, most: int = -1) -> bytes:

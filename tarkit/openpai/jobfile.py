@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
-from collections import Counter
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, printable
+from tarkit.k8s.yamlreading import is_deeper, read_json
 
 MOST_CHARACTERS = 4 << 20
 """Of a file, with each alias of its YAML written out; and of what fills its commands."""
@@ -58,18 +57,11 @@ def read_job(text: str, where: str) -> JobFile:
         raise DataError(f"it has {len(text)} characters; a job has {MOST_CHARACTERS} at most", url=where)
     text = text.removeprefix("\ufeff")
     repeated: list[str] = []
-
-    def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            repeated.extend(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
-        return found
-
     if not text.lstrip().startswith("{"):
         job = _yaml(text, where)
     else:
         try:
-            job = json.loads(text, parse_constant=_refuse, object_pairs_hook=fields)
+            job, repeated = read_json(text)
         except (ValueError, RecursionError) as error:
             # JSON is YAML, if with comments it is not JSON.
             job = _yaml_or_none(text)
@@ -77,28 +69,15 @@ def read_job(text: str, where: str) -> JobFile:
                 raise DataError(f"it is not JSON: {printable(str(error))}", url=where, hint=_HINT) from None
     if not isinstance(job, dict):
         raise DataError("it is not a job: it has no fields", url=where)
-    _refuse_deep(job, where)
+    if is_deeper(job, _DEEPEST):
+        raise DataError(f"its values are nested more than {_DEEPEST} levels deep", url=where)
     protocol = 2 if "protocolVersion" in job or "jobName" not in job else 1
     if repeated and protocol == 2:  # in JSON the last one counts, in YAML none
         raise DataError(f"the key {printable(repeated[0])} comes twice", url=where)
     return JobFile(protocol, job, text)
 
 
-def _refuse_deep(job: Any, where: str) -> None:
-    levels = [(job, 1)]
-    while levels:
-        value, level = levels.pop()
-        if level > _DEEPEST:
-            raise DataError(f"its values are nested more than {_DEEPEST} levels deep", url=where)
-        inner = value.values() if isinstance(value, dict) else value
-        levels += [(each, level + 1) for each in inner if isinstance(each, (dict, list))]
-
-
 _HINT = "a job JSON has no comments and no comma after the last item"
-
-
-def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _yaml_or_none(text: str) -> Any:

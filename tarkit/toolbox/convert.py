@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError
@@ -134,43 +134,39 @@ def _add(digest: hashlib._Hash, parts: Iterable[str | bytes | None]) -> None:
             digest.update(content)
 
 
+@dataclass
 class _Source:
     """The inputs, each with its format, as records or as samples. number: of those that were drawn."""
 
-    def __init__(
-        self,
-        inputs: Iterator[tuple[str, str]],
-        encoding: Encoding,
-        on_damage: str,
-        tally: Tally,
-        progress: Callable[[int], object],
-    ) -> None:
-        self._inputs, self._encoding, self._on_damage = inputs, encoding, on_damage
-        self._tally, self._progress = tally, progress
-        self.number = 0
+    inputs: Iterator[tuple[str, str]]
+    encoding: Encoding
+    on_damage: str
+    tally: Tally
+    progress: Callable[[int], object]
+    number: int = 0
 
     def _numbered(self, record: T) -> T:
         self.number += 1
-        self._progress(self.number)
+        self.progress(self.number)
         return record
 
     def records(self, to: str) -> Iterator[Record]:
         """As they are to be written."""
         files = self._files(to)
-        if self._encoding.piece:
-            yield from one_archive(files, rule=self._encoding.rule)
+        if self.encoding.piece:
+            yield from one_archive(files, rule=self.encoding.rule)
         else:
             yield from itertools.chain.from_iterable(files)
 
     def _files(self, to: str) -> Iterator[Iterator[Record]]:
         """The records of each input."""
-        for name, source in self._inputs:
+        for name, source in self.inputs:
             if source == "tar" and to == "tar":
                 raise _tar_already(name)
-            if source != "tar" and to != "tar" and (self._encoding.field is not None or self._encoding.example):
+            if source != "tar" and to != "tar" and (self.encoding.field is not None or self.encoding.example):
                 raise UsageError("between two record files, records stay as they are; leave out --field and --example")
             if source == "tar":
-                suffix = self._encoding.suffix if holds_files(to) else ""
+                suffix = self.encoding.suffix if holds_files(to) else ""
                 found: Iterator[Record] = (
                     (f"{key or self.number}{suffix}", content) for key, content in self._of_tar(name)
                 )
@@ -180,52 +176,52 @@ class _Source:
 
     def samples(self) -> Iterator[Sample]:
         """Those that the records are."""
-        for name, source in self._inputs:
+        for name, source in self.inputs:
             if source == "tar":
                 raise _tar_already(name)
-            if self._encoding.files and not holds_files(source):
+            if self.encoding.files and not holds_files(source):
                 raise UsageError(f"{display_name(name)} is not an archive of files; convert it by itself")
-            if self._encoding.files:
+            if self.encoding.files:
                 archive = format_module(source).Archive(name)
                 samples = har_samples(
                     archive,
-                    rule=self._encoding.rule,
-                    on_others=self._encoding.on_others,
-                    on_same_extension=self._encoding.on_same_extension,
-                    mem=self._encoding.mem,
-                    tally=self._tally,
+                    rule=self.encoding.rule,
+                    on_others=self.encoding.on_others,
+                    on_same_extension=self.encoding.on_same_extension,
+                    mem=self.encoding.mem,
+                    tally=self.tally,
                 )
                 yield from map(self._numbered, samples)
             else:
-                suffix = self._encoding.suffix if holds_files(source) else ""
+                suffix = self.encoding.suffix if holds_files(source) else ""
                 for key, content in self._of_records(name, source):
-                    sample = sample_of(name, key.removesuffix(suffix), content, self._encoding, self._tally)
+                    sample = sample_of(name, key.removesuffix(suffix), content, self.encoding, self.tally)
                     yield self._numbered(sample)
 
     def _of_records(self, name: str, source: str, *, empty_keys: bool = False) -> Iterator[Record]:
         """empty_keys: whether an empty key stays; else its record is named by its number, as one without a key."""
-        mem = self._encoding.mem
-        for key, content in read_named(source, name, on_damage=self._on_damage, tally=self._tally, mem=mem):
+        mem = self.encoding.mem
+        for key, content in read_named(source, name, on_damage=self.on_damage, tally=self.tally, mem=mem):
             if key is None or not (key or empty_keys):
                 key = f"{self.number:09d}"
             yield key, content
 
     def _of_tar(self, name: str) -> Iterator[Record]:
-        encoding = self._encoding
+        encoding = self.encoding
         policies: dict[str, Any] = {
             "rule": encoding.rule,
             "on_repeated_key": encoding.on_repeated_key,
             "mem": encoding.mem,
         }
         if encoding.piece:
-            if self._on_damage != "error":
+            if self.on_damage != "error":
                 raise UsageError("pieces of a damaged tar are not the tar: repair it with tarkit cat --on-damage skip")
             with open_read(name) as stream:
                 # Nothing is left out, so the tally has nothing to count.
                 yield from sample_pieces(stream.read, url=stream.name, **policies)
             return
         for sample in read_samples(
-            name, on_damage=self._on_damage, literal=True, split=True, tally=self._tally, **policies
+            name, on_damage=self.on_damage, literal=True, split=True, tally=self.tally, **policies
         ):
             key = sample["__key__"]
             if encoding.files:
