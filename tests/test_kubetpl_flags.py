@@ -437,6 +437,9 @@ def test_credentials() -> None:
     assert env_of(one("job", "--gac", "/key.json"))[GAC] == "/key.json"
     document = one("job", "--gac", "default", "--secret", "gac", "--secret", "other")
     assert env_of(document)[GAC] == "/secrets/gac/google_application_credentials.json"
+    document = one("job", "--gac", "default", "--secret", "gac", "--secret", "gac:/keys", "--secret", "gac:/keys")
+    mounts = [each["mountPath"] for each in at(document, f"{MAIN} volumeMounts") if each["name"] == "secret-gac"]
+    assert (mounts, env_of(document)[GAC][:12]) == (["/secrets/gac", "/keys"], "/secrets/gac")
     document = one("job", "--gac", "default", "--secret", "gac:/keys/")
     assert env_of(document)[GAC] == "/keys/google_application_credentials.json"
     said = refused("job", "--gac", "default")

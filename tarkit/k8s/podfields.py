@@ -177,18 +177,17 @@ def _fill_files(spec: Document, container: Document, settings: Settings) -> None
             raise UsageError("--config-map: write the ConfigMap's name")
         source = {"configMap": {"name": settings.config_map}}
         mount(spec, container, f"config-{settings.config_map}", source, settings.config_map_path or "/files")
-    secrets: list[str] = []
+    secrets: dict[str, list[str]] = {}
     for text in settings.secret:
         name, _, path = text.partition(":")
         if not name or (path and not path.startswith("/")):
             raise UsageError(f"--secret {printable(text)}: write NAME or NAME:/PATH")
-        secrets.append(path or f"/secrets/{name}")
-        mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, secrets[-1])
+        secrets.setdefault(name, []).append(path or f"/secrets/{name}")
+    for name, paths in secrets.items():
+        mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, *paths)
     if settings.gac not in (None, "none"):
-        put_named(
-            listed(container, "env"),
-            {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": _credentials(settings.gac or "", secrets)},
-        )
+        value = _credentials(settings.gac or "", [path for paths in secrets.values() for path in paths])
+        put_named(listed(container, "env"), {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": value})
 
 
 def _credentials(gac: str, secrets: list[str]) -> str:
@@ -203,13 +202,13 @@ def _credentials(gac: str, secrets: list[str]) -> str:
     return f"{secrets[0].rstrip('/')}/{_KEY_FILE}"
 
 
-def mount(spec: Document, container: Document, name: str, source: Document, path: str) -> None:
+def mount(spec: Document, container: Document, name: str, source: Document, *paths: str) -> None:
     """Mount a volume, read only. name: is made a name that a volume can have, which an object's may not be."""
     name = safe_label(name)
     put_named(listed(spec, "volumes"), {"name": name, **source})
     mounts = listed(container, "volumeMounts")
     mounts[:] = [each for each in mounts if each.get("name") != name]
-    mounts.append({"name": name, "mountPath": path, "readOnly": True})
+    mounts += [{"name": name, "mountPath": path, "readOnly": True} for path in dict.fromkeys(paths)]
 
 
 def _fill_resources(container: Document, settings: Settings) -> None:
