@@ -186,6 +186,13 @@ def test_secrets_are_variables_whatever_quotes_they_are_in(script: str, wanted: 
     assert with_variables(script) == (wanted, ["t"])
 
 
+@pytest.mark.parametrize("script", ["cat <<X\nit's\nX\na <% $secrets.t %>", "a $'it\\'s' <% $secrets.t %>"])
+def test_secrets_behind_quotes_that_are_not_understood_are_an_error(script: str) -> None:
+    assert with_variables(script.replace("<% $secrets.t %>", "b"))[1] == []
+    with pytest.raises(DataError, match="not closed"):
+        with_variables(script)
+
+
 @pytest.mark.parametrize(
     "changes, path, wanted",
     [

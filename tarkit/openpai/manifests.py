@@ -294,7 +294,8 @@ def _variable(secret: str) -> str:
 
 def with_variables(script: str) -> tuple[str, list[str]]:
     """A script with variables for ``<% $secrets.name %>``, and the names of the secrets. In single quotes, the quotes
-    are left for it; in a comment, quotes are none."""
+    are left for it; in a comment, quotes are none.
+    Raises: DataError: a quote is open at the end, such as an apostrophe in a here-document, and there are secrets."""
     found, names, quote, at = [], [], "", 0
     while at < len(script):
         match = _SECRET.match(script, at)
@@ -316,6 +317,8 @@ def with_variables(script: str) -> tuple[str, list[str]]:
             quote = "" if quote else sign
         found.append(sign)
         at += 1
+    if names and quote in ("'", '"'):
+        raise DataError(f"commands: a {quote} is not closed, so secrets may not be filled in where they are")
     return "".join(found), list(dict.fromkeys(names))
 
 
