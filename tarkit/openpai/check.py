@@ -6,12 +6,13 @@ import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from tarkit.openpai.jobfile import JobFile
 from tarkit.openpai.schema import JOB_JSON, JOB_YAML, Problem, problems_of
 
+T = TypeVar("T")
 PREREQUISITES = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
 """Field of a role -> type of the prerequisite that it names."""
 
@@ -59,14 +60,9 @@ def _json_problems(job: dict[str, Any]) -> list[Problem]:
     converted = _converted(job)
     found = problems_of(converted, JOB_JSON)
     roles = converted.get("taskRoles")
-    named = (
-        Counter(role["name"] for role in roles if isinstance(role, dict) and isinstance(role.get("name"), str))
-        if isinstance(roles, list)
-        else {}
-    )
-    for name, number in named.items():
-        if number > 1:
-            found.append(Problem("taskRoles", f"{number} roles are called {name}"))
+    names = [role.get("name") for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
+    for name, number in _repeated(name for name in names if isinstance(name, str)):
+        found.append(Problem("taskRoles", f"{number} roles are called {name}"))
     if found:
         return found
     for index, (given, role) in enumerate(zip(converted["taskRoles"], completed(job)["taskRoles"], strict=True)):
@@ -80,6 +76,11 @@ def _json_problems(job: dict[str, Any]) -> list[Problem]:
             if is_compared and (role[field] or 0) > role[most]:
                 found.append(Problem(f"taskRoles[{index}].{field}", f"it is {role[field]}, and {most} is {role[most]}"))
     return found
+
+
+def _repeated(names: Iterable[T]) -> Iterator[tuple[T, int]]:
+    """Names that come more than once, and how often."""
+    return ((name, number) for name, number in Counter(names).items() if number > 1)
 
 
 def _converted(value: Any, schema: Mapping[str, Any] = JOB_JSON) -> Any:
@@ -104,13 +105,10 @@ def _yaml_problems(job: dict[str, Any]) -> list[Problem]:
     if found:
         return found
     names = prerequisites_of(job)
-    for kind, number in Counter((each["type"], each["name"]) for each in job.get("prerequisites", [])).items():
-        if number > 1:
-            found.append(Problem("prerequisites", f"{number} of type {kind[0]} are called {kind[1]}"))
-    deployments = Counter(each["name"] for each in job.get("deployments", []))
-    found += [
-        Problem("deployments", f"{number} are called {name}") for name, number in deployments.items() if number > 1
-    ]
+    for (kind, name), number in _repeated((each["type"], each["name"]) for each in job.get("prerequisites", [])):
+        found.append(Problem("prerequisites", f"{number} of type {kind} are called {name}"))
+    deployments = [each["name"] for each in job.get("deployments", [])]
+    found += [Problem("deployments", f"{number} are called {name}") for name, number in _repeated(deployments)]
     for name, role in job["taskRoles"].items():
         for field, kind_of_field in PREREQUISITES.items():
             if field in role and (kind_of_field, role[field]) not in names:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tarkit.errors import library, printable, quoted
+from tarkit.k8s.lint.schema import TYPES
 
 _TEXT = {"type": "string", "minLength": 1}
 _URL = {"type": "string"}
@@ -166,15 +167,6 @@ JOB_YAML = _fields(
 )
 """Protocol 2."""
 
-_TYPES = {
-    "array": "a list",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "null": "null",
-    "number": "a number",
-    "object": "a mapping",
-    "string": "a text",
-}
 _SECRET = {"auth", "secrets", "jobEnvs"}
 """Fields whose values are not shown; of their rules, all are about types."""
 
@@ -236,7 +228,7 @@ def _form(pattern: str) -> str:
 
 
 def _types(wanted: str | list[str]) -> str:
-    return " or ".join(_TYPES[each] for each in ([wanted] if isinstance(wanted, str) else wanted))
+    return " or ".join(TYPES[each] for each in ([wanted] if isinstance(wanted, str) else wanted))
 
 
 def _reason(rule: str, wanted: Any, value: Any) -> str:
@@ -259,5 +251,5 @@ def _reason(rule: str, wanted: Any, value: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, (dict, list)):
-        return _TYPES["object" if isinstance(value, dict) else "array"]
+        return TYPES["object" if isinstance(value, dict) else "array"]
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else quoted(str(value))

@@ -28,10 +28,11 @@ _TYPING = ("type", "enum", "minimum", "maximum", "pattern")
 NEWEST = "1.9999"
 OLDEST = "1.33"
 """The oldest release that kubetpl is made for: the one that is meant where none is named."""
-_TYPES = {
+TYPES = {
     "string": _TEXT, "integer": "a whole number", "number": "a number", "boolean": "true or false",
-    "object": "a mapping", "array": "a list",
+    "object": "a mapping", "array": "a list", "null": "null",
 }  # fmt: skip
+"""The types of JSON Schema, as messages name them."""
 
 
 def check_schema(document: dict[str, Any], kube_version: str | None = OLDEST, number: int = 1) -> list[Finding]:
@@ -187,7 +188,7 @@ def _no_such_field(node: Node, name: str, known: Iterable[str]) -> Finding:
 
 def _sentence(rule: str, wanted: Any, value: Any, message: str) -> str:
     if rule == "type":
-        types = [_TYPES.get(each, each) for each in ([wanted] if isinstance(wanted, str) else wanted) if each != "null"]
+        types = [TYPES.get(each, each) for each in ([wanted] if isinstance(wanted, str) else wanted) if each != "null"]
         plain = types == [_TEXT] and isinstance(value, (bool, int, float))
         return f"{_shown(value)} is not {' or '.join(types)}{'; put it in quotes' if plain else ''}"
     if rule == "enum":
