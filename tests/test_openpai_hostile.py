@@ -28,6 +28,15 @@ TASK = JobTask("map", 0, "RUNNING", None, None)
 JOB = Job("ada~a", "RUNNING", 0, [TASK])
 
 
+def read_request(connection: socket.socket) -> None:
+    """All of it, in how many pieces it may come: a connection that is closed with some of it unread is reset, and what
+    was answered may be lost."""
+    with connection.makefile("rb") as stream:
+        fields = list(iter(stream.readline, b"\r\n"))
+        lengths = [int(each.split(b":")[1]) for each in fields if each.lower().startswith(b"content-length:")]
+        stream.read(sum(lengths))
+
+
 @contextmanager
 def answering(*answers: bytes, pause: float = 0.0) -> Iterator[str]:
     """A server that gives these bytes to one connection each, with a pause after each byte of the last 20."""
@@ -38,7 +47,7 @@ def answering(*answers: bytes, pause: float = 0.0) -> Iterator[str]:
         for answer in answers:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(1 << 16)
+                read_request(connection)
                 connection.sendall(answer[:-20] if pause else answer)
                 for byte in answer[-20:] if pause else b"":
                     time.sleep(pause)

@@ -33,8 +33,6 @@ _MEBIBYTES = 2**43 - 1
 _TASKS, _ROLES = 100_000, 100
 """Pods of a Job, and roles whose sizes and resources are in the environment of each, in an object of 1.5 MiB."""
 _SECRET = re.compile(r"<% \$secrets\.([A-Za-z_][A-Za-z0-9_]*) %>")
-_BEFORE_COMMENT = ("", *" \t\n;&|()")
-"""What can be before the # that begins a comment."""
 _LOST = ("hivedScheduler", "jobStatusChangeNotification", "com.microsoft.pai.runtimeplugin")
 
 
@@ -160,8 +158,7 @@ class _Rendering:
         }
         for key in ("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "PAI_TASK_INDEX"):
             container["env"].append({"name": key, "valueFrom": INDEX_FIELD})
-        script = self._script(name, container)
-        container["args"] = [escape_in(container, script)]
+        container["args"] = [self._script(name, container)]
         container["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
         if ports := self._ports[name]:
             container["ports"] = [{"containerPort": port} for each in ports.values() for port in each]
@@ -179,18 +176,25 @@ class _Rendering:
         return {**pod, "containers": [container], "volumes": volumes}
 
     def _script(self, name: str, container: Document) -> str:
-        """The entrypoint; secrets are variables, from a Secret that is made beside it."""
-        script, secrets = with_variables(entrypoint(self.job, name))
-        if left := re.search(r"<% \$secrets\b.*?%>", script, re.DOTALL):
+        """The entrypoint; secrets are variables, from a Secret that is made beside it. Kubernetes writes their values
+        into the text before the shell reads it, as OpenPAI does: in whatever quotes they are."""
+        script = entrypoint(self.job, name)
+        texts = _SECRET.split(script)
+        secrets = list(dict.fromkeys(texts[1::2]))
+        if left := re.search(r"<% \$secrets\b.*?%>", "".join(texts[::2]), re.DOTALL):
             wrong = f"{quoted(left[0])} is not the name of a variable; OpenPAI fills it in, Kubernetes cannot"
             raise DataError(f"taskRoles.{name}.commands: {wrong}; give the secret another name")
+        if not secrets:
+            return escape_in(container, script)
         for secret in secrets:
             reference = {"secretKeyRef": {"name": f"{self.name}-secrets", "key": secret}}
-            container["env"].append({"name": _variable(secret), "valueFrom": reference})
-        if secrets:
-            make = f"kubectl create secret generic {self.name}-secrets --from-literal={secrets[0]}=…"
-            self._note("secrets", f"make the secret with {', '.join(secrets)}: {make}")
-        return script
+            container["env"].append({"name": f"PAI_SECRET_{secret}", "valueFrom": reference})
+        make = f"kubectl create secret generic {self.name}-secrets --from-literal={secrets[0]}=…"
+        self._note("secrets", f"make the secret with {', '.join(secrets)}: {make}")
+        # Any $( before a secret would have Kubernetes take all up to the secret's bracket for one name.
+        texts[::2] = [text.replace("$", "$$") for text in texts[::2]]
+        texts[1::2] = [f"$(PAI_SECRET_{secret})" for secret in texts[1::2]]
+        return "".join(texts)
 
     def _note(self, field: str, reason: str) -> None:
         if Problem(field, reason) not in self.notes:
@@ -286,40 +290,6 @@ def _refuse_number(value: float, least: int, most: int, field: str) -> None:
 def _short(role: str) -> str:
     """A role as OpenPAI's runtime calls it, in the names of its variables and in PAI_CURRENT_TASK_ROLE_NAME."""
     return re.sub("[^a-z0-9]", "", role.lower())
-
-
-def _variable(secret: str) -> str:
-    return f"PAI_SECRET_{secret}"
-
-
-def with_variables(script: str) -> tuple[str, list[str]]:
-    """A script with variables for ``<% $secrets.name %>``, and the names of the secrets. In single quotes, the quotes
-    are left for it; in a comment, quotes are none.
-    Raises: DataError: a quote is open at the end, such as an apostrophe in a here-document, and there are secrets."""
-    found, names, quote, at = [], [], "", 0
-    while at < len(script):
-        match = _SECRET.match(script, at)
-        if match:
-            names.append(match[1])
-            variable = f"${{{_variable(match[1])}}}"
-            found.append(f"'\"{variable}\"'" if quote == "'" else variable)
-            at = match.end()
-            continue
-        sign = script[at]
-        if sign == "\\" and quote not in ("'", "#"):
-            found.append(script[at : at + 2])
-            at += 2
-            continue
-        is_comment = sign == "#" and script[at - 1 : at] in _BEFORE_COMMENT
-        if quote == "#":
-            quote = "" if sign == "\n" else quote
-        elif (sign in "'\"" or is_comment) and quote in ("", sign):
-            quote = "" if quote else sign
-        found.append(sign)
-        at += 1
-    if names and quote in ("'", '"'):
-        raise DataError(f"commands: a {quote} is not closed, so secrets may not be filled in where they are")
-    return "".join(found), list(dict.fromkeys(names))
 
 
 def _losses(job: Mapping[str, Any], queue: str | None) -> Iterator[Problem]:

@@ -214,20 +214,22 @@ class LocalPod:
         self._deadline = float("inf") if deadline is None else now + deadline
         self._begin_at = now
         self._kill_at: float | None = None
-        self._over_memory = False
+        self._over_memory = self._over_time = False
         self._popen: subprocess.Popen[bytes] | None = None
 
     def poll(self, now: float) -> PodEnd | None:
         """Start it if that is due; its end, once all has ended."""
-        over_time = now >= self._deadline
-        if over_time:
+        if self._popen is not None and _has_ended(self._popen):
+            return self._ended(self.close())
+        if now >= self._deadline:
+            self._over_time = True
             self.terminate(now)
         if self._kill_at is not None and now >= self._kill_at:
             self.kill()
         if self._popen is not None:
-            return self._ended(self.close(), over_time) if _has_ended(self._popen) else None
+            return None
         if self._kill_at is not None:
-            return self._ended(-signal.SIGTERM, over_time)
+            return self._ended(-signal.SIGTERM)
         return self._start() if now >= self._begin_at else None
 
     def _start(self) -> PodEnd | None:
@@ -257,13 +259,15 @@ class LocalPod:
         self._popen = None
         return status
 
-    def _ended(self, status: int, over_time: bool) -> PodEnd:
+    def _ended(self, status: int) -> PodEnd:
         killed = self._over_memory and status == -signal.SIGKILL
         self.reason = "OOMKilled" if killed else "Error" if status else "Completed"
-        if over_time:
+        if self._over_time:
             # It has failed, also if its command ends with 0 when it is told to end.
             self.reason, status = "DeadlineExceeded", status or -signal.SIGTERM
-        return PodEnd(self.name, {self._process.name: 128 - status if status < 0 else status}, over_time=over_time)
+        return PodEnd(
+            self.name, {self._process.name: 128 - status if status < 0 else status}, over_time=self._over_time
+        )
 
     def restart(self, now: float, delay: float) -> None:
         """Start its container again in a while, in the same folders."""
