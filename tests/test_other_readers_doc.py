@@ -118,8 +118,6 @@ def by_tarfile(path: Path) -> Files:
 def by_webdataset(path: Path) -> Files:
     webdataset = pytest.importorskip("webdataset")
     samples = list(webdataset.WebDataset(str(path), shardshuffle=False))
-    # Now, while its warnings are expected.
-    gc.collect()
     return {f"{sample['__key__']}.txt": digest(sample["txt"]) for sample in samples}
 
 
@@ -216,6 +214,9 @@ def test_cell(row: str, column: str, cell: str, tmp_path: Path) -> None:
         found = read(tmp_path / name)
     except (subprocess.CalledProcessError, tarfile.TarError):
         found = {}
+    if column.startswith("webdataset"):
+        # Now, while its warnings are expected; also of what it could not read.
+        gc.collect()
     if any(size == BIG for size, _ in expected.values()):
         found = {each: (size, None) for each, (size, _) in found.items()}
         expected = {each: (size, None) for each, (size, _) in expected.items()}
