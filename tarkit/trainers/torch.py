@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, library
 from tarkit.samples.epochs import SharedNumbers, checked_number
+from tarkit.store.allocator import keep_all_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
@@ -23,8 +23,6 @@ from tarkit.trainers.world import LoaderWorker, loader_worker
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
 _MOST_WORKERS = 1022
-# Of glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
@@ -123,13 +121,10 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
 
 def _worker() -> LoaderWorker | None:
-    """The DataLoader's worker in which an iteration begins. It keeps the memory of a batch for the next one: by itself
-    glibc gives up to all of it back after each batch, and for decoded photos the system then takes a fifth of the
-    worker's time to give it anew, as zeros."""
+    """The DataLoader's worker in which an iteration begins. It keeps the memory of a batch for the next one."""
     worker = loader_worker()
-    if worker is not None and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that it can be
+    if worker is not None:
+        keep_all_freed_memory()
     return worker
 
 
