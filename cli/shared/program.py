@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gc
 import io
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -188,13 +189,26 @@ standard_options = option_group(
 """What each command has. On an error, --verbose shows the traceback as well."""
 
 
+class Seconds(click.FloatRange):
+    """A time from 0 on. nan is neither below a bound nor above it, so a range takes it."""
+
+    def __init__(self, *, min_open: bool = False) -> None:
+        super().__init__(0, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a time.", param, ctx)
+        return found
+
+
 def work_option(name: str, **changes: Any) -> Callable[[F], F]:
     """The option of tarproc that fills a field of :class:`tarkit.runs.work.Work`; it means the same in all programs."""
     from tarkit.runs import work
 
     option = work.options()[name]
     number = click.IntRange(option.least, option.most)
-    types = {work.INTEGER: number, work.SECONDS: click.FloatRange(0, min_open=True), work.BYTES: size}
+    types = {work.INTEGER: number, work.SECONDS: Seconds(min_open=True), work.BYTES: size}
     default = option.default if option.default in (None, "", False) else option.text(option.default)
     arguments: dict[str, Any] = {"help": option.help, "default": default, "show_default": bool(default)}
     if option.kind == work.FLAG:

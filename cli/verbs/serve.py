@@ -8,7 +8,7 @@ import click
 
 from tarkit.errors import UsageError
 
-from ..shared.program import reject_options, standard_options
+from ..shared.program import Seconds, reject_options, standard_options
 from ..shared.sections import LongHelp
 from ..shared.serviceprogress import ServiceProgress, watch_service
 from ..shared.signals import Terminated, run_until_signal
@@ -61,7 +61,7 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 )
 @click.option("--until-ended", is_flag=True, help="End when all data sets that clients have declared have ended.")
 @click.option(
-    "--drain", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
+    "--drain", type=Seconds(), default=30.0, show_default=True, metavar="SECONDS",
     help="How long at most to wait, at the end, until each known worker was answered with the end.",
 )  # fmt: skip
 @click.option("--http", default="", metavar="[HOST:]PORT", help="A status page, /metrics for Prometheus, and /healthz.")
@@ -102,11 +102,11 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
     help="Shards that are shorter than the others: keep them, leave them out, or begin them earlier.",
 )  # fmt: skip
 @click.option(
-    "--lease-floor", type=click.FloatRange(0, min_open=True), show_default="60, or the longest one if that is shorter",
+    "--lease-floor", type=Seconds(min_open=True), show_default="60, or the longest one if that is shorter",
     metavar="SECONDS", help="The shortest lease: a worker that is silent so long loses its shards.",
 )  # fmt: skip
 @click.option(
-    "--lease-ceiling", type=click.FloatRange(0, min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
+    "--lease-ceiling", type=Seconds(min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
     help="The longest lease.",
 )  # fmt: skip
 @click.option(

@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError, counted
 
-from ..shared.program import say, standard_options
+from ..shared.program import Seconds, say, standard_options
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ failed; 66 no such folder, or no done record in it.
 @click.option("--clean", "wanted", is_flag=True, help="Remove what killed runs left under temporary names.")
 @click.option(
     "--older-than",
-    type=click.FloatRange(0),
+    type=Seconds(),
     metavar="SECONDS",
     help="With --clean, in a store: only what is older, since a slow writer looks like a dead one.  [default: 1 day]",
 )

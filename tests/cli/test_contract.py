@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from document import commands
 
@@ -125,6 +126,21 @@ def test_unknown_option_is_a_usage_error(name: str, run: Run) -> None:
     assert (result.code, result.stdout) == (2, b"")
     assert "--no-such-option" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_no_time_is_nan() -> None:
+    """No bound is below or above it: what waits until it is over waits for ever."""
+    ranges = [
+        (name, param)
+        for name, context in commands()
+        for param in context.command.get_params(context)
+        if isinstance(param.type, click.FloatRange)
+    ]
+    assert {name for name, _ in ranges} >= {"tarproc", "tarkit serve", "kubetpl local"}
+    for _, param in ranges:
+        with pytest.raises(click.BadParameter, match="'nan' is not a time"):
+            param.type.convert("nan", param, None)
+        assert param.type.convert("1.5", param, None) == 1.5
 
 
 @pytest.mark.parametrize("name", sorted(READING))

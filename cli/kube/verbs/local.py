@@ -27,7 +27,7 @@ from tarkit.k8s.local.localjob import jobs_of
 from tarkit.k8s.local.run import LocalSettings, PodFailure, run_documents
 from tarkit.k8s.wellknown import LOGS
 
-from ...shared.program import say, standard_options
+from ...shared.program import Seconds, say, standard_options
 from ...shared.results import Results
 from ...shared.signals import Terminated
 from ..generator import asked_for
@@ -49,7 +49,7 @@ _FAILURE_LINES = 20
 @click.option("--state", metavar="DIR", help="Where journal and logs are kept.  [default: NAME.kubetpl-local]")
 @click.option("--fresh", is_flag=True, help="Forget what an earlier run in the state folder has done, and its logs.")
 @click.option(
-    "--retry-delay", type=click.FloatRange(0), default=1.0, show_default=True,
+    "--retry-delay", type=Seconds(), default=1.0, show_default=True,
     help="Seconds before the first retry; each next one waits twice as long, at most 64 times. In a cluster it is "
     "10 s, at most 10 min.",
 )  # fmt: skip

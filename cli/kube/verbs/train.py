@@ -14,7 +14,7 @@ from tarkit.errors import EXIT_NOT_FOUND, EXIT_OK, CommandNotRunnableError, Usag
 from tarkit.k8s.wellknown import SERVICE
 from tarkit.redaction import exposure
 
-from ...shared.program import say, standard_options, write_stdout
+from ...shared.program import Seconds, say, standard_options, write_stdout
 from ...shared.sections import LongHelp
 from ..clusteroptions import not_empty
 from ..manifestfile import findings_of
@@ -154,7 +154,7 @@ def _resource_options(command: Any) -> Any:
 @click.option("--restart_policy", type=click.Choice(["Never", "OnFailure"]), default="Never", show_default=True)
 @click.option("--relaunch_on_worker_failure", type=click.IntRange(0), default=3, show_default=True, metavar="N")
 @click.option(
-    "--lease_ceiling", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    "--lease_ceiling", type=Seconds(min_open=True), metavar="SECONDS",
     help="Longest time for which the shards of a lost worker wait.  [default: that of tarkit serve]",
 )  # fmt: skip
 @click.option(
