@@ -135,6 +135,7 @@ def placed_samples(
     *,
     url: str,
     rule: KeyRule,
+    on_damage: str = "error",
     tally: Tally | None = None,
     large: LargeMembers | None = None,
     **policies: Any,
@@ -146,7 +147,9 @@ def placed_samples(
     ways = large or SkipLarge()
 
     def noted() -> Iterator[Member]:
-        for name, content, offset in read_members(read, url=url, rule=rule, tally=tally, large=ways):
+        for name, content, offset in read_members(
+            read, url=url, rule=rule, on_damage=on_damage, tally=tally, large=ways
+        ):
             split = rule(name) if skip_reason(name, rule) is None else None
             if split is not None:
                 begins.setdefault(split[0], offset)
