@@ -198,7 +198,7 @@ def test_what_has_no_effect_is_refused_with_what_to_use(words: list[str], messag
         (["--envs", "TF_CONFIG=1", "--need_tf_config"], "--envs: TF_CONFIG is set by kubetpl train itself"),
         (["--envs", "RANK=1", "--framework", "torch"], "--envs: RANK is set by kubetpl train itself"),
         (["--relaunch_on_worker_failure", "99999999999"], "--relaunch_on_worker_failure: 99999999999 is out of range"),
-        (["--lease_ceiling", "nan"], "--lease_ceiling nan: write a number"),
+        (["--lease_ceiling", "nan"], "'--lease_ceiling': 'nan' is not a time"),
         (["--end_grace", "99999999999"], "'--end_grace': 99999999999 is not in the range"),
         (["--state_claim", "A\nB"], "--state_claim: 'A\\nB' may have"),
         (["--namespace", "A_b"], "--namespace: 'A_b' may have"),

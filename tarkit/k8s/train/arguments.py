@@ -5,7 +5,6 @@ Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed o
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -244,8 +243,6 @@ class TrainArguments:
         for name, value in given.items():
             yield from (_OF_DATA[name], str(value))
         if self.lease_ceiling is not None:
-            if math.isnan(self.lease_ceiling):
-                raise UsageError("--lease_ceiling nan: write a number of seconds")
             yield from ("--lease-ceiling", f"{self.lease_ceiling:.15g}")
 
 
