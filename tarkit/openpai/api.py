@@ -94,7 +94,7 @@ class RestServer:
         self._order("PUT", f"{self._job_path(name)}/executionType", '{"value": "STOP"}', "application/json")
 
     def _order(self, method: str, path: str, body: str, kind: str) -> None:
-        """A call that is to change something. The page of a portal, say, is no sign that it did."""
+        """A call that is to change something. The page of a portal, say, does not show that it did."""
         try:
             taken = isinstance(json.loads(self._call(method, path, body, kind)), dict)
         except (ValueError, RecursionError):

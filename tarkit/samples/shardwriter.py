@@ -56,7 +56,7 @@ class ShardWriter(WholeOutput):
         **kw: Any,
     ) -> None:
         for name, limit in (("maxcount", maxcount), ("maxsize", maxsize)):
-            if not isinstance(limit, (int, float)) or not limit >= 1 or math.isnan(limit):
+            if not isinstance(limit, (int, float)) or not limit >= 1:
                 raise UsageError(f"{name} is {limit!r}; it must be a number, 1 or more")
         if maxcount != math.inf and maxcount != int(maxcount):
             raise UsageError(f"maxcount is {maxcount!r}; it must be a whole number")
