@@ -142,31 +142,42 @@ def test_every_module_is_in_a_room() -> None:
     assert not homeless, f"add the room to ROOMS: {', '.join(homeless)}"
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_point_down_and_go_through_doors(module: str) -> None:
+def fault_of_import(module: str, level: int, target: str) -> str | None:
+    """What is wrong with one import; level: of a relative one, else 0."""
     order = list(ROOMS)
-    room, _ = room_of(module)
-    wrong = []
-    for line, level, target in imports(module, MODULES[module]):
-        target_room, name = room_of(target)
-        if target not in MODULES:
-            wrong.append(f"line {line}: {target} is not a module of this project")
-        elif bool(level) != (in_cli(module) and in_cli(target)):
-            wrong.append(f"line {line}: {target}: cli/ imports its own modules relatively and the library in full")
-        elif room == target_room:
-            continue
-        elif order.index(target_room) > order.index(room):
-            wrong.append(f"line {line}: {target} is above {module}")
-        elif name and ROOMS[target_room] != "*" and name not in ROOMS[target_room].split():
-            wrong.append(f"line {line}: {target} is not in the door of {target_room}")
+    room, (target_room, name) = room_of(module)[0], room_of(target)
+    if target not in MODULES:
+        return "is not a module of this project"
+    if bool(level) != (in_cli(module) and in_cli(target)):
+        return "cli/ imports its own modules relatively and the library in full"
+    if room == target_room:
+        return None
+    if order.index(target_room) > order.index(room):
+        return "is above"
+    if name and ROOMS[target_room] != "*" and name not in ROOMS[target_room].split():
+        return f"is not in the door of {target_room}"
+    return None
+
+
+def test_imports_point_down_and_go_through_doors() -> None:
+    wrong = [
+        f"{module}, line {line}: {target}: {fault}"
+        for module, path in MODULES.items()
+        for line, level, target in imports(module, path)
+        if (fault := fault_of_import(module, level, target)) is not None
+    ]
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_modules_that_a_string_names_are_below(module: str) -> None:
+def test_modules_that_a_string_names_are_below() -> None:
     order = list(ROOMS)
-    for line, target in imports_by_text(module, MODULES[module]):
-        assert order.index(room_of(target)[0]) <= order.index(room_of(module)[0]), f"line {line}: {target} is above"
+    wrong = [
+        f"{module}, line {line}: {target} is above"
+        for module, path in MODULES.items()
+        for line, target in imports_by_text(module, path)
+        if order.index(room_of(target)[0]) > order.index(room_of(module)[0])
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_modules_that_a_string_names_are_found() -> None:
@@ -237,9 +248,9 @@ def test_the_check_of_loaded_modules_can_fail(tmp_path: Path) -> None:
     assert loaded_by("import click", tmp_path) == {"click"}
 
 
-@pytest.mark.parametrize("path", sources("tarkit"), ids=lambda path: module_name(path))
-def test_no_file_is_named_for_nothing(path: Path) -> None:
-    assert path.stem.strip("_") not in FORBIDDEN_NAMES, "name the file for its role"
+def test_every_file_is_named_for_its_role() -> None:
+    wrong = [str(path) for path in sources("tarkit") if path.stem.strip("_") in FORBIDDEN_NAMES]
+    assert not wrong, f"name the file for its role: {', '.join(wrong)}"
 
 
 def public_definitions(path: Path) -> set[str]:
@@ -263,20 +274,26 @@ def test_public_names_are_shared_only_by_those_that_play_the_same_role() -> None
     assert not roles - shared, f"one module has it; take it out of ROLES: {', '.join(sorted(roles - shared))}"
 
 
-@pytest.mark.parametrize("path", sources("tarkit") + sources("cli"), ids=lambda path: module_name(path))
-def test_forbidden_statements(path: Path) -> None:
-    wrong, of_cli = [], in_cli(module_name(path))
+def faults_of_statements(module: str, path: Path) -> Iterator[str]:
+    of_cli = in_cli(module)
     for node in ast.walk(tree_of(path)):
+        fault = None
         if isinstance(node, ast.Assert):
-            wrong.append(f"line {node.lineno}: assert is removed by python -O; raise a class of tarkit.errors")
+            fault = "assert is removed by python -O; raise a class of tarkit.errors"
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             if any(name.split(".")[0] == "pickle" for name in names):
-                wrong.append(f"line {node.lineno}: pickle executes what the data says")
+                fault = "pickle executes what the data says"
         elif isinstance(node, ast.Call) and is_print(node) and not of_cli:
-            wrong.append(f"line {node.lineno}: the library does not print")
+            fault = "the library does not print"
         elif isinstance(node, ast.arg) and of_cli and node.arg in ("options", "flags") and is_dict(node.annotation):
-            wrong.append(f"line {node.lineno}: a dict of options stays in the function that click calls")
+            fault = "a dict of options stays in the function that click calls"
+        if fault is not None:
+            yield f"{module}, line {node.lineno}: {fault}"
+
+
+def test_forbidden_statements() -> None:
+    wrong = [fault for module, path in MODULES.items() for fault in faults_of_statements(module, path)]
     assert not wrong, "\n".join(wrong)
 
 
