@@ -51,16 +51,13 @@ _PUBLIC = {
     "tarkit.service.client": "ShardClient HeldShard NoShard ServedRecord acknowledge read_shards served_records "
     "build_data_shard_service DataShardService RecordIndexService",
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
-    "tarkit.trainers.webdataset": "ShardSamples BatchStages loader",
+    "tarkit.trainers.webdataset": "WebDataset",
     "tarkit.trainers.tensorflow": "TensorBatches ReportBatchDone",
     "tarkit.trainers.source": "BatchSource",
     "tarkit.trainers.loader": "EpochLoader",
     "tarkit.trainers.shardmap": "ShardMap",
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",
     "tarkit.trainers.world": "Consumer consumer",
-    "tarkit.samples.decoders": "Continue Decoders handle_extension",
-    "tarkit.samples.handlers": "reraise_exception ignore_and_continue ignore_and_stop warn_and_continue warn_and_stop",
-    "tarkit.samples.splitters": "single_node_only split_by_node split_by_worker",
     "tarkit.toolbox.convert": "Encoding VerifyError convert",
     "tarkit.toolbox.harshards": "har_to_tar tar_to_har",
 }

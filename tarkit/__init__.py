@@ -11,10 +11,8 @@ if TYPE_CHECKING:
     from tarkit.errors import TarkitError
     from tarkit.formats.tally import Tally
     from tarkit.runs.process import process
-    from tarkit.samples.dataset import WebDataset
     from tarkit.samples.read import read_members, read_samples
     from tarkit.samples.sample import Sample, group_by_keys
-    from tarkit.samples.webloader import WebLoader
     from tarkit.specs.shardspec import expand
     from tarkit.trainers.arrays import batches
     from tarkit.writer import ShardWriter, TarWriter
@@ -27,8 +25,6 @@ __all__ = [
     "Tally",
     "TarWriter",
     "TarkitError",
-    "WebDataset",
-    "WebLoader",
     "batches",
     "expand",
     "group_by_keys",
@@ -43,8 +39,6 @@ _MODULES = {
     "Tally": "formats.tally",
     "TarWriter": "samples.tarwriter",
     "TarkitError": "errors",
-    "WebDataset": "samples.dataset",
-    "WebLoader": "samples.webloader",
     "batches": "trainers.arrays",
     "expand": "specs.shardspec",
     "group_by_keys": "samples.sample",

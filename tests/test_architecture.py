@@ -26,8 +26,8 @@ ROOMS = {
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
-    "samples": "cachedshard codecs dataset decoders epochs gather index indexedshard manifest pieces read sample "
-    "shardwriter tarwriter transforms webloader",
+    "samples": "cachedshard codecs gather images index indexedshard manifest pieces read sample "
+    "shardwriter tarwriter transforms",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",

@@ -171,14 +171,13 @@ def test_a_data_set_that_goes_from_one_process_to_all_ranks_is_an_error(
     shards: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each would read every sample."""
-    source, dataset = pickle.dumps(loader(shards).source), pickle.dumps(tarkit.WebDataset(shards))
+    source = pickle.dumps(loader(shards).source)
     named = pickle.dumps(loader(shards, rank=1, world=2).source)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in "01":
         monkeypatch.setenv("RANK", rank)
-        for call in (lambda: next(pickle.loads(source).epoch_batches(0)), lambda: list(pickle.loads(dataset))):
-            with pytest.raises(UsageError, match="^the data set was made for rank 0 of 1, and was sent to a"):
-                call()
+        with pytest.raises(UsageError, match="^the data set was made for rank 0 of 1, and was sent to a"):
+            next(pickle.loads(source).epoch_batches(0))
         assert pickle.loads(named).consumer == (1, 2)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 import tarkit
 from tarkit.errors import MissingInputError
-from tarkit.samples.dataset import WebDataset
 from tarkit.samples.read import read_samples
 
 
@@ -32,7 +31,6 @@ def listing() -> str:
 def test_each_shard_of_a_listing_is_read_once(listing: str) -> None:
     keys = ["one", "two", "braces", "bracket"]
     assert [sample["__key__"] for sample in read_samples(listing)] == keys
-    assert [sample["__key__"] for sample in WebDataset(listing)] == keys
 
 
 def test_names_as_they_are(listing: str) -> None:

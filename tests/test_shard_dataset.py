@@ -134,7 +134,7 @@ def test_a_worker_that_persists_may_begin_late_what_was_left(
     data = dataset(shards)
     loader = data.loader(2, persistent_workers=True)
     loader.load_state_dict(loader.state_dict())
-    monkeypatch.setattr(module, "loader_worker", lambda: LoaderWorker(1, 2, data))
+    monkeypatch.setattr(module, "loader_worker", lambda: LoaderWorker(1, 2))
     next(iter(data))
     assert keys(iter(data)) == epochs[0][1::2]
 

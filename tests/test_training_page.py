@@ -163,16 +163,6 @@ def test_torchdata_goes_on_with_another_number_of_workers(shards: Path) -> None:
 
 
 @torch_test
-def test_a_program_for_webdataset(shards: Path) -> None:
-    import torch
-
-    text = BLOCKS["webdataset"].replace("{0000..0147}", "{0..2}").replace("jpg;png", "png")
-    scope: dict[str, Any] = {"torch": torch, "augment": lambda row: (np.asarray(row[0]), row[1])}
-    exec(text.replace("num_workers=4", "num_workers=2"), scope)  # noqa: S102
-    assert sum(len(labels) for images, labels in scope["loader"]) == 3 * 96
-
-
-@torch_test
 def test_ranks_are_killed_and_others_go_on(shards: Path) -> None:
     # The ranks that are killed do not come to their end before.
     saved = 'os.replace(f"{last}.new", last)\n'

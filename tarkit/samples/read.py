@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import DataError, TooLargeError
+from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
 from tarkit.formats.tar.large import RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule, skip_reason
-from tarkit.samples.splitters import check_alone
 from tarkit.specs.shardspec import expand
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.cache import PartCache
 from tarkit.store.cachedread import open_through_cache
 from tarkit.store.read import open_read
+from tarkit.trainers.world import consumer, loader_worker
 
 
 def read_samples(
@@ -67,7 +68,7 @@ def read_samples(
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     if not split:
-        check_alone()
+        _refuse_several_readers()
     tally = Tally() if tally is None else tally
     large = RefuseLarge(mem) if large is None else large
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
@@ -86,6 +87,25 @@ def read_samples(
             )
             tally.part_read = None
             tally.shards += 1
+
+
+def _refuse_several_readers() -> None:
+    """Refuse to read all shards in one of several ranks or DataLoader workers.
+    Raises: UsageError: the process is one of several."""
+    worker = loader_worker()
+    rank, world = 0, 1
+    with suppress(UsageError):  # RANK alone may be a variable of any program
+        rank, world = consumer()
+    if worker is not None and worker.workers > 1:
+        where = f"worker {worker.number} of {worker.workers} of a DataLoader"
+    elif world > 1:
+        where = f"rank {rank} of {world}"
+    else:
+        return
+    raise UsageError(
+        f"read_samples in {where}: each would read every sample. tarkit.trainers.torch.ShardDataset divides samples "
+        "exactly over ranks and workers; split=True reads the shards given, where each process is given its own"
+    )
 
 
 def read_members(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError
-from tarkit.samples.codecs import decode_sample
-from tarkit.samples.decoders import TORCH_WORDS, Decoders, decoded
+from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, library
+from tarkit.samples.codecs import decode_sample, extension_of
+from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, to_tuple
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
@@ -20,6 +20,10 @@ from tarkit.trainers.shardmap import NoIndexError, ShardMap
 from tarkit.trainers.world import Consumer
 
 _log = logging.getLogger(__name__)
+
+TORCH_WORDS = {"torch": "rgb", **{f"torch{word}": word for word in ("l", "rgb", "rgba", "l8", "rgb8", "rgba8")}}
+"""Images as tensors: word -> the word for the array of which the tensor is made, of shape (channel, height, width)."""
+
 _COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
 
 
@@ -167,13 +171,24 @@ class BatchMaker:
     def _value(self, place: Place, sample: Sample) -> Any:
         if self._has_evidence:
             self._keys[place.shard, place.sample] = key_digest(sample["__url__"], sample["__key__"])
-        if self._decode in TORCH_WORDS:
-            (sample,) = decoded([sample], Decoders((self._decode,)), self._decoded)
-        elif self._decode is not None:
-            sample = decode_sample(sample, image=self._decode, only=self._decoded)
+        if self._decode is not None:
+            word = TORCH_WORDS.get(self._decode, self._decode)
+            sample = decode_sample(sample, image=word, only=self._decoded)
+            if self._decode in TORCH_WORDS:
+                sample = _with_tensors(sample, self._decoded)
         if self._equalize == "pad":
             sample["__pad__"] = place.filler
         value: Any = sample
         if self._fields is not None:
             (value,) = to_tuple([sample], self._fields)
         return value if self._transform is None else self._transform(value)
+
+
+def _with_tensors(sample: Sample, only: Collection[str] | None) -> Sample:
+    """The sample with tensors of shape (channel, height, width) in place of the arrays of its pictures."""
+    torch = library("torch", "the image words of torch", "torch")
+    made = dict(sample)
+    for name, value in sample.items():
+        if (only is None or name in only) and extension_of(name)[0] in IMAGE_FORMATS:
+            made[name] = torch.from_numpy((value.transpose(2, 0, 1) if value.ndim == 3 else value).copy())
+    return made

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from tarkit.samples.epochs import SharedNumbers
 from tarkit.trainers.auditlog import Evidence
 from tarkit.trainers.order import Segment
+from tarkit.trainers.sharednumbers import SharedNumbers
 
 MOST_SEGMENTS = 16
 KINDS = "failed", "filtered", "filled"

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import ServiceLostError, UsageError
-from tarkit.samples.epochs import checked_number
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.served import ServedBatches, wait_until_settled
+from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import loader_worker
 

@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.samples.epochs import checked_number
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
@@ -21,6 +20,7 @@ from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.delivery import MOST_SEGMENTS, ChangedEpoch, Delivery
 from tarkit.trainers.order import EpochOrder, OrderSettings, Segment, batches_of_epoch
 from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.state import saved_place
 from tarkit.trainers.world import Consumer, consumer
 

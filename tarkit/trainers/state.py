@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.samples.epochs import checked_number
 from tarkit.trainers.order import Segment
+from tarkit.trainers.sharednumbers import checked_number
 
 
 def saved_place(state: Mapping[str, Any], dealt: Sequence[str]) -> tuple[int, int, list[Segment], list[int]]:

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import UsageError, library
-from tarkit.samples.epochs import SharedNumbers, checked_number
 from tarkit.store.allocator import keep_all_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
+from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import LoaderWorker, loader_worker
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tarkit.errors import UsageError, shortened
 
@@ -79,15 +79,14 @@ def _checked(rank: int | None, world: int | None, names: str) -> Consumer:
 
 
 class LoaderWorker(NamedTuple):
-    """number: from 0. workers: those of its DataLoader. dataset: what the DataLoader reads, its copy."""
+    """number: from 0. workers: those of its DataLoader."""
 
     number: int
     workers: int
-    dataset: Any
 
 
 def loader_worker() -> LoaderWorker | None:
     """Which worker of a torch DataLoader this process is; None: of none. torch is not imported for it."""
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
-    return None if info is None else LoaderWorker(info.id, info.num_workers, info.dataset)
+    return None if info is None else LoaderWorker(info.id, info.num_workers)

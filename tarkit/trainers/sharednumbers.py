@@ -1,0 +1,59 @@
+"""Numbers that a training loop and its workers share, and the check of a number that a user or a state gives."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+
+_MOST = 1 << 62
+
+
+def checked_number(name: str, value: Any, least: int = 0) -> int:
+    """A whole number. Raises: UsageError: the value, which has this name, is not one, or too small or too
+    great for memory that is shared."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number < _MOST:
+        raise UsageError(f"{name} is {printable(repr(value))}; it must be a whole number from {least} to below 2**62")
+    return number
+
+
+class SharedNumbers:
+    """Numbers in memory that forked and spawned workers share with the process that made it; from 0, or a list of them.
+
+    Memory can be shared only with a process that is being started: any other copy has numbers of its own."""
+
+    def __init__(self, values: int | list[int]) -> None:
+        from multiprocessing.sharedctypes import RawArray  # which few programs need
+
+        self._memory: Any = RawArray("q", values)
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._memory[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self._memory[at] = value
+
+    def part(self) -> None:
+        """Have memory of its own in this process and those that it starts from now on."""
+        SharedNumbers.__init__(self, self._memory[:])
+
+    def __getstate__(self) -> dict[str, Any]:
+        from multiprocessing.context import get_spawning_popen
+
+        is_spawning = get_spawning_popen() is not None
+        return {"memory": self._memory if is_spawning else self._memory[:]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        memory = state["memory"]
+        if isinstance(memory, list):
+            SharedNumbers.__init__(self, memory)
+        else:
+            self._memory = memory
