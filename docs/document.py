@@ -51,7 +51,7 @@ _PUBLIC = {
     "tarkit.service.client": "ShardClient HeldShard NoShard ServedRecord acknowledge read_shards served_records "
     "build_data_shard_service DataShardService RecordIndexService",
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
-    "tarkit.trainers.webdataset": "WebDataset",
+    "tarkit.trainers.webdataset": "WebDataset tarfile_to_samples",
     "tarkit.trainers.tensorflow": "TensorBatches ReportBatchDone",
     "tarkit.trainers.source": "BatchSource",
     "tarkit.trainers.loader": "EpochLoader",
@@ -172,8 +172,10 @@ def _module(name: str) -> Any:
     data.IterableDataset = object  # type: ignore[attr-defined]
     callbacks = types.SimpleNamespace(callbacks=types.SimpleNamespace(Callback=object))
     tensorflow.keras = callbacks  # type: ignore[attr-defined]
-    empty = {name: types.ModuleType(name) for name in ("torch", "webdataset")}
-    with mock.patch.dict(sys.modules, {**empty, "torch.utils.data": data, "tensorflow": tensorflow}):
+    webdataset = types.ModuleType("webdataset")
+    webdataset.WebDataset = object  # type: ignore[attr-defined]
+    known = {"torch": types.ModuleType("torch"), "webdataset": webdataset, "tensorflow": tensorflow}
+    with mock.patch.dict(sys.modules, {**known, "torch.utils.data": data}):
         return importlib.import_module(name)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingExtraError, UsageError, library
+from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.store.cache import PartCache
@@ -22,41 +23,72 @@ _log = logging.getLogger(__name__)
 _POLICIES = ("rule", "on_duplicate_field", "on_repeated_key", "on_damage", "tally", "mem", "cache")
 
 
-def _samples(
-    shards: Iterable[Mapping[str, Any]],
-    handler: Callable[[Exception], object] = wds.reraise_exception,
+Stage = Callable[[Iterable[Mapping[str, Any]]], Iterator[Sample]]
+"""From shards, dicts with a ``url``, to samples."""
+
+
+def tarfile_to_samples(
+    handler: Callable[[Exception], object] | None = None,
     select_files: Callable[[str], object] | None = None,
     rename_files: Callable[[str], str] | None = None,
     *,
     rule: str | KeyRule = first_dot,
-    **policies: Any,
-) -> Iterator[Sample]:
-    naming = partial(_split, key_rule(rule), select_files, rename_files)
-    for shard in shards:
-        try:
-            yield from read_samples([os.fspath(shard["url"])], literal=True, split=True, rule=naming, **policies)
-        except (MissingExtraError, UsageError):
-            # Wrong with the program, not with the shard.
-            raise
-        except Exception as error:
-            if not handler(error):
-                return
-            _log.warning("the rest of a shard is left out, as the handler says: %s", error)
+    on_duplicate_field: str = "error",
+    on_repeated_key: str = "error",
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    mem: int = DEFAULT_MEM,
+    cache: PartCache | None = None,
+) -> Stage:
+    """The stage of a ``webdataset.DataPipeline`` that reads shards, in the place of webdataset's own of this name.
 
-
-tarfile_to_samples = wds.pipelinefilter(_samples)
-"""The stage of a ``webdataset.DataPipeline`` that makes samples of the URLs of shards, in place of webdataset's own.
+    Names of fields are in lower case, as there.
 
     >>> pipeline = webdataset.DataPipeline(  # doctest: +SKIP
     ...     webdataset.SimpleShardList("train-{0000..0147}.tar"), webdataset.split_by_worker,
     ...     tarfile_to_samples(), webdataset.decode("rgb"), webdataset.to_tuple("jpg", "cls"), webdataset.batched(64),
     ... )
 
-handler: is given an error that ends a shard; if it returns True, the next shard is read, and the error is logged; by
-default it is raised. rename_files: from a member's name to the one that it is to have. select_files: whether a member
-of that name is read. All other arguments (``rule``, ``on_damage``, ``tally``, ``cache``, …) are those of
-:func:`tarkit.samples.read.read_samples`. Names of fields are in lower case, as webdataset has them.
-"""
+    Args:
+        handler: is given an error that ends a shard; if it returns True, the next shard is read, and the error is
+            logged. None: errors are raised.
+        select_files: whether a member of this name is read.
+        rename_files: the name that a member is to have; ``select_files`` is given that one.
+        rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem, cache: see
+            :func:`tarkit.samples.read.read_samples`.
+
+    Raises:
+        UsageError: an argument has a wrong value; it does not go to the handler.
+        DataError: (from iterating) a shard is damaged, or is not what the policies allow.
+        MissingInputError, StreamError, TemporaryStreamError: (from iterating) a shard cannot be read.
+    """
+    policies: dict[str, Any] = {
+        "rule": partial(_split, key_rule(rule), select_files, rename_files),
+        "on_duplicate_field": on_duplicate_field,
+        "on_repeated_key": on_repeated_key,
+        "on_damage": on_damage,
+        "tally": tally,
+        "mem": mem,
+        "cache": cache,
+    }
+    return partial(_samples, handler, policies)
+
+
+def _samples(
+    handler: Callable[[Exception], object] | None, policies: Mapping[str, Any], shards: Iterable[Mapping[str, Any]]
+) -> Iterator[Sample]:
+    for shard in shards:
+        try:
+            yield from read_samples([os.fspath(shard["url"])], literal=True, split=True, **policies)
+        except (MissingExtraError, UsageError):
+            # Wrong with the program, not with the shard.
+            raise
+        except Exception as error:
+            if handler is None:
+                raise
+            if not handler(error):
+                return
+            _log.warning("the rest of a shard is left out, as the handler says: %s", error)
 
 
 def _split(
