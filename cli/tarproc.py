@@ -49,7 +49,8 @@ def tarproc(**options: Any) -> int:
     What commands print to stdout goes to stdout, and what they print to stderr to stderr, whole for each
     sample and in the order of the samples; all of it goes to stderr if OUT is -.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or dataset.json (a manifest), or -
+    (the default).
     """
     work = Work(**options)
     if not work.inputs and work.retry_failed is None:

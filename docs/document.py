@@ -40,7 +40,7 @@ _PUBLIC = {
     "tarkit.readers.create": "create_data_reader custom_data_reader",
     "tarkit.readers.reader": "AbstractDataReader Shard Task TaskShard shards_of",
     "tarkit.samples.index": "IndexedMember ShardIndex build_index count_of_index decode_index publish_index",
-    "tarkit.samples.manifest": "ManifestShard compare_manifest read_manifest write_manifest",
+    "tarkit.specs.manifest": "ManifestShard compare_manifest read_manifest write_manifest",
     "tarkit.samples.indexedshard": "IndexedShard open_indexed read_sample_range",
     "tarkit.formats.recordio": "RecordIndex RecordWriter read_index read_records",
     "tarkit.formats.pyrecordio": "File Index Scanner Writer",

@@ -22,11 +22,11 @@ ROOMS = {
     "errors": "",
     "store": "allocator cache cachedread childstart compression entries faults publish rangedfile read retry sinks "
     "temporary transfer url waits window",
-    "specs": "braces inputslice outputnames shardspec slicedlist",
+    "specs": "braces inputslice manifest outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
-    "samples": "cachedshard codecs gather images index indexedshard manifest pieces read sample "
+    "samples": "cachedshard codecs gather images index indexedshard pieces read sample "
     "shardwriter tarwriter transforms",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",

@@ -14,7 +14,7 @@ from trainshards import needs_torch, write_shards
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
-from tarkit.samples.manifest import ManifestShard, write_manifest
+from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.loader import EpochLoader
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
-from tarkit.samples.manifest import (
+from tarkit.readers.files import FileDataReader
+from tarkit.specs.manifest import (
     ManifestShard,
     _joined,
     _name_in,
@@ -25,6 +26,7 @@ from tarkit.samples.manifest import (
     read_manifest,
     write_manifest,
 )
+from tarkit.specs.shardspec import expand, fixed_names
 from tarkit.toolbox.indexing import index_all
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats" / "manifest.md").read_text(encoding="utf-8")
@@ -319,3 +321,98 @@ def inputs_of(folder: str) -> list[str]:
 def test_a_run_that_makes_no_list(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="--manifest"):
         tarkit.process(shards(tmp_path), function=lambda sample: sample, manifest="d.json", **options)
+
+
+@pytest.fixture
+def data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the manifest of three shards that are beside it, and nothing else; another one is the current."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_manifest(f"{folder}/dataset.json", listed(shards(folder)))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("spec", ["data/dataset.json", "data/{dataset,}.json", "data/d*t.json", "@list"])
+def test_a_manifest_is_a_spec(data_set: Path, spec: str) -> None:
+    (data_set.parent / "list").write_text("data/dataset.json\n")
+    if spec == "data/{dataset,}.json":
+        (data_set / ".json").write_text(json.dumps({"wids_version": 1, "shardlist": [{"url": "x", "nsamples": 1}]}))
+    expected = [f"data/s-{number}.tar" for number in range(3)] + ["data/x"] * (spec == "data/{dataset,}.json")
+    assert list(expand(spec)) == expected
+    assert list(expand(spec, manifests=False)) != expected
+    assert fixed_names(spec) is None  # it has to be read
+
+
+def test_a_manifest_is_read_only_when_its_first_shard_is_asked_for(tmp_path: Path) -> None:
+    found = expand(["a.tar", f"{tmp_path}/none.json"])
+    assert next(found) == "a.tar"
+    with pytest.raises(MissingInputError):
+        next(found)
+
+
+def test_every_program_takes_a_manifest_for_its_shards(data_set: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from tarkit.cli.tarkit import main
+    from tarkit.cli.tarproc import main as tarproc
+
+    manifest = "data/dataset.json"
+    for words in (
+        "cat {} -o cat.tar",
+        "convert {} -o a.tar.rio --to recordio",
+        "split {} -o split-%d.tar",
+        "index {} --force",
+    ):
+        assert main([*words.format(manifest).split(), "-q"]) == 0, words
+    assert len(list(tarkit.read_samples("cat.tar"))) == len(list(tarkit.read_samples(manifest))) == 8
+    assert len(list(tarkit.WebDataset(manifest, shardshuffle=False))) == 8
+    capfd.readouterr()
+    assert main(["show", "--json", "--count", manifest]) == 0
+    assert [json.loads(line)["samples"] for line in capfd.readouterr().out.splitlines()] == [3, 1, 4]
+    assert tarproc(["-c", "true", manifest, "-O", "out", "-q"]) == 0
+    assert main(["status", "out", manifest]) == 0 and "done 3, missing 0" in capfd.readouterr().out
+
+
+def test_readers_and_plans_take_a_manifest(data_set: Path) -> None:
+    from tarkit.k8s.plan.sliceplan import plan_shards
+    from tarkit.readers.create import create_data_reader
+
+    reader = create_data_reader("data/dataset.json")
+    assert [count for _, _, count in reader.create_shards()] == [3, 1, 4]
+    plan = plan_shards([f"{data_set}/dataset.json"], parallelism=2)
+    assert plan.entries == [f"{data_set}/s-{number}.tar" for number in range(3)]
+
+
+def test_a_reader_of_json_files_has_them(data_set: Path) -> None:
+    class Objects(FileDataReader):
+        json_is_data = True
+
+        def count(self, url: str) -> int:
+            return 1
+
+        def read(self, url: str, start: int, end: int) -> Any:
+            yield json.loads(Path(url).read_text())
+
+    assert Objects("data/dataset.json").create_shards() == [("data/dataset.json", 0, 1)]
+
+
+def test_files_are_listed_copied_and_removed_as_they_are(
+    data_set: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest itself, and not its shards."""
+    from tarkit.cli.tarkit import main
+
+    assert main(["ls", "data/dataset.json"]) == main(["stat", "data/dataset.json"]) == 0
+    assert "s-0.tar" not in capfd.readouterr().out
+    assert main(["put", "data/dataset.json", "memory://manifest-copy/"]) == 0
+    assert fsspec.filesystem("memory").ls("/manifest-copy", detail=False) == ["/manifest-copy/dataset.json"]
+    assert main(["rm", "data/dataset.json"]) == 0
+    assert sorted(path.name for path in data_set.glob("*.tar")) == [f"s-{number}.tar" for number in range(3)]
+
+
+def test_json_that_is_not_a_manifest_is_named_for_what_it_is(data_set: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from tarkit.cli.tarkit import main
+
+    for content, words in (('{"a": 1}', "it is not an object with wids_version 1"), ("<html>", "it is not JSON")):
+        Path("o.json").write_text(content)
+        assert main(["show", "o.json"]) == 65
+        assert capfd.readouterr().err.startswith(f"tarkit: o.json: {words}")

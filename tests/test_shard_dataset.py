@@ -17,7 +17,7 @@ import pytest
 from trainshards import NEEDS_TORCH, copy_shard, every_key, program_of, torchrun, write_pictures, write_shards
 
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
-from tarkit.samples.manifest import ManifestShard, write_manifest
+from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.audit import audit_folder
 
 pytestmark = NEEDS_TORCH

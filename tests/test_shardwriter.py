@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import pytest
 
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.samples.manifest import read_manifest
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
+from tarkit.specs.manifest import read_manifest
 from tarkit.writer import ShardWriter
 
 

@@ -17,9 +17,9 @@ from object_servers import free_ports
 from waiting import wait_for
 
 from tarkit.samples.codecs import decode_sample
-from tarkit.samples.manifest import read_manifest
 from tarkit.samples.read import read_samples
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.specs.manifest import read_manifest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = (DOCS / "training.md").read_text("utf-8")

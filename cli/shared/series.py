@@ -84,7 +84,7 @@ class Series:
 
     def _reject_earlier_manifest(self) -> None:
         """Complain of a manifest that is there: it may list shards that this run does not write."""
-        from tarkit.samples.manifest import check_manifest_name
+        from tarkit.specs.manifest import check_manifest_name
         from tarkit.store.entries import stat
 
         if self.manifest is None:

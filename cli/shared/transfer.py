@@ -58,7 +58,7 @@ def transfer_command(
         from tarkit.specs.shardspec import expand
         from tarkit.store.transfer import copy_all, plan_copies
 
-        jobs = plan_copies(expand(sources, allow_pipe=False), target)
+        jobs = plan_copies(expand(sources, allow_pipe=False, manifests=False), target)
         first = list(itertools.islice(jobs, _MOST_FILES + 1))
         with Meter(f"tarkit {verb}", quiet=quiet) as meter:
             so_far = _SoFar(meter, first if len(first) <= _MOST_FILES else [])

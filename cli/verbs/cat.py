@@ -50,8 +50,8 @@ def command(
     of a sample are left out and counted.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
-    .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or -
-    (the default).
+    .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or
+    dataset.json (a manifest), or - (the default).
 
     With --raw the inputs may be any files, and their bytes go through as they are: neither
     decompressed nor checked as tars, one after the other. A read that drops goes on at the same byte,

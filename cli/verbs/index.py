@@ -48,10 +48,10 @@ def command(
 
     A compressed shard has no index, nor has one with blanks in the names of its samples.
 
-    SHARD is a path, a URL, or a spec such as train-{0000..0147}.tar or @list.txt.
+    SHARD is a path, a URL, or a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a manifest).
     """
     from tarkit.formats.tally import Tally
-    from tarkit.samples.manifest import check_manifest_name, compare_manifest, read_manifest, write_manifest
+    from tarkit.specs.manifest import check_manifest_name, compare_manifest, read_manifest, write_manifest
     from tarkit.specs.shardspec import expand
     from tarkit.store.url import display_name
     from tarkit.toolbox.indexing import FRESH, MADE, RENEWED, index_all

@@ -33,7 +33,7 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
     from tarkit.store.entries import entries
     from tarkit.store.url import display_name
 
-    urls = list(expand(list(specs) or ["."], allow_pipe=False))
+    urls = list(expand(list(specs) or ["."], allow_pipe=False, manifests=False))
     with Results() as results:
         for url in urls:
             for entry in entries(url, recursive):

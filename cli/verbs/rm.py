@@ -37,7 +37,7 @@ def command(specs: tuple[str, ...], recursive: bool, force: bool, verbose: bool)
 
     for spec in specs:
         try:
-            urls = list(expand(spec, allow_pipe=False))
+            urls = list(expand(spec, allow_pipe=False, manifests=False))
         except MissingInputError as error:
             failed(error)
             continue

@@ -69,8 +69,8 @@ def command(
     marked, and the exit code says what is wrong (65: damaged). Of several shards, each line of the listing begins
     with the shard's name.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, a folder, of which the files that are
-    not hidden are inputs, or - (the default), which is a tar unless --from says otherwise.
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or dataset.json (a manifest), a folder,
+    of which the files that are not hidden are inputs, or - (the default), which is a tar unless --from says otherwise.
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)

@@ -58,7 +58,8 @@ def command(
     If the --post command fails, the run ends there: the shards before are published, what has not
     been written yet is not. What it prints goes to stderr.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or dataset.json (a manifest), or -
+    (the default).
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)

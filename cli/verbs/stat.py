@@ -50,7 +50,7 @@ def command(specs: tuple[str, ...], as_lines: bool, verbose: bool) -> None:
     from tarkit.store.entries import stat
 
     with Results() as results:
-        for url in expand(specs, allow_pipe=False):
+        for url in expand(specs, allow_pipe=False, manifests=False):
             entry = stat(url)
             if as_lines:
                 results.line(json.dumps(as_json(entry)))

@@ -41,6 +41,9 @@ class FileDataReader(AbstractDataReader):
         UsageError: an argument that this reader does not have.
     """
 
+    json_is_data = False
+    """Whether a name that ends with ``.json`` is that of data, and not of a data set's manifest, which lists it."""
+
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_arguments(self, records_per_task, kwargs)
@@ -66,7 +69,9 @@ class FileDataReader(AbstractDataReader):
             MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
         """
         self.tally = Tally()
-        return data_files(self.data_dir, self.tally) if is_folder(self.data_dir) else expand([self.data_dir])
+        if is_folder(self.data_dir):
+            return data_files(self.data_dir, self.tally)
+        return expand([self.data_dir], manifests=not self.json_is_data)
 
     def _count(self, url: str) -> int:
         if reads_once(url):

@@ -16,9 +16,9 @@ from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.work import Function, Work
-from tarkit.samples.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import parse_slice, plan_slice
+from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputnames import failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 from tarkit.errors import UsageError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.samples.codecs import make_encoder
-from tarkit.samples.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.samples.writtenindex import WrittenIndex
+from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputnames import shard_name
 from tarkit.store.compression import write_compression
 from tarkit.store.publish import WholeOutput, check_target

@@ -1,7 +1,8 @@
 """Shard specs: the text with which people name many shards, and what it stands for.
 
-A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``, or
-``@LIST``, a file of specs. Nothing is opened here except such lists; object stores are asked only for listings."""
+A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``,
+``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened here except such lists and
+manifests; object stores are asked only for listings."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse_braces
+from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.url import local_path, scheme_of
 
@@ -34,6 +36,7 @@ def expand(
     *,
     allow_pipe: bool = True,
     allow_pipe_in_lists: bool = False,
+    manifests: bool = True,
 ) -> Iterator[str]:
     """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked for.
 
@@ -45,6 +48,8 @@ def expand(
       do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
       to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
       to that URL's folder.
+    - A spec that ends with ``.json`` names a data set's manifest (``docs/formats/manifest.md``), and stands for the
+      shards that it lists. What it says of their samples and bytes is not compared here. Not with ``manifests=False``.
     - ``pipe:`` commands are never expanded. In a list they are allowed only with ``allow_pipe_in_lists``,
       since the author of such a list runs commands here.
     - ``-`` stays as it is; standard input can be named once.
@@ -53,7 +58,7 @@ def expand(
         UsageError: a spec that cannot be: unbalanced braces, a pattern on a server that cannot list,
             a ``pipe:`` that is not allowed, a ZMQ scheme, standard input named twice.
         MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
-        StreamError: a list that cannot be read.
+        DataError: a JSON file that is not a manifest. StreamError: a list or manifest that cannot be read.
     """
     if isinstance(specs, (str, os.PathLike)):
         specs = [specs]
@@ -63,7 +68,7 @@ def expand(
         if not isinstance(spec, str):
             raise UsageError(f"a shard is named by text; got {type(spec).__name__}")
         if not spec.startswith("@"):
-            yield from _expand_one(spec, stdin_uses, allow_pipe)
+            yield from _expand_one(spec, stdin_uses, allow_pipe, manifests)
             continue
         source = spec[1:]
         for line in _read_list(source, stdin_uses):
@@ -74,10 +79,10 @@ def expand(
                     f"list {quoted(source)} names a command, {quoted(line)}; "
                     "commands are taken from the command line only, or with --allow-pipe (allow_pipe_in_lists)"
                 )
-            yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe)
+            yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe, manifests)
 
 
-def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[str]:
+def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool, manifests: bool) -> Iterator[str]:
     if not spec:
         raise UsageError("a shard's name is empty; name a path, a URL or - for standard input")
     if spec == "-":
@@ -92,24 +97,29 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
             raise UsageError(f"{quoted(spec)}: a command cannot be used here; name a path or a URL")
         yield spec
     elif not scheme_of(spec) and os.path.exists(spec):
-        yield spec
+        yield from _listed(spec) if manifests and is_manifest(spec) else (spec,)
     else:
-        plain = not _GLOB.search(spec)
+        plain, is_listed = not _GLOB.search(spec), manifests and is_manifest(spec)
         for name in expand_braces(spec):
             # Checked again, since braces could hide a command, a list or standard input.
             if name != spec and _is_special(name):
                 raise UsageError(f"{quoted(spec)} expands to {quoted(name)}; braces may only stand for names of shards")
-            if plain:
-                yield name
-            else:
-                yield from _expand_glob(name)
+            found = iter((name,)) if plain else _expand_glob(name)
+            yield from itertools.chain.from_iterable(map(_listed, found)) if is_listed else found
+
+
+def _listed(manifest: str) -> Iterator[str]:
+    """The shards that a manifest lists. A folder that is called like one is what it is."""
+    if os.path.isdir(manifest):
+        return iter((manifest,))
+    return (shard.url for shard in read_manifest(manifest))
 
 
 def fixed_names(spec: str) -> Product | None:
     """The names that a spec stands for, each to be had by its number, if nothing need be listed or read for them.
-    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for.
+    None: it is ``-``, a command, a list, a manifest or a glob; or a name may be what braces may not stand for.
     Raises: UsageError: unbalanced braces."""
-    if _is_special(spec) or _GLOB.search(spec):
+    if _is_special(spec) or _GLOB.search(spec) or is_manifest(spec):
         return None
     if not scheme_of(spec) and os.path.exists(spec):
         return Product((Choice((spec,)),))

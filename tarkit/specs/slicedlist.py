@@ -21,6 +21,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError, quoted
+from tarkit.specs.manifest import is_manifest
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import fixed_names, take_slice
 from tarkit.store.compression import compression_for_name
@@ -34,7 +35,7 @@ SUFFIX = ".offsets"
 _HEADER = struct.Struct("<8sQQQQ32s")
 _MAGIC = b"tkslice1"
 _BOM = "\ufeff"
-_SURELY_PLAIN = re.compile(r"(?:(?:s3|gs|hdfs|https?)://|/)[A-Za-z0-9_./:+=@%,~-]+")
+_SURELY_PLAIN = re.compile(r"(?:(?:s3|gs|hdfs|https?)://|/)[A-Za-z0-9_./:+=@%,~-]+(?<!\.json)")
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,10 @@ def check_name(name: str, list_url: str) -> str:
     if _SURELY_PLAIN.fullmatch(name):
         return name
     kept = name.strip() == name and "\n" not in name and "\r" not in name and not name.startswith(("#", _BOM))
-    if not kept or set(name) & set("{}") or (fixed_names(name) is None and not _is_plain_http(name)):
+    if not kept or set(name) & set("{}") or not (fixed_names(name) or _is_plain_http(name)):
         raise UsageError(
-            f"{quoted(name)} cannot stand in a list of shards, where it would be taken for a pattern, a command or a "
-            "comment; give it another name"
+            f"{quoted(name)} cannot stand in a list of shards, where it would be taken for a pattern, a command, a "
+            "manifest (.json) or a comment; give it another name"
         )
     if scheme_of(list_url) and not scheme_of(name) and not name.startswith("/"):
         raise UsageError(
@@ -100,7 +101,8 @@ def check_name(name: str, list_url: str) -> str:
 
 def _is_plain_http(name: str) -> bool:
     """On an http server a ? begins the query; nothing can be listed there."""
-    return name.lower().startswith(("http://", "https://")) and not set(name.partition("?")[0]) & set("*[")
+    is_http = name.lower().startswith(("http://", "https://"))
+    return is_http and not is_manifest(name) and not set(name.partition("?")[0]) & set("*[")
 
 
 def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir: str | None) -> SlicedList:

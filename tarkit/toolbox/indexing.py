@@ -11,8 +11,8 @@ from tarkit.errors import DataError, MissingInputError, StaleIndexError, TarkitE
 from tarkit.formats.tally import Tally
 from tarkit.samples.index import build_index, publish_index, remove_index
 from tarkit.samples.indexedshard import open_indexed
-from tarkit.samples.manifest import ManifestShard
 from tarkit.samples.sample import KeyRule, first_dot
+from tarkit.specs.manifest import ManifestShard
 from tarkit.specs.outputnames import index_url
 from tarkit.store.entries import Identity, check_same, identify, stat
 from tarkit.store.publish import check_target

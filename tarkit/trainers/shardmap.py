@@ -25,8 +25,8 @@ from tarkit.errors import (
 from tarkit.samples.cachedshard import CachedShard, open_cached
 from tarkit.samples.index import count_of_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
-from tarkit.samples.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
+from tarkit.specs.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.specs.outputnames import index_url
 from tarkit.specs.shardspec import expand
 from tarkit.store.cache import PartCache

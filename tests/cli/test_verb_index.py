@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.samples.manifest import read_manifest
+from tarkit.specs.manifest import read_manifest
 
 Run = Callable[..., Any]
 

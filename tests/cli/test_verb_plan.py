@@ -14,7 +14,7 @@ import pytest
 from document import commands
 
 from tarkit import TarWriter
-from tarkit.samples.manifest import ManifestShard, write_manifest
+from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.source import BatchSource
 
 Run = Callable[..., Any]

@@ -21,7 +21,7 @@ import tarkit
 from tarkit.errors import DataError, StreamError, UsageError
 from tarkit.samples.cachedshard import CachedShard
 from tarkit.samples.index import build_index
-from tarkit.samples.manifest import ManifestShard, write_manifest
+from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.shardmap import ShardMap
 
 COUNT, RUN = 95, 20

@@ -20,7 +20,7 @@ def documents(request: Request) -> list[Document]:
     if settings.over is None:
         raise UsageError("name the items that the Jobs are for: --over '{0000..0147}', or --over @LIST")
     pattern = settings.name if settings.name is not None else MANY
-    items = list(expand(settings.over, allow_pipe=False))
+    items = list(expand(settings.over, allow_pipe=False, manifests=False))
     run = safe_label(pattern.replace("{i}", "").replace("{n}", "").strip("-."))
     found: list[Document] = []
     names: dict[str, str] = {}

@@ -51,7 +51,7 @@ def read_manifest(url: str) -> list[ManifestShard]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"it is not JSON: {shortened(str(error))}", url=shown, hint=_AGAIN) from None
     if not isinstance(found, dict) or type(found.get("wids_version")) is not int or found["wids_version"] != 1:
-        raise DataError("it is not an object with wids_version 1", url=shown, hint=_AGAIN)
+        raise DataError("it is not an object with wids_version 1, as a data set's manifest is", url=shown, hint=_AGAIN)
     if found.get("datasets"):
         hint = "read the manifest of each, or make one of all shards: tarkit index --manifest"
         raise DataError("it has other data sets (datasets), which are not read", url=shown, hint=hint)
