@@ -476,3 +476,59 @@ def test_an_earlier_output_in_a_folder_of_inputs_is_not_an_input(shard: Path) ->
     with pytest.raises(UsageError, match=r"all\.recordio is the output, and in a folder or pattern of inputs; write"):
         convert(str(folder), f"{folder}/all.recordio", "recordio", Encoding(piece=True))
     assert convert(f"{folder}/all.recordio", f"{folder}/all.recordio", "recordio", verify=True) == 20
+
+
+OTHERS = {
+    b"<!DOCTYPE html><html><body>404</body></html>": "it looks like an HTML or XML page",
+    b'{"a": 1}\n{"a": 2}\n': "it looks like JSON lines",
+    b'{"a": 1}': "it looks like JSON, perhaps",
+    "\u00e9crit \u00e0 la main\n".encode() * 50: "it looks like text beginning '\u00e9crit",
+    b"\x89PNG\r\n" * 100: "it looks like a PNG image",
+    bytes(range(7, 256)) * 3: "it begins with the bytes 07 08",
+}
+
+
+@pytest.mark.parametrize("content", OTHERS)
+def test_a_file_of_another_format_is_named_for_what_it_is(tmp_path: Path, content: bytes) -> None:
+    """It was a tar already, or its first error became that the inputs have no records."""
+    (tmp_path / "x").write_bytes(content)
+    write_tar(tmp_path / "a.tar", [("a.cls", b"1")])
+    with RecordWriter(f"{tmp_path}/b.recordio") as writer:
+        writer.write(b"1")
+    readings: list[tuple[list[str], str, str | None]] = [(["x"], "out.tar", None), (["x"], "out.recordio", None)]
+    readings += [(["x", "b.recordio"], "out.seq", None), (["b.recordio", "x"], "out.seq", None)]
+    readings += [(["x"], "out.tar", name) for name in ("recordio", "tfrecord", "sequencefile")]
+    for inputs, output, source in readings:
+        with pytest.raises(DataError, match=re.escape(OTHERS[content])) as caught:
+            convert([f"{tmp_path}/{name}" for name in inputs], f"{tmp_path}/{output}", source_format=source)
+        assert str(caught.value).startswith(f"{tmp_path}/x, offset 0: ")
+        assert "no records" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "b.recordio", "x"]
+
+
+def test_a_file_of_a_format_that_is_read_as_another_is_named(shard: Path) -> None:
+    convert(str(shard), f"{shard.parent}/a.recordio")
+    with pytest.raises(DataError, match="it looks like recordio; name its format, with --from recordio"):
+        convert(f"{shard.parent}/a.recordio", f"{shard.parent}/b.seq", source_format="tfrecord")
+    with pytest.raises(DataError, match="it looks like tar; name its format, with --from tar"):
+        convert(str(shard), f"{shard.parent}/b.tfrecord", source_format="sequencefile")
+
+
+def test_the_first_error_of_an_input_is_not_replaced_by_a_guess(tmp_path: Path) -> None:
+    """It was: these records are not pieces of a tar."""
+    write_tar(tmp_path / "a.tar", [(f"{number}.cls", b"1") for number in range(3)])
+    convert(f"{tmp_path}/a.tar", f"{tmp_path}/a.tfrecord")
+    content = (tmp_path / "a.tfrecord").read_bytes()
+    (tmp_path / "a.tfrecord").write_bytes(content[:-1])
+    with pytest.raises(TruncatedError, match=r"a\.tfrecord, offset .*: record 2: the file ends inside .*; fetch the"):
+        convert(f"{tmp_path}/a.tfrecord", f"{tmp_path}/b.tar")
+
+
+@pytest.mark.parametrize("output", ["a.recordio", "a.tfrecord", "a.seq", "a.har"])
+def test_the_format_follows_the_name_of_the_output(shard: Path, output: str) -> None:
+    convert(str(shard), f"{shard.parent}/{output}")
+    assert format_of(f"{shard.parent}/{output}") == format_of(f"s3://b/{output}") != "tar"
+    convert(f"{shard.parent}/{output}", f"{shard.parent}/back.tar.gz")
+    assert len(list(tarkit.read_samples(f"{shard.parent}/back.tar.gz"))) == 20
+    with pytest.raises(UsageError, match="records does not end as a file of a format does; name it with --to FORMAT"):
+        convert(str(shard), f"{shard.parent}/records")

@@ -14,17 +14,17 @@ from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
 Examples:
-  tarkit convert 'train-{0000..0009}.tar' -o train.recordio --to recordio --verify
-  tarkit convert train.recordio -o train.tar --to tar
-  tarkit convert train.tar -o train.tfrecord --to tfrecord --example
-  tarkit convert part-00000 -o words.tar --to tar --field txt
+  tarkit convert 'train-{0000..0009}.tar' -o train.recordio --verify
+  tarkit convert train.recordio -o train.tar
+  tarkit convert train.tar -o train.tfrecord --example
+  tarkit convert part-00000 -o words.tar --field txt
 """
 
 
 @click.command("convert", epilog=_EPILOG)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")
-@click.option("--to", required=True, metavar="FORMAT", help="Of OUT: tar, or one of the formats below.")
+@click.option("--to", metavar="FORMAT", help="Of OUT.  [default: by the end of its name]")
 @click.option(
     "--from", "source_format", metavar="FORMAT", help="Of INPUT.  [default: by its name, else by its first bytes]"
 )
@@ -37,7 +37,7 @@ Examples:
 @gathering_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, to: str, source_format: str | None, field: str | None, example: bool,
+    inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
     piece: bool, verify: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Convert tar shards to record files, record files to tar shards, or record files to one another.

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import DataError, UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import DEFAULT_MEM, Tally
+from tarkit.formats.tar import headers
+from tarkit.formats.tar.walk import MAGIC
 from tarkit.store.read import first_bytes
 from tarkit.store.url import base_name, display_name, is_stream, reads_once, split_query
 
@@ -37,11 +39,10 @@ def format_of(url: str) -> str:
     """The format of a file: by the end of its name, else by its first bytes; ``tar`` if it is none of the others.
     What can be read only once, such as standard input or a named pipe, is taken for a tar if its name does not say.
     Raises: MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
-    named = _format_by_name(url)
+    named = format_by_name(url)
     if named is not None or reads_once(url):
         return named or "tar"
-    head = first_bytes(url, _HEAD)
-    return next((name for name in FORMATS if format_module(name).looks_like(head)), "tar")
+    return _format_by_head(first_bytes(url, _HEAD)) or "tar"
 
 
 def is_tar_name(url: str) -> bool:
@@ -50,7 +51,8 @@ def is_tar_name(url: str) -> bool:
     return name.endswith((".tar", ".tgz", ".tzst", ".tbz2", ".txz")) or ".tar." in name
 
 
-def _format_by_name(url: str) -> str | None:
+def format_by_name(url: str) -> str | None:
+    """The format that the end of a name shows; None if it shows none."""
     path = "" if is_stream(url) else split_query(url)[0].rstrip("/")
     found = (name for name in FORMATS if path.endswith(format_module(name).SUFFIXES))
     return next(found, "tar" if path and is_tar_name(url) else None)
@@ -61,7 +63,7 @@ def check_output_name(url: str, to: str) -> None:
     Raises: UsageError: no such format; the name ends as those of another format, or is not that of an archive."""
     if to != "tar":
         format_module(to)
-    named = _format_by_name(url)
+    named = format_by_name(url)
     if named not in (None, to):
         raise UsageError(f"{display_name(url)} is by its name {named}, and would be {to}; give the output another name")
     if named is None and holds_files(to) and not is_stream(url):
@@ -74,7 +76,7 @@ def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
     Raises: MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed."""
     archives = tuple(suffix for each in FORMATS if holds_files(each) for suffix in format_module(each).SUFFIXES)
     for name in names:
-        known = _format_by_name(name)
+        known = format_by_name(name)
         is_one = known is not None and (known == "tar" or holds_files(known))
         yield from data_files(name, tally, archives) if not is_one and is_folder(name) else [name]
 
@@ -84,18 +86,39 @@ def read_named(
 ) -> Iterator[tuple[str | None, bytes]]:
     """(name or key, content) of each record of a file; None where records have no names. mem: bytes of a record."""
     module = format_module(name)
-    if has_names(name):
-        yield from module.read_named(source, on_damage=on_damage, tally=tally, mem=mem)
-    else:
-        for record in module.read_records(source, on_damage=on_damage, tally=tally, mem=mem):
-            yield None, record
+    with _named_for_what_it_is(name, source):
+        if has_names(name):
+            yield from module.read_named(source, on_damage=on_damage, tally=tally, mem=mem)
+        else:
+            for record in module.read_records(source, on_damage=on_damage, tally=tally, mem=mem):
+                yield None, record
+
+
+@contextmanager
+def _named_for_what_it_is(name: str, source: str) -> Iterator[None]:
+    """An error at the first byte of a file that does not begin as one of its format says what it seems to be."""
+    try:
+        yield
+    except DataError as error:
+        if error.offset == 0 and not (reads_once(source) or holds_files(name)):
+            head = first_bytes(source, _HEAD)
+            if head and not format_module(name).looks_like(head):
+                found = _format_by_head(head) or ("tar" if head[257:262] == MAGIC else None)
+                error.reason = f"{error.reason}; {f'it looks like {found}' if found else headers.looks_like(head)}"
+                error.hint = f"name its format, with --from {found}" if found else None
+        raise
+
+
+def _format_by_head(head: bytes) -> str | None:
+    return next((name for name in FORMATS if format_module(name).looks_like(head)), None)
 
 
 def read_sizes(name: str, source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
     """(name or key, bytes of content) of each record of a file; None where records have no names."""
     module = format_module(name)
     if hasattr(module, "read_sizes"):
-        yield from module.read_sizes(source, on_damage=on_damage, tally=tally)
+        with _named_for_what_it_is(name, source):
+            yield from module.read_sizes(source, on_damage=on_damage, tally=tally)
     else:
         for key, content in read_named(name, source, on_damage=on_damage, tally=tally):
             yield key, len(content)

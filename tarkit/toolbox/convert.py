@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError
 from tarkit.formats.registry import (
     check_output_name,
+    format_by_name,
     format_module,
     format_of,
     has_names,
@@ -24,7 +25,7 @@ from tarkit.formats.registry import (
 )
 from tarkit.formats.tally import Tally
 from tarkit.samples.pieces import one_archive, sample_pieces
-from tarkit.samples.read import placed_samples, read_samples
+from tarkit.samples.read import placed_samples, read_members, read_samples
 from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
@@ -47,7 +48,7 @@ class VerifyError(DataError):
 def convert(
     inputs: str | Iterable[str],
     output: str,
-    to: str,
+    to: str | None = None,
     encoding: Encoding = DEFAULT,
     *,
     on_damage: str = "error",
@@ -61,7 +62,7 @@ def convert(
 
     Args:
         inputs: paths, URLs or shard specs, of any formats. output: published whole, or not at all.
-        to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`.
+        to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`; None: by the end of the output's name.
         encoding: for tars on either side. Between two record files, records are copied as they are.
         on_damage: error; or skip what is damaged: it is counted in ``tally``.
         source_format: of the inputs; None: by their names and first bytes.
@@ -78,6 +79,9 @@ def convert(
     if not inputs:
         raise UsageError("name the inputs")
     tally = Tally() if tally is None else tally
+    to = to or format_by_name(output)
+    if to is None:
+        raise UsageError(f"{display_name(output)} does not end as a file of a format does; name it with --to FORMAT")
     check_output_name(output, to)
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
@@ -118,6 +122,7 @@ def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterato
     """The inputs after the first one; either all of them are tars or none is: else the records would differ in kind."""
     for name, found in others:
         if "tar" in (found, first[1]) and found != first[1]:
+            _check_tar(name if found == "tar" else first[0])
             raise UsageError(
                 f"{display_name(name)} is {found}, and {display_name(first[0])} is {first[1]}; convert them apart, or "
                 "with --piece if the records are pieces of tars"
@@ -230,10 +235,19 @@ class _Source:
                 yield key, content_of(sample, encoding)
 
 
+def _check_tar(name: str) -> None:
+    """Look whether a file is a tar that was taken for one because it is of no other format.
+    Raises: DataError: it is not; what it looks like."""
+    if not reads_once(name):
+        with open_read(name) as stream:
+            next(read_members(stream.read, url=stream.name), None)
+
+
 def _tar_already(name: str) -> UsageError:
+    _check_tar(name)
+    what = "is taken for a tar" if reads_once(name) else "is a tar already"
     return UsageError(
-        f"{display_name(name)} is a tar already, and tarkit cat joins tars; "
-        "if it is another format, say so with --from FORMAT"
+        f"{display_name(name)} {what}, and tarkit cat joins tars; if it is another format, say so with --from FORMAT"
     )
 
 
@@ -263,12 +277,18 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
 def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: hashlib._Hash | None) -> None:
     """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no reader takes."""
 
+    of_input: list[Exception] = []
+
     def passed_on(write: Callable[[bytes], object]) -> Iterator[bytes]:
-        for _, content in records:
-            write(content)
-            if written is not None:
-                written.update(content)
-            yield content
+        try:
+            for _, content in records:
+                write(content)
+                if written is not None:
+                    written.update(content)
+                yield content
+        except DataError as error:
+            of_input.append(error)
+            raise
 
     with open_publish(output) as stream:
         try:
@@ -282,6 +302,8 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
         except (RepeatedKeyError, DuplicateFieldError):
             raise
         except DataError as error:
+            if error in of_input:
+                raise
             error.hint = "these records are not pieces of a tar: say what they are, with --field FIELD or --example"
             if not stream.bytes_written:
                 error.hint = "the inputs have no records"

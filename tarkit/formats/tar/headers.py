@@ -276,11 +276,12 @@ def looks_like(head: bytes) -> str:
     for magic, phrase in _LOOKS:
         if head.startswith(magic):
             return f"it looks like {phrase}"
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] == b"<":
+    text = head.decode("utf-8-sig", "replace").rstrip("\ufffd")  # it may end inside of a character
+    begin = text.lstrip()
+    if begin[:1] == "<":
         return "it looks like an HTML or XML page, perhaps a server's error message"
-    if text[:1] in (b"{", b"["):
-        return "it looks like JSON, perhaps a server's error message"
-    if head and all(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head):
-        return f"it looks like text beginning {head[:40].decode('ascii')!r}"
+    if begin[:1] in ("{", "["):
+        return "it looks like JSON lines" if "}\n{" in begin else "it looks like JSON, perhaps a server's error message"
+    if text and "\ufffd" not in text and all(c.isprintable() or c in "\t\r\n" for c in text):
+        return f"it looks like text beginning {text[:40]!r}"
     return f"it begins with the bytes {head[:8].hex(' ')}"
