@@ -8,6 +8,7 @@ import os
 import re
 import tarfile
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,13 +29,13 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats import tfrecord
-from tarkit.formats.example import BytesList, decode_example, encode_example
+from tarkit.formats.example import BytesList, decode_example, encode_example, encode_sequence_example
 from tarkit.formats.recordio import RecordWriter, read_records
 from tarkit.formats.registry import FORMATS, format_module, format_of, input_files, named_writer, read_named
 from tarkit.formats.sequencefile import PairWriter, read_pairs
 from tarkit.formats.tally import Tally
 from tarkit.toolbox.convert import VerifyError, convert
-from tarkit.toolbox.encoding import Encoding
+from tarkit.toolbox.encoding import Encoding, field_of_name, name_of_field
 
 FORMS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 names = st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?\.(jpg|cls|txt)", fullmatch=True)
@@ -170,16 +171,117 @@ def test_an_example_of_another_program(tmp_path: Path) -> None:
     convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True), verify=True)
     first, second = tarkit.read_samples(f"{tmp_path}/a.tar")
     assert (first["__key__"], first["image"], json.loads(first["label.json"])) == ("000000000", b"raw", [3])
-    assert json.loads(first["scores.json"]) == [0.5, 0.25] and "nothing" not in first
+    assert json.loads(first["scores.json"]) == [0.5, 0.25] and first["nothing.json"] == b"null"
     assert (second["__key__"], second["image"]) == ("own", b"")
 
 
-def test_an_example_that_is_not_a_sample(tmp_path: Path) -> None:
-    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
-        writer.write(encode_example({"words": [b"a", b"b"]}))
-    with pytest.raises(DataError, match="feature words has 2 values of bytes; a field has one"):
-        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
+def examples(path: Path, *found: dict[str, Any]) -> str:
+    with tfrecord.RecordWriter(f"{path}/a.tfrecord") as writer:
+        for features in found:
+            writer.write(encode_example(features))
+    return f"{path}/a.tfrecord"
+
+
+EXAMPLE = Encoding(example=True)
+TYPED = Encoding(example=True, typed=True)
+FEATURES: dict[str, Any] = {
+    "image/encoded": BytesList([b"\xff\xd8"]),
+    "image/object/bbox/xmin": array("f", [0.1, 0.5]),
+    "image/object/class/label": array("q", [-1, 1 << 62]),
+    "image/object/class/text": BytesList([b"dog", "\u00e9t\u00e9".encode()]),
+    "a%2Fb": BytesList([b"1"]),
+    "50%": BytesList([b""]),
+    "nothing": None,
+}
+
+
+def test_examples_come_back(tmp_path: Path) -> None:
+    """Also names with slashes, features of several values, of none, and without a kind."""
+    source = examples(tmp_path, FEATURES, {"image/object/class/text": BytesList()})
+    assert convert(source, f"{tmp_path}/a.tar", encoding=EXAMPLE, verify=True) == 2
+    first, second = tarkit.read_samples(f"{tmp_path}/a.tar")
+    assert {name: content for name, content in first.items() if not name.startswith("__")} == {
+        "image%2Fencoded": b"\xff\xd8",
+        "image%2Fobject%2Fbbox%2Fxmin.json": b"[0.10000000149011612, 0.5]",
+        "image%2Fobject%2Fclass%2Flabel.json": b"[-1, 4611686018427387904]",
+        "image%2Fobject%2Fclass%2Ftext.json": '["dog", "\u00e9t\u00e9"]'.encode(),
+        "a%252Fb": b"1",
+        "50%": b"",
+        "nothing.json": b"null",
+    }
+    assert second["image%2Fobject%2Fclass%2Ftext.json"] == b"[]"
+    convert(f"{tmp_path}/a.tar", f"{tmp_path}/b.tfrecord", encoding=TYPED, verify=True)
+    back = [decode_example(record) for record in tfrecord.read_records(f"{tmp_path}/b.tfrecord")]
+    assert [example.pop("__key__") for example in back] == [[b"000000000"], [b"000000001"]]
+    assert back[0] == FEATURES and back[1] == {"image/object/class/text": None}
+    # Without --typed, each field is bytes.
+    convert(f"{tmp_path}/a.tar", f"{tmp_path}/c.tfrecord", encoding=EXAMPLE)
+    plain = decode_example(next(tfrecord.read_records(f"{tmp_path}/c.tfrecord")))
+    assert plain["image/object/class/label.json"] == [b"[-1, 4611686018427387904]"] and plain["image/encoded"]
+
+
+@given(st.text(alphabet="%25F/a.", max_size=12))
+def test_each_name_is_that_of_one_field(text: str) -> None:
+    assert "/" not in field_of_name(text) and name_of_field(field_of_name(text)) == text
+    field = text.replace("/", "")
+    assert field_of_name(name_of_field(field)) == field
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ({"a": [b"1", b"\xff"]}, "feature a has 2 values of bytes, not all of them text"),
+        ({"a": [0.5, float("nan")]}, "feature a has a number that JSON does not have"),
+        ({"a/b": [1], "a/b.json": b"x"}, "two features become the field a%2Fb.json"),
+    ],
+)
+def test_features_that_cannot_be_fields_are_refused_with_their_record(
+    tmp_path: Path, features: dict[str, Any], words: str
+) -> None:
+    source = examples(tmp_path, {"a": b"1"}, features)
+    with pytest.raises(
+        DataError, match=rf"a\.tfrecord, key '000000001': {words}.*; say what the records are, with --f"
+    ):
+        convert(source, f"{tmp_path}/a.tar", encoding=EXAMPLE)
     assert not (tmp_path / "a.tar").exists()
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "__x__"])
+def test_a_name_that_no_field_can_have_is_refused_with_its_record(tmp_path: Path, name: str) -> None:
+    with pytest.raises(EncodeError, match=r"a\.tfrecord, key '000000001': '.*' cannot be"):
+        convert(examples(tmp_path, {"a": b"1"}, {name: b"1"}), f"{tmp_path}/a.tar", encoding=EXAMPLE)
+    assert not (tmp_path / "a.tar").exists()
+
+
+def test_a_sequence_example_is_named_and_can_be_kept_whole(tmp_path: Path) -> None:
+    record = encode_sequence_example({"a": 1}, {"frames": [b"1", b"2"]})
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(record)
+    with pytest.raises(DataError, match=r"is a tf.train.SequenceExample, whose lists of features \(frames\) cannot be"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", encoding=EXAMPLE)
+    convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", encoding=Encoding(field="seq"), verify=True)
+    convert(f"{tmp_path}/a.tar", f"{tmp_path}/b.recordio", encoding=Encoding(field="seq"), verify=True)
+    assert list(read_records(f"{tmp_path}/b.recordio")) == [record]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"a.json": b"{"}, "field 'a.json' cannot be decoded"),
+        ({"a.json": b'{"a": 1}'}, "field a.json is neither null nor a list of texts, of integers or of floats"),
+        ({"a.json": b"[1, 0.5]"}, "field a.json is neither null nor a list"),
+        ({"a.json": b"[true]"}, "field a.json is neither null nor a list"),
+        ({"a.json": b"[0.1]"}, "field a.json is neither null nor a list .* floats of 32 bits"),
+        ({"a.json": b"[1e39]"}, "field a.json is neither null nor a list"),
+        ({"a.json": b"[1]", "a": b"1"}, "two fields become the feature a"),
+        ({"a.json": b"[9223372036854775808]"}, "feature 'a' cannot be written"),
+    ],
+)
+def test_fields_that_are_not_values_of_a_feature(tmp_path: Path, fields: dict[str, bytes], words: str) -> None:
+    with tarkit.TarWriter(f"{tmp_path}/a.tar", encoder=False) as sink:
+        sink.write({"__key__": "k", **fields})
+    with pytest.raises((DataError, EncodeError), match=rf"a\.tar, key 'k': {words}"):
+        convert(f"{tmp_path}/a.tar", f"{tmp_path}/b.tfrecord", encoding=TYPED)
 
 
 def test_records_that_are_not_pieces_of_a_tar(tmp_path: Path) -> None:
@@ -368,20 +470,6 @@ def test_pieces_that_make_a_tar_with_keys_twice(shard: Path) -> None:
     assert convert(f"{folder}/a.tar", f"{folder}/b.recordio", "recordio", allow) == 40
 
 
-@pytest.mark.parametrize(
-    ("features", "words"),
-    [
-        ({"a": [1], "a.json": b"x"}, "two features become the field a.json"),
-        ({"words": [b"a", b"b"]}, "feature words has 2 values of bytes"),
-    ],
-)
-def test_no_feature_replaces_another(tmp_path: Path, features: dict[str, Any], words: str) -> None:
-    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
-        writer.write(encode_example(features))
-    with pytest.raises(DataError, match=rf"a\.recordio, key '000000000': {words}"):
-        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
-
-
 def test_a_feature_that_a_sample_cannot_have_is_not_dropped(tmp_path: Path) -> None:
     with RecordWriter(f"{tmp_path}/a.recordio") as writer:
         writer.write(encode_example({"__url__": b"http://x/1.jpg", "jpg": b"1"}))
@@ -397,14 +485,6 @@ def test_an_empty_key_stays_between_record_files(tmp_path: Path) -> None:
     assert [key for key, _ in read_pairs(f"{tmp_path}/b.seq")] == ["", "000000000", ""]
     with pytest.raises(EncodeError, match="the key was written before"):
         convert(f"{tmp_path}/a.seq", f"{tmp_path}/a.tar", "tar", Encoding(field="txt"))
-
-
-def test_features_without_values_are_counted(tmp_path: Path) -> None:
-    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
-        writer.write(encode_example({"a": b"1", "b": None, "c": BytesList()}))
-    tally = Tally()
-    convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True), tally=tally)
-    assert tally.skipped == {"empty-feature": 2}
 
 
 def test_a_record_that_is_not_an_example(tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ Examples:
 @click.option("--field", metavar="FIELD", help="A record is the bytes of this field of a sample.")
 @click.option("--example", is_flag=True, help="A record is a tf.train.Example: a feature for each field, and __key__.")
 @click.option("--piece", is_flag=True, help="A record is the part of the tar that has the sample, headers included.")
+@click.option(
+    "--typed",
+    is_flag=True,
+    help="With --example: fields NAME.json are numbers or texts of the feature NAME, not bytes.",
+)
 @click.option("--verify", is_flag=True, help="Read OUT again, and compare each record.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
@@ -38,7 +43,7 @@ Examples:
 @standard_options
 def command(
     inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
-    piece: bool, verify: bool, quiet: bool, **options: Any,
+    piece: bool, typed: bool, verify: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Convert tar shards to record files, record files to tar shards, or record files to one another.
 
@@ -79,6 +84,7 @@ def command(
                 on_others="skip" if options["skip_others"] else "error",
                 on_same_extension=options["on_same_extension"],
                 mem=options["mem"],
+                typed=typed,
             ),
             on_damage=options["on_damage"],
             source_format=source_format,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError
+from tarkit.errors import DataError, DuplicateFieldError, EncodeError, RepeatedKeyError, UsageError
 from tarkit.formats.registry import (
     check_output_name,
     format_by_name,
@@ -200,7 +200,7 @@ class _Source:
             else:
                 suffix = self.encoding.suffix if holds_files(source) else ""
                 for key, content in self._of_records(name, source):
-                    sample = sample_of(name, key.removesuffix(suffix), content, self.encoding, self.tally)
+                    sample = sample_of(name, key.removesuffix(suffix), content, self.encoding)
                     yield self._numbered(sample)
 
     def _of_records(self, name: str, source: str, *, empty_keys: bool = False) -> Iterator[Record]:
@@ -262,7 +262,11 @@ def _write_records(records: Iterator[Record], output: str, to: str, written: has
 def _write_samples(samples: Iterator[Sample], output: str, written: hashlib._Hash | None) -> None:
     with TarWriter(output, encoder=False) as writer:
         for sample in samples:
-            writer.write(sample)
+            try:
+                writer.write(sample)
+            except EncodeError as error:
+                error.url = sample.get("__url__", error.url)  # which record it is, and not which file it would be in
+                raise
             if written is not None:
                 _add(written, _parts(sample))
 

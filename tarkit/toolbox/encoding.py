@@ -1,14 +1,22 @@
-"""How a sample is a record, and a record a sample."""
+"""How a sample is a record, and a record a sample.
+
+A record may be a set of named values: the features of a tf.train.Example. Such a value is the field of its name if it
+is bytes; text is NAME.txt, and numbers, lists and null are NAME.json. A slash in a name, which no field has, is %2F."""
 
 from __future__ import annotations
 
 import json
+import re
 from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
-from tarkit.errors import DataError, UsageError, printable
-from tarkit.formats.example import decode_example, encode_example
-from tarkit.formats.tally import DEFAULT_MEM, Tally
+from tarkit.errors import DataError, DecodeError, EncodeError, UsageError, printable
+from tarkit.formats.example import Feature, decode_example, decode_sequence_example, encode_example
+from tarkit.formats.tally import DEFAULT_MEM
+from tarkit.samples.codecs import decode_field
 from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
 from tarkit.store.url import display_name
 
@@ -17,7 +25,8 @@ from tarkit.store.url import display_name
 class Encoding:
     """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
 
-    files: a file for each field. Without one of them: files where a format holds files, else a piece.
+    files: a file for each field. Without one of them: files where a format holds files, else a piece. typed: of samples
+    that become Examples, fields NAME.json are the numbers or texts of NAME.
     rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples."""
 
     field: str | None = None
@@ -29,6 +38,7 @@ class Encoding:
     on_others: str = "error"
     on_same_extension: str = "error"
     mem: int = DEFAULT_MEM
+    typed: bool = False
 
     def __post_init__(self) -> None:
         if (self.field is not None) + self.example + self.piece + self.files > 1:
@@ -47,12 +57,36 @@ class Encoding:
 
 DEFAULT = Encoding()
 
+_WHOLE = "say what the records are, with --field FIELD, which keeps each of them whole"
+# What stands for a slash, and what would be taken for that: each has one 25 more than it means.
+_SLASH = re.compile(r"%((?:25)*)2F")
+
+
+def field_of_name(name: str) -> str:
+    """The field for the value of a name. Each text is the name for just one field, see :func:`name_of_field`.
+
+    >>> field_of_name("image/encoded"), field_of_name("50%"), field_of_name("a%2Fb")
+    ('image%2Fencoded', '50%', 'a%252Fb')
+    """
+    return _SLASH.sub(r"%25\g<1>2F", name).replace("/", "%2F")
+
+
+def name_of_field(field: str) -> str:
+    """The name for the value of a field: what :func:`field_of_name` was given."""
+    return _SLASH.sub(lambda match: f"%{match[1][2:]}2F" if match[1] else "/", field)
+
 
 def content_of(sample: Sample, encoding: Encoding) -> bytes:
-    """The record that a sample is: one of its fields, or an Example. Raises: DataError: it has not that field."""
+    """The record that a sample is: one of its fields, or an Example. Raises: DataError: it has not that field, or (with
+    ``typed``) one that is not values of a feature. EncodeError: a name that a feature cannot have."""
     fields = {name: value for name, value in sample.items() if not is_reserved(name)}
     if encoding.field is None:
-        return encode_example({"__key__": sample["__key__"].encode("utf-8", "surrogateescape"), **fields})
+        features = values_of(sample, encoding)
+        try:
+            return encode_example({"__key__": sample["__key__"].encode("utf-8", "surrogateescape"), **features})
+        except EncodeError as error:
+            error.url, error.key = sample["__url__"], sample["__key__"]
+            raise
     if encoding.field not in fields:
         has = ", ".join(map(printable, fields)) or "none"
         raise DataError(
@@ -64,34 +98,100 @@ def content_of(sample: Sample, encoding: Encoding) -> bytes:
     return content
 
 
-def sample_of(url: str, key: str, content: bytes, encoding: Encoding, tally: Tally) -> Sample:
-    """The sample that a record is. tally: counts features without a value.
+def values_of(sample: Sample, encoding: Encoding) -> dict[str, Any]:
+    """The features that the fields of a sample are.
+    Raises: DataError: (with ``typed``) two fields become one, or one is not what :func:`sample_of` writes."""
+    values: dict[str, Any] = {}
+    for field, content in sample.items():
+        if is_reserved(field):
+            continue
+        stem = field.removesuffix(".json") if encoding.typed else field
+        name = name_of_field(stem or field)
+        with _of_record(sample["__url__"], sample["__key__"], "leave out --typed"):
+            if name in values:
+                raise DataError(f"two fields become the feature {printable(name)}")
+            values[name] = _feature(field, decode_field(field, content)) if stem and stem != field else content
+    return values
+
+
+def _feature(field: str, found: Any) -> Any:
+    """What the value of a JSON field is for ``encode_example``. An empty list has no kind."""
+    kinds = {type(each) for each in found} if isinstance(found, list) else set()
+    if found is None or found == []:
+        return None
+    if kinds == {str}:
+        return [each.encode() for each in found]
+    if kinds == {float} and (floats := array("f", found)).tolist() == found:
+        return floats
+    if kinds != {int}:
+        what = "null nor a list of texts, of integers or of floats of 32 bits"
+        raise DataError(f"field {printable(field)} is neither {what}, so it is not values of a feature")
+    return found
+
+
+def sample_of(url: str, key: str, content: bytes, encoding: Encoding) -> Sample:
+    """The sample that a record is; its ``__url__`` is where it comes from.
     Raises: DataError: it is not an Example, or one whose features cannot be fields."""
     if encoding.field is not None:
-        return {"__key__": key, encoding.field: content}
-    sample: Sample = {"__key__": key}
+        return {"__key__": key, "__url__": display_name(url), encoding.field: content}
+    with _of_record(url, key, _WHOLE):
+        return fields_of(url, key, _values_in(content))
+
+
+@contextmanager
+def _of_record(url: str, key: str, hint: str) -> Iterator[None]:
+    """Errors within it are of a record, and have a hint."""
+    try:
+        yield
+    except DataError as error:
+        error.url, error.key, error.hint = display_name(url), key, error.hint or hint
+        raise
+
+
+def _values_in(content: bytes) -> dict[str, Any]:
+    """The values of an Example."""
     try:
         features = decode_example(content)
-    except DataError as error:
-        error.url, error.key, error.hint = display_name(url), key, "say what the records are, with --field FIELD"
+    except DecodeError as error:
+        with suppress(DecodeError):
+            lists = ", ".join(map(printable, decode_sequence_example(content)[1]))
+            error.reason = f"is a tf.train.SequenceExample, whose lists of features ({lists}) cannot be fields"
         raise
-    for name, values in features.items():
+    return {name: _value(name, feature) for name, feature in features.items()}
+
+
+def _value(name: str, feature: Feature) -> Any:
+    if feature is None:
+        return None
+    if isinstance(feature, array):
+        return feature.tolist()
+    try:
+        return feature[0] if len(feature) == 1 else [each.decode() for each in feature]
+    except UnicodeDecodeError:
+        raise DataError(f"feature {printable(name)} has {len(feature)} values of bytes, not all of them text") from None
+
+
+def fields_of(url: str, key: str, values: Mapping[str, Any]) -> Sample:
+    """The sample of values by their names. key: unless it is one of them.
+    Raises: DataError: two values become one field, or one cannot be a field."""
+    sample: Sample = {"__key__": key, "__url__": display_name(url)}
+    for name, value in values.items():
         if name == "__url__":
-            reason = "a feature is called __url__, which in a sample is the shard that it comes from; call it url"
-            raise DataError(reason, url=display_name(url), key=key)
-        if name == "__key__" and values is not None and len(values) == 1 and isinstance(values[0], bytes):
-            sample["__key__"] = values[0].decode("utf-8", "surrogateescape")
+            reason = "a feature is called __url__, which in a sample is the shard that it comes from"
+            raise DataError(reason, hint="call it url")
+        if name == "__key__" and isinstance(value, (bytes, str)):
+            sample["__key__"] = value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
             continue
-        field = f"{name}.json" if isinstance(values, array) else name
+        field, content = field_of_name(name), value
+        if isinstance(value, str):
+            field, content = f"{field}.txt", value.encode()
+        elif not isinstance(value, bytes):
+            try:
+                field, content = f"{field}.json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+            except ValueError:
+                what = f"feature {printable(name)} has a number that JSON does not have"
+                raise DataError(f"{what}: not a number (nan), or not finite") from None
         if field in sample:
-            raise DataError(f"two features become the field {printable(field)}", url=display_name(url), key=key)
-        if isinstance(values, array):
-            sample[field] = json.dumps(values.tolist()).encode()
-        elif not values:
-            tally.skip("empty-feature")
-        elif len(values) == 1:
-            sample[field] = values[0]
-        else:
-            reason = f"feature {printable(name)} has {len(values)} values of bytes; a field has one"
-            raise DataError(reason, url=display_name(url), key=key)
+            raise DataError(f"two features become the field {printable(field)}")
+        sample[field] = content
     return sample
