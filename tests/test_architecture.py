@@ -23,7 +23,7 @@ ROOMS = {
     "store": "allocator cache cachedread childstart compression entries faults publish rangedfile read retry sinks "
     "temporary transfer url waits window",
     "specs": "braces inputslice manifest outputnames shardspec slicedlist",
-    "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
+    "formats": "datafolder example fieldfile har parquet recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
     "samples": "cachedshard codecs gather images index indexedshard pieces read sample "

@@ -9,7 +9,7 @@ import click
 from tarkit.errors import counted
 
 from ..shared.meter import Meter
-from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_options
+from ..shared.program import gathering_options, names_in, refuse_terminal_input, say, standard_options, work_options
 from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
@@ -18,6 +18,7 @@ Examples:
   tarkit convert train.recordio -o train.tar
   tarkit convert train.tar -o train.tfrecord --example
   tarkit convert part-00000 -o words.tar --field txt
+  tarkit convert photos.parquet -o photos.tar
 """
 
 
@@ -31,11 +32,11 @@ Examples:
 @click.option("--field", metavar="FIELD", help="A record is the bytes of this field of a sample.")
 @click.option("--example", is_flag=True, help="A record is a tf.train.Example: a feature for each field, and __key__.")
 @click.option("--piece", is_flag=True, help="A record is the part of the tar that has the sample, headers included.")
+@click.option("--columns", metavar="A,B", callback=names_in, help="Of Parquet: read or write these only.")
 @click.option(
-    "--typed",
-    is_flag=True,
-    help="With --example: fields NAME.json are numbers or texts of the feature NAME, not bytes.",
-)
+    "--typed", is_flag=True,
+    help="Fields NAME.json are values of the feature or column NAME; for Parquet, NAME.txt are texts.",
+)  # fmt: skip
 @click.option("--verify", is_flag=True, help="Read OUT again, and compare each record.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
@@ -43,18 +44,24 @@ Examples:
 @standard_options
 def command(
     inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
-    piece: bool, typed: bool, verify: bool, quiet: bool, **options: Any,
+    piece: bool, columns: list[str] | None, typed: bool, verify: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Convert tar shards to record files, record files to tar shards, or record files to one another.
 
-    FORMAT is tar, recordio, tfrecord, sequencefile or har.
+    FORMAT is tar, recordio, tfrecord, sequencefile, parquet or har.
 
-    With --piece, the default but for har, a record is the part of the tar that has the sample, headers included:
-    converted back, the tar is the same byte for byte; several tars come back as one. A har holds files, by default one
-    for each field of a sample. With --field a record is the content of one field; the other fields are left out. With
-    --example it is a tf.train.Example; on the way back numbers of a feature become a JSON field, FEATURE.json. Where
-    records have no keys, their numbers are the keys of samples. Between two record files records are copied as they
-    are; their keys are left out if the output has none.
+    With --piece, the default between tars and record files, a record is the part of the tar that has the sample,
+    headers included: converted back, the tar is the same byte for byte; several tars come back as one. A har holds
+    files, by default one for each field of a sample. With --field a record is the content of one field; the others are
+    left out. Between two record files records are copied as they are; their keys are left out if the output has none.
+    Where records have no keys, their numbers are the keys of samples.
+
+    With --example a record is a tf.train.Example. On the way back a feature of bytes is a field, and numbers or several
+    texts are a JSON field, FEATURE.json. A slash in a name is %2F in that of its field, and comes back.
+
+    A row of Parquet is a sample: its key is the column __key__, and the other columns are fields: bytes COLUMN, text
+    COLUMN.txt, numbers and lists COLUMN.json; of null there is no field, and of a structure one for each of its parts,
+    COLUMN.PART. Fields become columns of bytes; with --typed, those fields become text, numbers and lists again.
 
     All inputs go into one file, which is published whole, or not at all. Of a folder, the files that are not hidden
     are inputs.
@@ -85,6 +92,7 @@ def command(
                 on_same_extension=options["on_same_extension"],
                 mem=options["mem"],
                 typed=typed,
+                columns=columns,
             ),
             on_damage=options["on_damage"],
             source_format=source_format,

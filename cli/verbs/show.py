@@ -62,7 +62,7 @@ def command(
 
     Of a record, its name or key and its size are listed; without a name, its number from 0 among those of its file
     that are listed. With --json, a line is {"key", "url", "number", "size"}. FORMAT is tar, recordio, tfrecord,
-    sequencefile or har.
+    sequencefile, parquet or har. The size of a row of Parquet is that of its values, as text where they are not bytes.
 
     --count gives the number of samples; for several shards, a table of samples, members and bytes of
     content with a total. A record counts as a sample of one member. A shard that is bad does not stop the others: it is

@@ -4,8 +4,10 @@ A module of this table has ``SUFFIXES``, the ends of its files' names; ``looks_l
 with these bytes is one; ``read_records(source, on_damage=, tally=, mem=)`` and ``RecordWriter(target)``. One whose
 records have names or keys has instead ``read_named(source, on_damage=, tally=, mem=)``, which gives (name, content),
 and ``NamedWriter(target)``, whose ``write`` takes them; and ``read_sizes(source, on_damage=, tally=)`` if it knows
-sizes of more than it gives the content of. One whose names are those of files has ``Archive(url)``, too, with
-``names()`` and ``read(name)``."""
+sizes of more than it gives the content of. One whose names are those of files has ``Archive(url)`` with
+``names()`` and ``read(name)``, too. One whose records are rows of named values has instead
+``read_rows(source, columns=, mem=)``, which gives dicts, ``RowWriter(target, columns=)``, whose ``write`` takes them,
+and ``read_sizes``."""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from tarkit.formats.tar.walk import MAGIC
 from tarkit.store.read import first_bytes
 from tarkit.store.url import base_name, display_name, is_stream, reads_once, split_query
 
-FORMATS = {"har": "har", "recordio": "recordio", "sequencefile": "sequencefile", "tfrecord": "tfrecord"}
+FORMATS = {
+    "har": "har",
+    "parquet": "parquet",
+    "recordio": "recordio",
+    "sequencefile": "sequencefile",
+    "tfrecord": "tfrecord",
+}
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
 
 _HEAD = 512
@@ -127,6 +135,16 @@ def read_sizes(name: str, source: str, *, on_damage: str, tally: Tally) -> Itera
 def has_names(name: str) -> bool:
     """Whether the records of a format have names or keys."""
     return hasattr(format_module(name), "NamedWriter")
+
+
+def holds_rows(name: str) -> bool:
+    """Whether the records of a format are rows of named values."""
+    return name != "tar" and hasattr(format_module(name), "RowWriter")
+
+
+def holds_samples(name: str) -> bool:
+    """Whether the records of a format are samples: a tar, or rows of named values."""
+    return name == "tar" or holds_rows(name)
 
 
 def holds_files(name: str) -> bool:

@@ -1,15 +1,16 @@
 """Shards to record files and back, and record files to one another.
 
 How a sample is a record: as its piece of the tar (joined, they are the tar again, byte for byte), as one of its
-fields, or as a tf.train.Example whose features are its fields. An archive of files has each field as a file."""
+fields, or as a tf.train.Example whose features are its fields. An archive of files has each field as a file; a row of
+Parquet is a sample, with a column for each field."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from dataclasses import replace
 
 from tarkit.errors import DataError, DuplicateFieldError, EncodeError, RepeatedKeyError, UsageError
 from tarkit.formats.registry import (
@@ -19,26 +20,22 @@ from tarkit.formats.registry import (
     format_of,
     has_names,
     holds_files,
+    holds_rows,
+    holds_samples,
     input_files,
     named_writer,
     read_named,
 )
 from tarkit.formats.tally import Tally
-from tarkit.samples.pieces import one_archive, sample_pieces
-from tarkit.samples.read import placed_samples, read_members, read_samples
+from tarkit.samples.read import placed_samples
 from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
 from tarkit.store.url import display_name, is_stream, one_name, reads_once
-from tarkit.toolbox.encoding import DEFAULT, Encoding, content_of, sample_of
-from tarkit.toolbox.harshards import har_samples
-
-T = TypeVar("T")
-
-Record = tuple[str, bytes]
-"""Key and content."""
+from tarkit.toolbox.convertinputs import Inputs, Record, check_tar, samples_of_rows, samples_of_tar
+from tarkit.toolbox.encoding import DEFAULT, Encoding, sample_of_row, values_of
 
 
 class VerifyError(DataError):
@@ -90,13 +87,17 @@ def convert(
     names = _without_output(listed, inputs, output)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
     first = next(sources)
+    _check_encoding(encoding, to, first[1])
     if encoding.is_default:
         files = holds_files(to) or holds_files(first[1])
-        encoding = replace(encoding, files=files, piece="tar" in (to, first[1]) and not files)
+        is_piece = not (files or holds_rows(to) or holds_rows(first[1])) and "tar" in (to, first[1])
+        encoding = replace(encoding, files=files, piece=is_piece)
         sources = _alike(first, sources)
-    source = _Source(itertools.chain([first], sources), encoding, on_damage, tally, progress)
-    if to == "tar" and not encoding.piece:
-        _write_samples(source.samples(), output, written)
+    source = Inputs(itertools.chain([first], sources), encoding, on_damage, tally, progress)
+    if holds_rows(to):
+        _write_rows(source.samples(to), output, to, encoding, written)
+    elif to == "tar" and not encoding.piece:
+        _write_samples(source.samples(to), output, written)
     elif to == "tar":
         _write_pieces(source.records(to), output, encoding, written)
     else:
@@ -109,6 +110,21 @@ def convert(
     return source.number
 
 
+def _check_encoding(encoding: Encoding, to: str, first: str) -> None:
+    """Refuse what rows cannot be. Raises: UsageError."""
+    rows = {each for each in (to, first) if holds_rows(each)}
+    others = {to, first} - rows - {"tar"}
+    if encoding.columns is not None and not rows:
+        raise UsageError("--columns is for Parquet")
+    if encoding.typed and not (encoding.example or holds_rows(to)):
+        raise UsageError("--typed is for fields that become an Example, or a row of Parquet")
+    if rows and (encoding.piece or (encoding.example and not others)):
+        flag = "--piece" if encoding.piece else "--example"
+        raise UsageError(f"a row of {min(rows)} is a sample, with a column for each field; leave out {flag}")
+    if rows and encoding.is_default and not all(map(holds_files, others)):
+        raise UsageError(f"say what a record of {min(others)} is, with --field FIELD or --example")
+
+
 def _without_output(names: Iterator[str], given: list[str], output: str) -> Iterator[str]:
     """The inputs. The output of an earlier run may be one only by its name, not by a folder or pattern."""
     for name in names:
@@ -119,10 +135,11 @@ def _without_output(names: Iterator[str], given: list[str], output: str) -> Iter
 
 
 def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The inputs after the first one; either all of them are tars or none is: else the records would differ in kind."""
+    """The inputs after the first one. One that holds samples is of its format, or the records would differ in kind."""
     for name, found in others:
-        if "tar" in (found, first[1]) and found != first[1]:
-            _check_tar(name if found == "tar" else first[0])
+        if found != first[1] and (holds_samples(found) or holds_samples(first[1])):
+            if "tar" in (found, first[1]):
+                check_tar(name if found == "tar" else first[0])
             raise UsageError(
                 f"{display_name(name)} is {found}, and {display_name(first[0])} is {first[1]}; convert them apart, or "
                 "with --piece if the records are pieces of tars"
@@ -139,118 +156,6 @@ def _add(digest: hashlib._Hash, parts: Iterable[str | bytes | None]) -> None:
             digest.update(content)
 
 
-@dataclass
-class _Source:
-    """The inputs, each with its format, as records or as samples. number: of those that were drawn."""
-
-    inputs: Iterator[tuple[str, str]]
-    encoding: Encoding
-    on_damage: str
-    tally: Tally
-    progress: Callable[[int], object]
-    number: int = 0
-
-    def _numbered(self, record: T) -> T:
-        self.number += 1
-        self.progress(self.number)
-        return record
-
-    def records(self, to: str) -> Iterator[Record]:
-        """As they are to be written."""
-        files = self._files(to)
-        if self.encoding.piece:
-            yield from one_archive(files, rule=self.encoding.rule)
-        else:
-            yield from itertools.chain.from_iterable(files)
-
-    def _files(self, to: str) -> Iterator[Iterator[Record]]:
-        """The records of each input."""
-        for name, source in self.inputs:
-            if source == "tar" and to == "tar":
-                raise _tar_already(name)
-            if source != "tar" and to != "tar" and (self.encoding.field is not None or self.encoding.example):
-                raise UsageError("between two record files, records stay as they are; leave out --field and --example")
-            if source == "tar":
-                suffix = self.encoding.suffix if holds_files(to) else ""
-                found: Iterator[Record] = (
-                    (f"{key or self.number}{suffix}", content) for key, content in self._of_tar(name)
-                )
-            else:
-                found = self._of_records(name, source, empty_keys=to != "tar" and not holds_files(to))
-            yield map(self._numbered, found)
-
-    def samples(self) -> Iterator[Sample]:
-        """Those that the records are."""
-        for name, source in self.inputs:
-            if source == "tar":
-                raise _tar_already(name)
-            if self.encoding.files and not holds_files(source):
-                raise UsageError(f"{display_name(name)} is not an archive of files; convert it by itself")
-            if self.encoding.files:
-                archive = format_module(source).Archive(name)
-                samples = har_samples(
-                    archive,
-                    rule=self.encoding.rule,
-                    on_others=self.encoding.on_others,
-                    on_same_extension=self.encoding.on_same_extension,
-                    mem=self.encoding.mem,
-                    tally=self.tally,
-                )
-                yield from map(self._numbered, samples)
-            else:
-                suffix = self.encoding.suffix if holds_files(source) else ""
-                for key, content in self._of_records(name, source):
-                    sample = sample_of(name, key.removesuffix(suffix), content, self.encoding)
-                    yield self._numbered(sample)
-
-    def _of_records(self, name: str, source: str, *, empty_keys: bool = False) -> Iterator[Record]:
-        """empty_keys: whether an empty key stays; else its record is named by its number, as one without a key."""
-        mem = self.encoding.mem
-        for key, content in read_named(source, name, on_damage=self.on_damage, tally=self.tally, mem=mem):
-            if key is None or not (key or empty_keys):
-                key = f"{self.number:09d}"
-            yield key, content
-
-    def _of_tar(self, name: str) -> Iterator[Record]:
-        encoding = self.encoding
-        policies: dict[str, Any] = {
-            "rule": encoding.rule,
-            "on_repeated_key": encoding.on_repeated_key,
-            "mem": encoding.mem,
-        }
-        if encoding.piece:
-            if self.on_damage != "error":
-                raise UsageError("pieces of a damaged tar are not the tar: repair it with tarkit cat --on-damage skip")
-            with open_read(name) as stream:
-                # Nothing is left out, so the tally has nothing to count.
-                yield from sample_pieces(stream.read, url=stream.name, **policies)
-            return
-        for sample in read_samples(
-            name, on_damage=self.on_damage, literal=True, split=True, tally=self.tally, **policies
-        ):
-            key = sample["__key__"]
-            if encoding.files:
-                yield from ((f"{key}.{field}", sample[field]) for field in sample if not is_reserved(field))
-            else:
-                yield key, content_of(sample, encoding)
-
-
-def _check_tar(name: str) -> None:
-    """Look whether a file is a tar that was taken for one because it is of no other format.
-    Raises: DataError: it is not; what it looks like."""
-    if not reads_once(name):
-        with open_read(name) as stream:
-            next(read_members(stream.read, url=stream.name), None)
-
-
-def _tar_already(name: str) -> UsageError:
-    _check_tar(name)
-    what = "is taken for a tar" if reads_once(name) else "is a tar already"
-    return UsageError(
-        f"{display_name(name)} {what}, and tarkit cat joins tars; if it is another format, say so with --from FORMAT"
-    )
-
-
 def _write_records(records: Iterator[Record], output: str, to: str, written: hashlib._Hash | None) -> None:
     with named_writer(to, output) as write:
         for key, content in records:
@@ -262,13 +167,35 @@ def _write_records(records: Iterator[Record], output: str, to: str, written: has
 def _write_samples(samples: Iterator[Sample], output: str, written: hashlib._Hash | None) -> None:
     with TarWriter(output, encoder=False) as writer:
         for sample in samples:
-            try:
+            with _errors_of_its_record(sample):
                 writer.write(sample)
-            except EncodeError as error:
-                error.url = sample.get("__url__", error.url)  # which record it is, and not which file it would be in
-                raise
             if written is not None:
                 _add(written, _parts(sample))
+
+
+def _write_rows(
+    samples: Iterator[Sample], output: str, to: str, encoding: Encoding, written: hashlib._Hash | None
+) -> None:
+    with format_module(to).RowWriter(output, columns=encoding.columns) as writer:
+        for sample in samples:
+            values = values_of(sample, encoding, rows=True)
+            if encoding.columns is not None:
+                values = {name: value for name, value in values.items() if name in encoding.columns}
+            row = {"__key__": sample["__key__"], **values}
+            writer.write(row)
+            if written is not None:
+                # As it is read: other text may stand for the same JSON.
+                _add(written, _parts(sample_of_row(sample["__url__"], "", row)))
+
+
+@contextmanager
+def _errors_of_its_record(sample: Sample) -> Iterator[None]:
+    """Errors within it say which record it is, and not which file it would be in."""
+    try:
+        yield
+    except EncodeError as error:
+        error.url = sample.get("__url__", error.url)
+        raise
 
 
 def _parts(sample: Sample) -> Iterator[str | bytes]:
@@ -316,7 +243,10 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
 
 def _read_again(output: str, to: str, encoding: Encoding, found: hashlib._Hash) -> None:
     """What was written."""
-    if to != "tar":
+    if holds_rows(to):
+        for sample in samples_of_rows(output, to, encoding, itertools.count()):
+            _add(found, _parts(sample))
+    elif to != "tar":
         for name, content in read_named(to, output, on_damage="error", tally=Tally(), mem=encoding.mem):
             _add(found, (name, content))
     elif encoding.piece:
@@ -324,8 +254,5 @@ def _read_again(output: str, to: str, encoding: Encoding, found: hashlib._Hash) 
             while data := stream.read(1 << 20):
                 found.update(data)
     else:
-        policy = encoding.on_repeated_key
-        for sample in read_samples(
-            output, literal=True, split=True, rule=encoding.rule, on_repeated_key=policy, mem=encoding.mem
-        ):
+        for sample in samples_of_tar(output, encoding):
             _add(found, _parts(sample))

@@ -1,14 +1,15 @@
 """How a sample is a record, and a record a sample.
 
-A record may be a set of named values: the features of a tf.train.Example. Such a value is the field of its name if it
-is bytes; text is NAME.txt, and numbers, lists and null are NAME.json. A slash in a name, which no field has, is %2F."""
+A record may be a set of named values: the features of a tf.train.Example, the row of a table. Such a value is the
+field of its name if it is bytes; text is NAME.txt, and numbers, lists and null are NAME.json. A slash in a name, which
+no field has, is %2F."""
 
 from __future__ import annotations
 
 import json
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +26,9 @@ from tarkit.store.url import display_name
 class Encoding:
     """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
 
-    files: a file for each field. Without one of them: files where a format holds files, else a piece. typed: of samples
-    that become Examples, fields NAME.json are the numbers or texts of NAME.
+    files: a file for each field. Without one of them: files or rows where a format holds such, else a piece.
+    columns: of rows; None: all. typed: of samples that become Examples or rows, fields NAME.json are the numbers or
+    texts of NAME, and in rows NAME.txt are texts.
     rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples."""
 
     field: str | None = None
@@ -39,6 +41,7 @@ class Encoding:
     on_same_extension: str = "error"
     mem: int = DEFAULT_MEM
     typed: bool = False
+    columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if (self.field is not None) + self.example + self.piece + self.files > 1:
@@ -98,19 +101,21 @@ def content_of(sample: Sample, encoding: Encoding) -> bytes:
     return content
 
 
-def values_of(sample: Sample, encoding: Encoding) -> dict[str, Any]:
-    """The features that the fields of a sample are.
-    Raises: DataError: (with ``typed``) two fields become one, or one is not what :func:`sample_of` writes."""
+def values_of(sample: Sample, encoding: Encoding, *, rows: bool = False) -> dict[str, Any]:
+    """The features that the fields of a sample are; or (rows) the values of a row of a table.
+    Raises: DataError: (with ``typed``) two fields become one, or one is not what such values are written as."""
+    what, ends = ("column", (".json", ".txt")) if rows else ("feature", (".json",))
     values: dict[str, Any] = {}
     for field, content in sample.items():
         if is_reserved(field):
             continue
-        stem = field.removesuffix(".json") if encoding.typed else field
-        name = name_of_field(stem or field)
+        end = next((end for end in ends if encoding.typed and field.endswith(end) and field != end), "")
+        name = name_of_field(field.removesuffix(end))
         with _of_record(sample["__url__"], sample["__key__"], "leave out --typed"):
             if name in values:
-                raise DataError(f"two fields become the feature {printable(name)}")
-            values[name] = _feature(field, decode_field(field, content)) if stem and stem != field else content
+                raise DataError(f"two fields become the {what} {printable(name)}")
+            typed = _cell if rows else _feature
+            values[name] = typed(field, decode_field(field, content)) if end else content
     return values
 
 
@@ -129,13 +134,27 @@ def _feature(field: str, found: Any) -> Any:
     return found
 
 
+def _cell(field: str, found: Any) -> Any:
+    """What the value of a JSON field is for a row."""
+    if found is None or isinstance(found, dict):
+        raise DataError(f"field {printable(field)} is null or an object, so it is not a value of a column")
+    return found
+
+
 def sample_of(url: str, key: str, content: bytes, encoding: Encoding) -> Sample:
     """The sample that a record is; its ``__url__`` is where it comes from.
     Raises: DataError: it is not an Example, or one whose features cannot be fields."""
     if encoding.field is not None:
         return {"__key__": key, "__url__": display_name(url), encoding.field: content}
     with _of_record(url, key, _WHOLE):
-        return fields_of(url, key, _values_in(content))
+        return _fields_of(url, key, _values_in(content), "feature")
+
+
+def sample_of_row(url: str, key: str, row: Mapping[str, Any]) -> Sample:
+    """The sample that a row of a table is. key: unless the row has its own.
+    Raises: DataError: two values become one field, or one cannot be a field."""
+    with _of_record(url, key, "leave the column out with --columns"):
+        return _fields_of(url, key, row, "column")
 
 
 @contextmanager
@@ -171,13 +190,12 @@ def _value(name: str, feature: Feature) -> Any:
         raise DataError(f"feature {printable(name)} has {len(feature)} values of bytes, not all of them text") from None
 
 
-def fields_of(url: str, key: str, values: Mapping[str, Any]) -> Sample:
-    """The sample of values by their names. key: unless it is one of them.
-    Raises: DataError: two values become one field, or one cannot be a field."""
+def _fields_of(url: str, key: str, values: Mapping[str, Any], what: str) -> Sample:
+    """The sample of values by their names. key: unless it is one of them. what: they are called."""
     sample: Sample = {"__key__": key, "__url__": display_name(url)}
     for name, value in values.items():
         if name == "__url__":
-            reason = "a feature is called __url__, which in a sample is the shard that it comes from"
+            reason = f"a {what} is called __url__, which in a sample is the shard that it comes from"
             raise DataError(reason, hint="call it url")
         if name == "__key__" and isinstance(value, (bytes, str)):
             sample["__key__"] = value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
@@ -189,9 +207,9 @@ def fields_of(url: str, key: str, values: Mapping[str, Any]) -> Sample:
             try:
                 field, content = f"{field}.json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
             except ValueError:
-                what = f"feature {printable(name)} has a number that JSON does not have"
-                raise DataError(f"{what}: not a number (nan), or not finite") from None
+                reason = f"{what} {printable(name)} has a number that JSON does not have: nan, or an infinite one"
+                raise DataError(reason) from None
         if field in sample:
-            raise DataError(f"two features become the field {printable(field)}")
+            raise DataError(f"two {what}s become the field {printable(field)}")
         sample[field] = content
     return sample

@@ -1,0 +1,257 @@
+"""Parquet files as rows of named values, with pyarrow. How rows are samples: docs/formats/parquet.md."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from tarkit.errors import DataError, EncodeError, TarkitError, TooLargeError, UsageError, library, printable
+from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM, Tally
+from tarkit.store.publish import FileWriter, PublishStream
+from tarkit.store.rangedfile import RangedFile
+from tarkit.store.url import display_name, reads_once
+
+SUFFIXES = (".parquet",)
+KEY = "__key__"
+"""The column of a row's key."""
+
+GROUP_BYTES = 32 << 20
+"""A row group that is written ends behind the row that makes its values as large as this."""
+_BATCH_BYTES = 8 << 20
+_ROW_BYTES = 64
+_OTHER = "leave it out with --columns, or make it bytes, text, numbers or lists of them first"
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins as a Parquet file does that is not encrypted."""
+    return head.startswith(b"PAR1")
+
+
+@contextmanager
+def parquet_errors(url: str, what: str) -> Iterator[None]:
+    """Errors of pyarrow, some of which are the system's classes, as those of damaged data."""
+    arrow = library("pyarrow", "reading Parquet", "parquet")
+    try:
+        yield
+    except TarkitError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{what}: {printable(' '.join(str(error).split()))}", url=url) from error
+
+
+def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
+    """A ``pyarrow.parquet.ParquetFile`` that verifies checksums of pages, where the file has them.
+    columns: that it must have; ``a.b`` is the field b of the structure a. Raises: DataError: it is not a Parquet file,
+    lacks one of them, or has two of one name. What reading raises."""
+    parquet = library("pyarrow.parquet", "reading Parquet", "parquet")
+    with parquet_errors(url, "is not a Parquet file that can be read"):
+        file = parquet.ParquetFile(RangedFile(url), page_checksum_verification=True)
+        names = file.schema_arrow.names
+        paths = [file.schema.column(number).path for number in range(len(file.schema))]
+    _refuse_twice(url, names)
+    # pyarrow leaves out what a file does not have.
+    for column in columns or ():
+        if not any(path == column or path.startswith(f"{column}.") for path in paths):
+            raise DataError(f"has no column {printable(column)}; it has {printable(', '.join(names))}", url=url)
+    return file
+
+
+def _refuse_twice(url: str, names: Sequence[str]) -> None:
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        # A row is a dict, which would have one of the two.
+        raise DataError(f"has two columns {printable(twice)}", url=url)
+
+
+def read_rows(source: str, *, columns: Sequence[str] | None = None, mem: int = DEFAULT_MEM) -> Iterator[dict[str, Any]]:
+    """The rows of a file: column -> bytes, text, number, truth value or list. Nulls are left out; a column that is a
+    structure is one for each of its fields, ``a.b``.
+
+    Args:
+        columns: which, besides ``__key__``; None: all.
+        mem: bytes that a row group may have.
+
+    Raises:
+        DataError: the file is damaged, or a column has values of another type. TooLargeError: see ``mem``. UsageError:
+        it can be read only once. As :func:`open_parquet`.
+    """
+    file = _open_rows(source, columns)
+    wanted = columns if columns is None or KEY not in file.schema_arrow.names else [*columns, KEY]
+    schema = _flat(file.read_row_groups([], columns=wanted)).schema
+    _refuse_twice(source, schema.names)
+    for column in schema:
+        is_bytes = _is(column.type, "binary", "large_binary", "fixed_size_binary", "binary_view")
+        if column.name == KEY and not (is_bytes or _is_text(column.type)):
+            raise DataError(f"column {KEY} is {printable(str(column.type))}; a key is text", url=source)
+        if not (is_bytes or _is_value(column.type)):
+            reason = f"column {printable(column.name)} is {printable(str(column.type))}, which a field cannot hold"
+            raise DataError(reason, url=source, hint=_OTHER)
+    for table in _tables(source, file, wanted, mem):
+        for row in _flat(table).to_pylist():
+            yield {name: value for name, value in row.items() if value is not None}
+
+
+def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
+    """(key, bytes of the values; as text, where they are neither bytes nor text) of each row, whatever its columns.
+    Raises: as :func:`read_rows`."""
+    for table in _tables(source, _open_rows(source, None), None, DEFAULT_MEM):
+        for row in table.to_pylist():
+            key = row.pop(KEY, None)
+            values = (
+                value if isinstance(value, bytes) else str(value).encode("utf-8", "replace") for value in row.values()
+            )
+            yield None if key is None else str(key), sum(map(len, values))
+
+
+def _open_rows(source: str, columns: Sequence[str] | None) -> Any:
+    if reads_once(source):
+        raise UsageError(f"{display_name(source)} can be read only once, and Parquet is read from its end; name a file")
+    return open_parquet(source, columns)
+
+
+def _tables(source: str, file: Any, columns: Sequence[str] | None, mem: int) -> Iterator[Any]:
+    """Parts of the row groups, one after the other, each of some rows."""
+    arrow = library("pyarrow", "reading Parquet", "parquet")
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        size, count = group.total_byte_size, group.num_rows
+        if size > mem:
+            reason = f"row group {number} has {size} bytes, and mem allows {mem}"
+            raise TooLargeError(reason, url=source, hint=f"read it with {LARGER_MEM}")
+        rows = max(1, min(count, 1024, _BATCH_BYTES * count // max(1, size)))
+        with parquet_errors(source, f"row group {number} cannot be read"):
+            for batch in file.iter_batches(rows, row_groups=[number], columns=columns):
+                yield arrow.Table.from_batches([batch])
+
+
+def _flat(table: Any) -> Any:
+    """The table with a column for each field of its structures."""
+    while any(_is(column.type, "struct") for column in table.schema):
+        table = table.flatten()
+    return table
+
+
+def _is(kind: Any, *names: str) -> bool:
+    """Whether a type of Arrow is one of these; older releases do not have all of them."""
+    types = library("pyarrow.types", "reading Parquet", "parquet")
+    return any(hasattr(types, f"is_{name}") and getattr(types, f"is_{name}")(kind) for name in names)
+
+
+def _is_text(kind: Any) -> bool:
+    return _is(kind, "string", "large_string", "string_view")
+
+
+def _is_value(kind: Any) -> bool:
+    """Whether values of a type are text, numbers, truth values, or lists of such; structures, only in lists."""
+    if _is(kind, "dictionary", "list", "large_list", "fixed_size_list"):
+        return _is_value(kind.value_type)
+    if _is(kind, "struct"):
+        return all(_is_value(kind.field(number).type) for number in range(kind.num_fields))
+    return _is_text(kind) or _is(kind, "integer", "float32", "float64", "boolean", "null")
+
+
+class RowWriter(FileWriter):
+    """Writes rows to one Parquet file. The same rows give the same bytes, with the same release of pyarrow.
+
+    A context manager: on a clean exit the file is published whole under its name; on an exception nothing
+    appears there. Pages are compressed with snappy, and have checksums. The first row group says which columns there
+    are, and of which types.
+
+    Args:
+        target: a path, URL, ``-`` or ``pipe:COMMAND``.
+        columns: which are written, besides ``__key__``; None: those of the first row group, by name.
+
+    Raises:
+        StreamError, TemporaryStreamError: it cannot be written. UsageError: no such protocol.
+        MissingExtraError: pyarrow is not installed. EncodeError (from close): no row has one of ``columns``.
+    """
+
+    def __init__(self, target: str, *, columns: Sequence[str] | None = None) -> None:
+        self._arrow = library("pyarrow", "writing Parquet", "parquet")
+        self._parquet = library("pyarrow.parquet", "writing Parquet", "parquet")
+        self._columns = columns if columns is None else tuple(name for name in columns if name != KEY)
+        self._takes_any = columns is None
+        self._unseen = set(self._columns or ())
+        self._rows: list[Mapping[str, Any]] = []
+        self._size = 0
+        self._writer: Any = None
+        super().__init__(target, compression=None)
+        self._sink = _Sink(self._out)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Write one row: column -> bytes, text, number, truth value or list; ``__key__`` is text.
+        Raises: EncodeError: it has a column that earlier row groups do not have, or values of another type."""
+        self._unseen -= row.keys()
+        if self._takes_any and self._writer is not None and (new := row.keys() - {KEY, *(self._columns or ())}):
+            reason = f"column {printable(min(new))} is not in rows before it, whose columns are written already"
+            raise EncodeError(reason, url=self.name, key=row.get(KEY), hint="name all columns, with --columns A,B")
+        self._rows.append(row)
+        self._size += _ROW_BYTES + sum(len(value) for value in row.values() if isinstance(value, (bytes, str)))
+        if self._size >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        rows, self._rows, self._size = self._rows, [], 0
+        if self._columns is None:
+            self._columns = tuple(sorted({name for row in rows for name in row} - {KEY}))
+        schema = None if self._writer is None else self._writer.schema
+        arrays = {name: self._array(name, rows, schema and schema.field(name).type) for name in (KEY, *self._columns)}
+        table = self._arrow.table(arrays)
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._sink, table.schema, write_page_checksum=True)
+        self._writer.write_table(table, row_group_size=max(1, len(rows)))
+
+    def _array(self, name: str, rows: Sequence[Mapping[str, Any]], kind: Any) -> Any:
+        """A column. kind: None, if these rows say its type."""
+        values = [row.get(name) for row in rows]
+        if kind is None and all(value is None for value in values):
+            kind = self._arrow.string() if name == KEY else self._arrow.binary()
+        try:
+            array = self._arrow.array(values, kind)
+            # What does not fit into the type may be cut to it: 1.5 to 1, and an object to the keys that others have.
+            is_same = all(isinstance(value, (bytes, type(None))) for value in values) or (
+                json.dumps(array.to_pylist(), sort_keys=True) == json.dumps(values, sort_keys=True)
+            )
+            if is_same:
+                return array
+            what = f"its values are not all {array.type}"
+        except (self._arrow.ArrowException, OverflowError, TypeError, UnicodeError) as error:
+            what = printable(str(error))
+        keys = f"rows {printable(str(rows[0].get(KEY)))!r} to {printable(str(rows[-1].get(KEY)))!r}"
+        hint = "a column has values of one type; write the fields as bytes, without --typed"
+        raise EncodeError(f"column {printable(name)}, {keys}: {what}", url=self.name, hint=hint)
+
+    def _write_rest(self) -> None:
+        if self._unseen and (self._rows or self._writer is not None):
+            raise EncodeError(f"no row has the column {printable(min(self._unseen))}", url=self.name)
+        if self._rows or self._writer is None:
+            self._write_group()
+        self._writer.close()
+
+    def discard(self) -> None:
+        super().discard()
+        if self._writer is not None and self._writer.is_open:
+            # It would write its end when it is collected.
+            self._sink.is_open = False
+            with suppress(self._arrow.ArrowException, OSError, ValueError):
+                self._writer.close()
+
+
+class _Sink(io.RawIOBase):
+    """Where pyarrow writes to. is_open: else what is written goes nowhere."""
+
+    def __init__(self, out: PublishStream) -> None:
+        self._stream = out
+        self.is_open = True
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._stream.write(data) if self.is_open else len(data)
+
+    def tell(self) -> int:
+        return self._stream.bytes_written
