@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,13 @@ def test_damage_is_an_error_that_names_the_row_group(table: str, tmp_path: Path)
     with pytest.raises(DataError, match=r"a\.parquet: is not a Parquet file that can be read"):
         convert(f"{tmp_path}/a.parquet", f"{tmp_path}/b.tar")
     assert not (tmp_path / "b.tar").exists()
+
+
+def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs" / "formats" / "parquet.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(program, "parquet.md", "exec"), {})
 
 
 def test_the_programs(table: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
