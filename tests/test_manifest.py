@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
+from tarkit.readers.create import create_data_reader
 from tarkit.readers.files import FileDataReader
 from tarkit.specs.manifest import (
     ManifestShard,
@@ -28,6 +29,7 @@ from tarkit.specs.manifest import (
 )
 from tarkit.specs.shardspec import expand, fixed_names
 from tarkit.toolbox.indexing import index_all
+from tarkit.trainers.shardmap import ShardMap
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats" / "manifest.md").read_text(encoding="utf-8")
 WIDS = Path(__file__).parent / "data" / "manifest" / "widsindex.json"
@@ -374,7 +376,6 @@ def test_every_program_takes_a_manifest_for_its_shards(data_set: Path, capfd: py
 
 def test_readers_and_plans_take_a_manifest(data_set: Path) -> None:
     from tarkit.k8s.plan.sliceplan import plan_shards
-    from tarkit.readers.create import create_data_reader
 
     reader = create_data_reader("data/dataset.json")
     assert [count for _, _, count in reader.create_shards()] == [3, 1, 4]
@@ -382,10 +383,16 @@ def test_readers_and_plans_take_a_manifest(data_set: Path) -> None:
     assert plan.entries == [f"{data_set}/s-{number}.tar" for number in range(3)]
 
 
-def test_a_reader_of_json_files_has_them(data_set: Path) -> None:
-    class Objects(FileDataReader):
-        json_is_data = True
+@pytest.mark.parametrize("spec", ["data/dataset.json", "data/{dataset,}.json", "data/d*t.json", "@list.json"])
+def test_a_data_set_is_opened_by_any_spec_of_its_manifest(data_set: Path, spec: str) -> None:
+    (data_set.parent / "list.json").write_text("data/dataset.json\n")
+    if spec == "data/{dataset,}.json":
+        (data_set / ".json").write_text(json.dumps({"wids_version": 1, "shardlist": [{"url": "x.tar", "nsamples": 2}]}))
+    assert len(ShardMap(spec)) == 8 + 2 * (spec == "data/{dataset,}.json")
 
+
+def test_a_reader_of_other_files_has_json_as_they_are(data_set: Path) -> None:
+    class Objects(FileDataReader):
         def count(self, url: str) -> int:
             return 1
 
@@ -393,6 +400,7 @@ def test_a_reader_of_json_files_has_them(data_set: Path) -> None:
             yield json.loads(Path(url).read_text())
 
     assert Objects("data/dataset.json").create_shards() == [("data/dataset.json", 0, 1)]
+    assert create_data_reader("data/dataset.json", reader_type="Text").create_shards()[0].name == "data/dataset.json"
 
 
 def test_files_are_listed_copied_and_removed_as_they_are(

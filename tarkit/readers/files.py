@@ -41,8 +41,8 @@ class FileDataReader(AbstractDataReader):
         UsageError: an argument that this reader does not have.
     """
 
-    json_is_data = False
-    """Whether a name that ends with ``.json`` is that of data, and not of a data set's manifest, which lists it."""
+    takes_manifests = False
+    """Whether a name that ends with ``.json`` is that of a data set's manifest, which lists shards, and not of data."""
 
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -71,7 +71,7 @@ class FileDataReader(AbstractDataReader):
         self.tally = Tally()
         if is_folder(self.data_dir):
             return data_files(self.data_dir, self.tally)
-        return expand([self.data_dir], manifests=not self.json_is_data)
+        return expand([self.data_dir], manifests=self.takes_manifests)
 
     def _count(self, url: str) -> int:
         if reads_once(url):

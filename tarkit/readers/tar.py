@@ -24,6 +24,7 @@ class TarDataReader(RangedDataReader):
     index: whether indexes are used. A stale one is an error (StaleIndexError)."""
 
     every = 64
+    takes_manifests = True
 
     def __init__(
         self,

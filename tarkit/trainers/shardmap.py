@@ -270,9 +270,9 @@ def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[Mani
     """The shards, those of a manifest as it lists them, each with what its number of samples is taken from."""
     for spec in [urls] if isinstance(urls, (str, os.PathLike)) else urls:
         name = os.fspath(spec)
-        if is_manifest(name):
-            shown = display_name(name)
-            yield from ((shard, shown) for shard in read_manifest(name))
+        if is_manifest(name) and not name.startswith("@"):
+            for manifest in expand(name, manifests=False):
+                yield from ((shard, display_name(manifest)) for shard in read_manifest(manifest))
         else:
             yield from ((url, "the index that was there when the data set was opened") for url in expand(name))
 
