@@ -282,6 +282,7 @@ def test_a_sequence_example_is_named_and_can_be_kept_whole(tmp_path: Path) -> No
         ({"a.json": b"[true]"}, "field a.json is neither null nor a list"),
         ({"a.json": b"[0.1]"}, "field a.json is neither null nor a list .* floats of 32 bits"),
         ({"a.json": b"[1e39]"}, "field a.json is neither null nor a list"),
+        ({"a.json": b"[1e400]"}, "field a.json is neither null nor a list"),
         ({"a.json": b"[1]", "a": b"1"}, "two fields become the feature a"),
         ({"a.json": b"[9223372036854775808]"}, "feature 'a' cannot be written"),
     ],
@@ -573,7 +574,7 @@ OTHERS = {
     b'{"a": 1}': "it looks like JSON, perhaps",
     "\u00e9crit \u00e0 la main\n".encode() * 50: "it looks like text beginning '\u00e9crit",
     b"\x89PNG\r\n" * 100: "it looks like a PNG image",
-    bytes(range(7, 256)) * 3: "it begins with the bytes 07 08",
+    b"\x93NUMPY" + bytes(range(256)): "it looks like a NumPy array",
 }
 
 
@@ -593,6 +594,17 @@ def test_a_file_of_another_format_is_named_for_what_it_is(tmp_path: Path, conten
         assert str(caught.value).startswith(f"{tmp_path}/x, offset 0: ")
         assert "no records" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "b.recordio", "x"]
+
+
+def test_a_damaged_file_that_looks_like_no_other_format_keeps_its_advice(tmp_path: Path) -> None:
+    with tfrecord.RecordWriter(f"{tmp_path}/a.tfrecord") as writer:
+        writer.write(b"1" * 300)
+    content = bytearray((tmp_path / "a.tfrecord").read_bytes())
+    content[9] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    with pytest.raises(DataError, match="not a TFRecord file; .* read it with --on-damage skip") as caught:
+        convert(f"{tmp_path}/a.tfrecord", f"{tmp_path}/a.recordio")
+    assert "begins with" not in str(caught.value) and "looks like" not in str(caught.value)
 
 
 def test_a_file_of_a_format_that_is_read_as_another_is_named(shard: Path) -> None:

@@ -174,10 +174,11 @@ def test_rows_that_are_not_samples(tmp_path: Path, columns: dict[str, Any], erro
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (["1", "1.5"], "its values are not all int64|column a, rows '0' to '1'"),
+        (["1", "1.5"], "column a, rows '0' to '1': its values are not all double"),
         (["1", '"x"'], "column a, rows '0' to '1': Could not convert"),
         (['[{"b": 1}]', '[{"c": 1}]'], r"column a, rows '0' to '1': its values are not all list<"),
         ([str(2**64)], "column a, rows '0' to '0'"),
+        (["1e400"], "column a, rows '0' to '0': Out of range float values are not JSON compliant"),
         (["null"], "key '0': field a.json is null or an object, so it is not a value of a column; leave out --typed"),
         (['{"b": 1}'], "key '0': field a.json is null or an object"),
         (["{"], "key '0': field 'a.json' cannot be decoded"),
@@ -209,6 +210,15 @@ def test_row_groups_are_bounded_and_have_the_columns_of_the_first(
     assert pq.read_table(tmp_path / "b.parquet")["new"].to_pylist() == [None] * 10 + [b"1"]
     with pytest.raises(TooLargeError, match="row group 0 has .* bytes, and mem allows 1; read it with a larger --mem"):
         convert(f"{tmp_path}/a.parquet", f"{tmp_path}/c.tar", encoding=Encoding(mem=1))
+
+
+@pytest.mark.parametrize("sample", [{"__key__": "caf\udce9", "a": b"1"}, {"__key__": "k", "caf\udce9": b"1"}])
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path, sample: dict[str, Any]) -> None:
+    with pytest.raises(EncodeError, match=r"a\.parquet: column (__key__|caf.udce9), rows .* can't encode character"):
+        convert(write(tmp_path / "a.tar", [sample]), f"{tmp_path}/a.parquet")
+    with pytest.raises(UsageError, match=r"a\.parquet\.gz: Parquet compresses its pages; let the name end with"):
+        convert(f"{tmp_path}/a.tar", f"{tmp_path}/a.parquet.gz", "parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
 
 
 def test_a_data_set_without_samples(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tarkit.errors import DataError, EncodeError, TarkitError, TooLargeError, UsageError, library, printable
 from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM, Tally
+from tarkit.store.compression import compression_for_name
 from tarkit.store.publish import FileWriter, PublishStream
 from tarkit.store.rangedfile import RangedFile
 from tarkit.store.url import display_name, reads_once
@@ -178,6 +179,8 @@ class RowWriter(FileWriter):
         self._rows: list[Mapping[str, Any]] = []
         self._size = 0
         self._writer: Any = None
+        if compression_for_name(target) is not None:
+            raise UsageError(f"{display_name(target)}: Parquet compresses its pages; let the name end with .parquet")
         super().__init__(target, compression=None)
         self._sink = _Sink(self._out)
 
@@ -210,15 +213,16 @@ class RowWriter(FileWriter):
         if kind is None and all(value is None for value in values):
             kind = self._arrow.string() if name == KEY else self._arrow.binary()
         try:
+            name.encode()
             array = self._arrow.array(values, kind)
             # What does not fit into the type may be cut to it: 1.5 to 1, and an object to the keys that others have.
             is_same = all(isinstance(value, (bytes, type(None))) for value in values) or (
-                json.dumps(array.to_pylist(), sort_keys=True) == json.dumps(values, sort_keys=True)
+                _as_json(array.to_pylist()) == _as_json(values)
             )
             if is_same:
                 return array
             what = f"its values are not all {array.type}"
-        except (self._arrow.ArrowException, OverflowError, TypeError, UnicodeError) as error:
+        except (self._arrow.ArrowException, OverflowError, TypeError, ValueError) as error:
             what = printable(str(error))
         keys = f"rows {printable(str(rows[0].get(KEY)))!r} to {printable(str(rows[-1].get(KEY)))!r}"
         hint = "a column has values of one type; write the fields as bytes, without --typed"
@@ -238,6 +242,11 @@ class RowWriter(FileWriter):
             self._sink.is_open = False
             with suppress(self._arrow.ArrowException, OSError, ValueError):
                 self._writer.close()
+
+
+def _as_json(values: list[Any]) -> str:
+    """To compare them: 1, 1.0 and true are equal in Python. Raises: ValueError: one is not finite."""
+    return json.dumps(values, sort_keys=True, allow_nan=False)
 
 
 class _Sink(io.RawIOBase):

@@ -110,9 +110,10 @@ def _named_for_what_it_is(name: str, source: str) -> Iterator[None]:
     except DataError as error:
         if error.offset == 0 and not (reads_once(source) or holds_files(name)):
             head = first_bytes(source, _HEAD)
-            if head and not format_module(name).looks_like(head):
-                found = _format_by_head(head) or ("tar" if head[257:262] == MAGIC else None)
-                error.reason = f"{error.reason}; {f'it looks like {found}' if found else headers.looks_like(head)}"
+            found = _format_by_head(head) or ("tar" if head[257:262] == MAGIC else None)
+            looks = f"it looks like {found}" if found else headers.known_look(head)
+            if looks is not None and found != name:
+                error.reason = f"{error.reason}; {looks}"
                 error.hint = f"name its format, with --from {found}" if found else None
         raise
 

@@ -7,6 +7,7 @@ no field has, is %2F."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,7 +127,7 @@ def _feature(field: str, found: Any) -> Any:
         return None
     if kinds == {str}:
         return [each.encode() for each in found]
-    if kinds == {float} and (floats := array("f", found)).tolist() == found:
+    if kinds == {float} and (floats := array("f", found)).tolist() == found and all(map(math.isfinite, found)):
         return floats
     if kinds != {int}:
         what = "null nor a list of texts, of integers or of floats of 32 bits"

@@ -273,6 +273,11 @@ _LOOKS = (
 
 def looks_like(head: bytes) -> str:
     """A phrase for messages: what a stream that begins so seems to be, if it is not a tar."""
+    return known_look(head) or f"it begins with the bytes {head[:8].hex(' ')}"
+
+
+def known_look(head: bytes) -> str | None:
+    """The same, where it is known."""
     for magic, phrase in _LOOKS:
         if head.startswith(magic):
             return f"it looks like {phrase}"
@@ -284,4 +289,4 @@ def looks_like(head: bytes) -> str:
         return "it looks like JSON lines" if "}\n{" in begin else "it looks like JSON, perhaps a server's error message"
     if text and "\ufffd" not in text and all(c.isprintable() or c in "\t\r\n" for c in text):
         return f"it looks like text beginning {text[:40]!r}"
-    return f"it begins with the bytes {head[:8].hex(' ')}"
+    return None
