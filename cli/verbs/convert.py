@@ -18,7 +18,6 @@ Examples:
   tarkit convert train.recordio -o train.tar
   tarkit convert train.tar -o train.tfrecord --example
   tarkit convert part-00000 -o words.tar --field txt
-  tarkit convert photos.parquet -o photos.tar
 """
 
 
