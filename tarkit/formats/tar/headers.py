@@ -285,6 +285,8 @@ def known_look(head: bytes) -> str | None:
     begin = text.lstrip()
     if begin[:1] == "<":
         return "it looks like an HTML or XML page, perhaps a server's error message"
+    if begin[:1] == "{" and '"wids_version"' in begin:
+        return "it looks like a data set's manifest, which is named as a spec and not as a shard"
     if begin[:1] in ("{", "["):
         return "it looks like JSON lines" if "}\n{" in begin else "it looks like JSON, perhaps a server's error message"
     if text and "\ufffd" not in text and all(c.isprintable() or c in "\t\r\n" for c in text):
