@@ -60,15 +60,16 @@ def convert(
     Args:
         inputs: paths, URLs or shard specs, of any formats. output: published whole, or not at all.
         to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`; None: by the end of the output's name.
-        encoding: for tars on either side. Between two record files, records are copied as they are.
+        encoding: for tars or Parquet on either side. Between two record files, records are copied as they are.
         on_damage: error; or skip what is damaged: it is counted in ``tally``.
         source_format: of the inputs; None: by their names and first bytes.
         verify: read the output, and compare each record with what was written.
         progress: called with the number of records so far, often.
 
     Raises:
-        UsageError: no inputs, a format that does not exist, tar to tar, an encoding without a tar, an output whose name
-        is that of another format, or ``verify`` of a stream.
+        UsageError: no inputs, a format that does not exist or that the output's name does not show, tar to tar, an
+        encoding that these formats do not have, an output whose name is that of another format, or ``verify`` of a
+        stream.
         VerifyError: ``verify`` found a difference. DataError: damage; a sample without the field; a record that the
         encoding does not know. What reading and writing raise.
     """
@@ -207,7 +208,6 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
 
 def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: hashlib._Hash | None) -> None:
     """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no reader takes."""
-
     of_input: list[Exception] = []
 
     def passed_on(write: Callable[[bytes], object]) -> Iterator[bytes]:
