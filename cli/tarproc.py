@@ -57,17 +57,21 @@ def tarproc(**options: Any) -> int:
         work = replace(work, inputs=("-",))
     refuse_terminal_input(work.inputs)
     # Not before: for the help, none of it is needed.
-    from tarkit.runs.process import ShardsFailedError, process
+    from tarkit.runs.process import EmptyResultError, ShardsFailedError, process
 
     from .rundisplay import RunDisplay, open_report, report_document
 
     begin = time.monotonic()
     with closing(RunDisplay(NAME, work)) as display, open_report(work.report) as report:
         error: BaseException | None = None
+        empty: str | None = None
         try:
             # Each was shown as it failed, and the counts have them all.
             with suppress(ShardsFailedError):
                 process(work, reporter=display)
+        except EmptyResultError as problem:
+            # The report has it as its exit code: what was to be published is.
+            empty = str(problem)
         except BaseException as problem:
             error = problem
             raise
@@ -79,8 +83,10 @@ def tarproc(**options: Any) -> int:
     counts = display.counts
     if missing := missing_line(counts):
         display.say(missing)
+    if empty:
+        display.say(empty)
     if not work.quiet or counts.exit_code:
-        display.say(counts_line(counts, per_shard=work.outdir is not None))
+        display.say(counts_line(counts, work))
     return counts.exit_code
 
 

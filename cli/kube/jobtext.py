@@ -17,7 +17,7 @@ MOST = 10
 _INDEX_TEXT = 60
 _ALIKE = 3
 """So many Jobs that are alike have a line each; more have one for all."""
-_WRONG = ("failures:", "not running:", "failed shard", "note:", "served:")
+_WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:", "served:")
 """How the lines begin that a table has below a Job."""
 
 
@@ -91,6 +91,9 @@ def _numbers(view: JobView) -> str:
 
 def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
     found = records.found
+    if records.is_empty:
+        came = f"{counted(found.counts.read, 'sample')} came in, and none came out"
+        yield f"empty: {came}; if that is meant, make the Job with -- --allow-empty"
     of = "" if records.total is None else f" of {records.total}"
     missing = "" if records.total is None else f", {len(found.missing)} missing"
     stale = f", {len(found.stale)} stale" if found.stale else ""

@@ -14,6 +14,7 @@ from .program import escaped, write_message, write_stdout
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
     from tarkit.runs.counts import Counts
+    from tarkit.runs.work import Work
 
 _BUFFER = 32 * 1024
 
@@ -61,17 +62,21 @@ class Results:
             self.flush()
 
 
-def counts_line(counts: Counts, *, per_shard: bool = False) -> str:
-    """What became of the samples of a run, and what its readers met. per_shard: and of its shards."""
+def counts_line(counts: Counts, work: Work) -> str:
+    """What became of the samples of a run, and of its shards, and what its readers met."""
     parts = [str(counts)]
     if counts.ignored:
         parts.append(f"exit codes ignored: {counts.ignored}")
     if counts.failed_output is not None:
         parts.append(f"failed samples are in {redact(counts.failed_output)}")
     parts += met(counts.met)
+    if counts.emptied:
+        parts.append(f"fields of 0 bytes that had content, or are new: {counts.emptied}")
     if counts.stray_files:
         parts.append(f"files that belong to no sample: {counts.stray_files}")
-    if per_shard:
+    if work.output is None and work.outdir is None:
+        parts.append("nothing was written, as there is neither -o nor -O")
+    if work.outdir is not None:
         words = [f"done {counts.shards_done}", f"done before {counts.shards_before}", f"failed {counts.shards_failed}"]
         words += [f"missing {counts.shards_missing}"] if counts.shards_missing else []
         parts[0] = f"shards: {', '.join(words)}; samples: {counts}"

@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError, counted
 
-from ..shared.program import Seconds, say, standard_options
+from ..shared.program import Seconds, say, standard_options, work_option
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ Examples:
   tarkit status s3://bucket/jpeg --clean --older-than 7200
 
 \b
-Exit codes: 0 complete; 3 complete, but samples were set aside; 1 shards are missing, stale or
-failed; 66 no such folder, or no done record in it.
+Exit codes: 0 complete; 3 complete, but samples were set aside, or none came out; 1 shards are missing,
+stale or failed; 66 no such folder, or no done record in it.
 """
 
 
@@ -40,10 +40,12 @@ failed; 66 no such folder, or no done record in it.
     metavar="SECONDS",
     help="With --clean, in a store: only what is older, since a slow writer looks like a dead one.  [default: 1 day]",
 )
+@work_option("allow_empty", help="It is meant if no sample came out of all shards: do not exit 3.")
 @standard_options
 def command(
-    outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, verbose: bool
-) -> int:
+    outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, allow_empty: bool,
+    verbose: bool,
+) -> int:  # fmt: skip
     """Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
 
     Only the done records are read, so it does not matter where the run is, or was. INPUT is what the
@@ -71,16 +73,17 @@ def command(
             url=outdir,
             hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing",
         )
-    code = EXIT_FAILED if found.unfinished else EXIT_SET_ASIDE if found.lost_samples else EXIT_OK
+    is_short = found.lost_samples or (found.empty and not allow_empty)
+    code = EXIT_FAILED if found.unfinished else EXIT_SET_ASIDE if is_short else EXIT_OK
     with Results(only_messages=True) as results:
         if as_json:
             results.line(json.dumps({"outdir": display_name(outdir), "exit_code": code, **found.as_dict()}))
         else:
-            _show(found, results, None if verbose else _LISTED)
+            _show(found, results, None if verbose else _LISTED, allow_empty=allow_empty)
     return code
 
 
-def _show(found: Progress, results: Results, most: int | None) -> None:
+def _show(found: Progress, results: Results, most: int | None, *, allow_empty: bool) -> None:
     """For people: what is not as it should be by name, then the totals."""
     lists = (
         [f"missing {name}" for name in found.missing],
@@ -94,6 +97,8 @@ def _show(found: Progress, results: Results, most: int | None) -> None:
             results.line(line)
         if most is not None and len(lines) > most:
             results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")
+    if found.empty and not allow_empty:
+        results.line(f"empty: {counted(found.counts.read, 'sample')} came in, and none came out (else --allow-empty)")
     numbers = {"done": found.done, "missing": found.missing, "stale": found.stale, "failed": found.failed}
     parts = ", ".join(f"{word} {len(names)}" for word, names in numbers.items())
     results.line(f"shards: {parts}; samples of those done: {found.counts}; {found.bytes} bytes")

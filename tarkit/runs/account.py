@@ -12,8 +12,9 @@ from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome, in_batches
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import ERROR_FIELD, Engine
-from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, key_rule
+from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.samples.transforms import field_list
 from tarkit.store.publish import WholeOutput
 
 _ERROR_METADATA = "__error__"
@@ -108,6 +109,7 @@ class Account:
         self._fate = "nothing was published" if before is None else "this shard is not published"
         self._errors = engine.work.errors
         self._log_field = engine.work.add_log
+        self._required = engine.required
         self._limit = engine.limit
         self._reporter = engine.reporter
         self._codes: set[int | None] = set()
@@ -141,6 +143,10 @@ class Account:
         if not made:
             self.counts.filtered += 1
             return
+        if self._required and (lacking := self._lacking(sample, made)):
+            self._fail(sample, Failure("incomplete", lacking), printed)
+            return
+        emptied = sum(_emptied(sample, each) for each in made)
         if log is not None and self._log_field is not None:
             if any(self._log_field in each for each in made):
                 message = f"the sample has a field {self._log_field!r}, which --add-log would replace"
@@ -155,8 +161,19 @@ class Account:
             except EncodeError as error:
                 self._fail(sample, Failure("unwritable", str(error)), printed)
                 return
+            self.counts.emptied += emptied
         self.counts.out += len(made) if self.sinks.output is None else self.sinks.output.samples - before
         self.counts.added += len(made) - 1
+
+    def _lacking(self, sample: Sample, made: list[Sample]) -> str | None:
+        """Which field of --require a sample lacks that was made of ``sample``."""
+        for each in made:
+            for group in self._required:
+                if not any(name in each for name in group):
+                    has = field_list(name for name in each if not is_reserved(name))
+                    which = "" if each["__key__"] == sample["__key__"] else f" {printable(each['__key__'])}"
+                    return f"the sample{which} came out without {' or '.join(group)} (--require); it has {has}"
+        return None
 
     def _fail(self, sample: Sample, failure: Failure, printed: Printed) -> None:
         counts = self.counts
@@ -200,6 +217,13 @@ class Account:
         if nothing_ran and code in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND):
             return TooManyErrorsError(f"{message}; the command cannot be run", code)
         return TooManyErrorsError(f"{message}; {self._fate}")
+
+
+def _emptied(before: Sample, made: Sample) -> int:
+    """How many fields of a sample have 0 bytes, but had more before, or were not there."""
+    if all(made.values()):
+        return 0
+    return sum(not value and not is_reserved(name) and before.get(name) != b"" for name, value in made.items())
 
 
 def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts: Counts) -> None:

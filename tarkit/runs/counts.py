@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, exit_code_of_all
 from tarkit.formats.tally import Tally
+from tarkit.runs.donerecord import DoneRecord
 
 MISSING_NAMES = 3
 """Missing inputs whose names are kept."""
@@ -52,13 +53,17 @@ class Counts:
 
     read: samples that were processed. out: samples written, or without output, done. added:
     how many more than one were made of single samples. filtered: samples of which nothing
-    was left. failed: samples that failed, by kind of failure in failures; failed_output: the shard that they are in.
-    ignored: samples in out whose command failed, by the policy ignore. stray_files: files left in samples' folders that
-    belong to no sample. met: what the readers of these samples met.
+    was left. failed: samples that failed, by kind of failure in failures; failed_output: the shard that they are in, or
+    a pattern of such shards. ignored: samples in out whose command failed, by the policy ignore. emptied: fields of 0
+    bytes in the output that were not in the input, or had more bytes there. stray_files: files left in samples' folders
+    that belong to no sample. met: what the readers of these samples met. empty: the run ends with 3, since nothing came
+    out of it.
 
     Of a run with an output for each input, all these are of the shards that it published, which shards_done counts.
-    shards_before: those that an earlier run did; shards_set_aside: those done now or before that lack samples. codes:
-    exit codes of shards that failed or whose input is missing, each once; missing_names: the first missing inputs."""
+    shards_before: those that an earlier run did; shards_set_aside: those done now or before that lack samples,
+    shards_with_failed those beside which failed samples are kept. recorded_in, recorded_out: samples in and out of all
+    shards done now or before. codes: exit codes of shards that failed or whose input is missing, each once;
+    missing_names: the first missing inputs."""
 
     read: int = 0
     out: int = 0
@@ -66,6 +71,7 @@ class Counts:
     filtered: int = 0
     failed: int = 0
     ignored: int = 0
+    emptied: int = 0
     stray_files: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     failed_output: str | None = None
@@ -75,6 +81,10 @@ class Counts:
     shards_failed: int = 0
     shards_missing: int = 0
     shards_set_aside: int = 0
+    shards_with_failed: int = 0
+    recorded_in: int = 0
+    recorded_out: int = 0
+    empty: bool = False
     missing_names: list[str] = field(default_factory=list)
     codes: set[int] = field(default_factory=set)
 
@@ -103,16 +113,24 @@ class Counts:
         """Whether every sample is accounted for."""
         return self.read + self.added == self.out + self.filtered + self.failed
 
-    def count_shard(self, exit_code: int, *, done: bool, before: bool = False) -> None:
-        """One shard is done, now or ``before``, or it failed."""
-        if done:
-            self.shards_before += before
-            self.shards_done += not before
-            # A run that was interrupted and resumed ends like one that was not.
-            self.shards_set_aside += exit_code == EXIT_SET_ASIDE
-        else:
+    def count_shard(self, record: DoneRecord, *, before: bool = False) -> None:
+        """One shard is done, now or ``before``, or it failed, as its record says."""
+        if record.state != "done":
             self.shards_failed += 1
-            self.codes.add(exit_code)
+            self.codes.add(record.exit_code)
+            return
+        self.shards_before += before
+        self.shards_done += not before
+        # A run that was interrupted and resumed ends like one that was not.
+        self.shards_set_aside += record.exit_code == EXIT_SET_ASIDE
+        self.shards_with_failed += record.failed_output is not None
+        self.recorded_in += record.samples.get("in", 0)
+        self.recorded_out += record.samples.get("out", 0)
+
+    @property
+    def nothing_came_out(self) -> bool:
+        """Whether samples came in, and none went out: of this run, and of the shards that were done before it."""
+        return bool(self.read or self.recorded_in) and not (self.out or self.recorded_out)
 
     @property
     def lost_anything(self) -> bool:
@@ -122,8 +140,8 @@ class Counts:
     @property
     def exit_code(self) -> int:
         """That of the failed shards, if there are any (see :func:`tarkit.errors.exit_code_of_all`); 3 if samples were
-        set aside, else 0."""
-        return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.lost_anything else EXIT_OK)
+        set aside or nothing came out, else 0."""
+        return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.lost_anything or self.empty else EXIT_OK)
 
 
 _WORDS = {"in": "read", **{name: name for name in ("added", "out", "filtered", "failed", "ignored")}}
@@ -133,6 +151,9 @@ _WORDS = {"in": "read", **{name: name for name in ("added", "out", "filtered", "
 def _add(total: Any, more: Any) -> None:
     for each in dataclasses.fields(total):
         mine, theirs = getattr(total, each.name), getattr(more, each.name)
+        if isinstance(mine, bool):
+            # Decided once, of the sum.
+            continue
         if isinstance(mine, int):
             setattr(total, each.name, mine + theirs)
         elif isinstance(mine, dict):

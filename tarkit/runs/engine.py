@@ -23,7 +23,7 @@ from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.work import Function, Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.samples.transforms import keep_fields
+from tarkit.samples.transforms import alternatives, keep_fields
 
 ERROR_FIELD = "__error__.txt"
 """The field of a failed sample that says what went wrong."""
@@ -74,6 +74,7 @@ class Engine:
         self.work = work
         self.reporter = reporter
         self.limit = Limit.parse(work.max_errors)
+        self.required = _required(work.require)
         self.batch_size = work.batch or 1
         self.writer_options: dict[str, Any] = {
             "mtime": work.mtime,
@@ -171,6 +172,19 @@ def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
         batched=work.batch is not None,
         ignore_status=work.errors == "ignore",
     )
+
+
+def _required(text: str | None) -> list[list[str]]:
+    """Groups of fields: a sample must have one of each."""
+    if text is None:
+        return []
+    try:
+        groups = alternatives([text.replace(",", " ")])
+    except UsageError as error:
+        raise UsageError(f"--require: {error}") from None
+    if not groups:
+        raise UsageError(f"--require {text!r} names no field; write for example 'jpg|png,cls'")
+    return groups
 
 
 def _script(script: str, interpreter: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from tarkit.errors import MissingInputError, StreamError, TarkitError, UsageError
+from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
 from tarkit.redaction import redact
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
@@ -19,12 +19,12 @@ from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
-from tarkit.specs.outputnames import failed_samples_url, index_url, plan_outputs, reject_pattern
+from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
-from tarkit.store.url import local_path
+from tarkit.store.url import display_name, join, local_path
 from tarkit.toolbox.indexing import index_all
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
@@ -43,6 +43,22 @@ class ShardsFailedError(TarkitError):
         )
         self.counts = counts
         self.exit_code = counts.exit_code
+
+
+class EmptyResultError(TarkitError):
+    """Samples came in, and none went out; what was published is without samples. counts: of the whole run."""
+
+    exit_code = EXIT_SET_ASIDE
+
+    def __init__(self, work: Work, counts: Counts) -> None:
+        samples = counted(counts.recorded_in or counts.read, "sample")
+        place = display_name(str(work.outdir or work.output))
+        why = "" if work.function is None else " (a function that returns None drops its sample)"
+        super().__init__(
+            f"{place}: {samples} came in, and none came out{why}; the output is published without samples; "
+            "pass --allow-empty if that is meant"
+        )
+        self.counts = counts
 
 
 def process(
@@ -79,6 +95,7 @@ def process(
 
     Raises:
         ShardsFailedError: with outdir, some shards could not be made; the others are published.
+        EmptyResultError: samples came in, and none went out; the output is published. ``allow_empty=True`` accepts it.
         TooManyErrorsError: more samples failed than ``max_errors``, or all of them.
         TarkitError: a wrong option, damaged input, an output that cannot be written, and so on.
     """
@@ -109,9 +126,22 @@ def process(
 
         with open_engine(work, reporter) as engine:
             RetryRun(engine, counts).run(work.outdir)
+    conclude(work, counts)
+    return counts
+
+
+def conclude(work: Work, counts: Counts) -> None:
+    """At the end of a whole run: note where failed samples are, and whether nothing came out.
+    Raises: ShardsFailedError, EmptyResultError."""
+    if work.outdir is not None and counts.shards_with_failed:
+        counts.failed_output = join(work.outdir, f"*{FAILED_SUFFIX}")
     if counts.shards_failed or counts.shards_missing:
         raise ShardsFailedError(counts)
-    return counts
+    # A slice may be empty, as a shard may: of all slices, the done records have the sum.
+    is_whole = work.slice is None and (work.output or work.outdir) is not None
+    counts.empty = is_whole and not work.allow_empty and counts.nothing_came_out
+    if counts.empty:
+        raise EmptyResultError(work, counts)
 
 
 def with_work_id(work: Work) -> Work:
@@ -143,9 +173,15 @@ def check_work(work: Work) -> None:
         raise UsageError("--slice goes with -O OUTDIR")
     if work.slice is not None and work.retry_failed is not None:
         raise UsageError("--slice takes a part of the inputs; --retry-failed has none")
+    if work.output is None and work.outdir is None:
+        for given, flag, why in (
+            (work.add_log, "--add-log", "no sample can hold it"),
+            (work.require, "--require", "no fields come out"),
+            (work.allow_empty, "--allow-empty", "nothing can come out"),
+        ):
+            if given:
+                raise UsageError(f"{flag} goes with -o or -O: without an output {why}")
     field = work.add_log
-    if field is not None and work.output is None and work.outdir is None:
-        raise UsageError("--add-log goes with -o or -O: without an output no sample can hold it")
     if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
         raise UsageError(f"--add-log {field!r} cannot be a field's name")
 

@@ -66,7 +66,7 @@ class RetryRun:
                     if record.state == "done" and not record.failed:
                         if self._engine.work.index:
                             ensure_index(output_url, rule=self._engine.work.key_rule)
-                        self._counts.count_shard(record.exit_code, done=True, before=True)
+                        self._counts.count_shard(record, before=True)
                         self._reporter.shard_skipped(output_url)
                         continue
                     if record.state == "done":
@@ -78,7 +78,7 @@ class RetryRun:
             except TarkitError as problem:
                 # A report only, which is not written.
                 record = DoneRecord("failed", {}, "", "", error=str(problem), exit_code=problem.exit_code)
-            self._counts.count_shard(record.exit_code, done=record.state == "done")
+            self._counts.count_shard(record)
             self._reporter.shard_done(output_url, record)
 
     def _retry(self, output_url: str, record: DoneRecord) -> DoneRecord:

@@ -298,11 +298,10 @@ class ShardRun:
             self._count(self._publishing.popleft().result())
 
     def _count(self, shard: _Shard) -> None:
-        done = shard.record.state == "done"
-        self._counts.count_shard(shard.record.exit_code, done=done, before=shard.done_before)
+        self._counts.count_shard(shard.record, before=shard.done_before)
         if shard.done_before:
             self._reporter.shard_skipped(shard.output_url)
             return
-        if done:
+        if shard.record.state == "done":
             self._counts.add(shard.counts)
         self._reporter.shard_done(shard.output_url, shard.record)

@@ -44,6 +44,11 @@ class Progress:
         return bool(self.missing or self.stale or self.failed)
 
     @property
+    def empty(self) -> bool:
+        """Whether samples came into the shards that are done, and none came out."""
+        return self.counts.nothing_came_out
+
+    @property
     def lost_samples(self) -> bool:
         """Whether shards that are done lack samples."""
         return bool(self.set_aside or self.damaged)
@@ -57,6 +62,7 @@ class Progress:
             "failed": self.failed,
             "set_aside": self.set_aside,
             "damaged": self.damaged,
+            "empty": self.empty,
             # Nothing, where shards of other runs are counted too.
             "samples": self.counts.as_dict() if self.bytes else {},
             "bytes": self.bytes,

@@ -165,6 +165,10 @@ class Work:
     separator: str = _option("-s", "Between key and base, or key and folder (there, / by default).", "")
     include: str | None = _option("-I", "Only files that match go to the output.", metavar="REGEX")
     exclude: str | None = _option("-E", "Files that match do not go to the output.", metavar="REGEX")
+    require: str | None = _option(
+        "", "Each sample that comes out has these fields, such as 'jpg|png,cls'; else it fails.", metavar="FIELDS"
+    )
+    allow_empty: bool = _unrecorded("", "It is meant if no sample comes out: do not exit 3.", False)
     batch: int | None = _option(
         "", "N samples for one call, each in a folder of its own.", metavar="N", bounds=(1, None)
     )
@@ -269,6 +273,8 @@ class Work:
         if self.format != "pax":
             # Left out otherwise, so that shards done before there was a choice stay done.
             known["format"] = self.format
+        if self.require is None:
+            del known["require"]
         known["script"] = _content(self.script)
         for name, path in self.files().items():
             known[f"{name}_file"] = _content(path)

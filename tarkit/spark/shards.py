@@ -12,7 +12,7 @@ from tarkit.errors import MissingInputError, UsageError
 from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import read_record
 from tarkit.runs.engine import Reporter
-from tarkit.runs.process import ShardsFailedError, check_work, process_outputs, with_work_id
+from tarkit.runs.process import check_work, conclude, process_outputs, with_work_id
 from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
 from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, plan_outputs
@@ -48,7 +48,8 @@ def process(
         The counts of all tasks. Of shards that a task made before it was lost, they are those of the done records.
 
     Raises:
-        ShardsFailedError: some shards could not be made; the others are published. TaskError: a task could not be run
+        ShardsFailedError: some shards could not be made; the others are published. EmptyResultError: samples came in,
+        and none went out of all tasks; ``allow_empty`` accepts it. TaskError: a task could not be run
         to its end. UsageError: a wrong field, two shards of the same name. MissingExtraError: no pyspark.
     """
     if work.outdir is None:
@@ -80,8 +81,7 @@ def process(
     finally:
         remove_left_by_tasks(str(work.outdir), seconds_after_end(context), alone=False)
     del counts.missing_names[MISSING_NAMES:]
-    if counts.shards_failed or counts.shards_missing:
-        raise ShardsFailedError(counts)
+    conclude(work, counts)
     return counts
 
 

@@ -78,7 +78,8 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     Of this machine's environment pods see PATH, HOME (unless the manifest sets it), LANG, LC_*, TZ,
     proxies, certificates, and what gives access to clouds: AWS_*, GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*, AZURE_*.
 
-    Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside; 2 the manifest cannot be run.
+    Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside, or no sample came out;
+    2 the manifest cannot be run.
     """
     documents = _documents(file, words)
     together = words[:1] == ("train",)
@@ -219,6 +220,10 @@ def _print_end(result: LocalResult) -> None:
             f"failedIndexes {format_indexes(ledger.failed)}" if ledger.failed else "",
             counted(ledger.failures, "pod failed", "pods failed") if ledger.failures else "",
             outcome.message if outcome and outcome.reason == "PodFailurePolicy" else "",
+            f"{counted(job.samples_lost, 'sample')} came in, and none came out (exit code 3); if that is meant, make "
+            "the Job with -- --allow-empty"
+            if job.samples_lost
+            else "",
         )
         _say("; ".join(filter(None, parts)))
     _say(f"logs: {result.logs}")

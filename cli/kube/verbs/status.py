@@ -39,7 +39,7 @@ Examples:
 
 \b
 Exit codes: 0 complete, or not ended yet; 1 failed, or ended with shards left to do; 3 complete, but
-samples were set aside; 66 no such Job; 75 the cluster cannot be reached, and no records were named.
+samples were set aside, or none came out; 66 no such Job; 75 the cluster cannot be reached, and no records were named.
 """
 
 

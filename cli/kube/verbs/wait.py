@@ -37,7 +37,7 @@ Examples:
 
 \b
 Exit codes: 0 complete; 1 failed, of a run once all have ended; 2 a name or time that is not valid;
-3 complete, but samples were set aside; 66 no such Job, or it was deleted; 75 the time was up, or the
+3 complete, but samples were set aside, or none came out; 66 no such Job, or it was deleted; 75 the time was up, or the
 cluster did not answer for long.
 """
 
@@ -138,7 +138,7 @@ def _report(
             codes.add(found.exit_code)
             first, second, *rest = status_lines(found)
             if total is None:
-                for line in (first, second, *rest[: 2 if found.done_all_the_same else 1]):
+                for line in (first, second, *rest[: 1 + found.done_all_the_same + found.is_empty]):
                     results.line(line)
             elif found.exit_code or found.done_all_the_same:
                 more = [second] if found.done_all_the_same else rest[:1] if found.records is not None else []

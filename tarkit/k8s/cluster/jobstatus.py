@@ -54,7 +54,8 @@ class JobStatus:
 
     @property
     def exit_code(self) -> int:
-        """0 complete or not ended yet, 3 complete but samples were set aside, else 1. Records outweigh the Job."""
+        """0 complete or not ended yet, 3 complete but samples were set aside or none came out, else 1.
+        Records outweigh the Job."""
         if self.view is not None and not self.view.finished:
             return EXIT_OK
         complete = self.view is not None and self.view.state == "complete"
@@ -65,7 +66,12 @@ class JobStatus:
         # Records alone do not say whether they are all.
         if self.records.found.unfinished or (self.records.shards is None and not complete):
             return EXIT_FAILED
-        return EXIT_SET_ASIDE if self.records.found.lost_samples else EXIT_OK
+        return EXIT_SET_ASIDE if self.records.found.lost_samples or self.is_empty else EXIT_OK
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether samples came into its shards, and none came out, which is not meant."""
+        return self.records is not None and self.records.is_empty
 
     @property
     def done_all_the_same(self) -> bool:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tarkit.errors import ClusterUnreachableError, MissingInputError, TarkitError, UsageError, printable
-from tarkit.k8s.apiobject import Object, name_of, part_of
+from tarkit.k8s.apiobject import Object, name_of, part_of, retry_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, job_plan
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.k8s.podfields import main_container, substitute, work_in
 from tarkit.runs.status import Progress, progress_of
+from tarkit.runs.work import Work
 from tarkit.specs.outputnames import output_name, plan_outputs
 from tarkit.specs.shardspec import expand, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
@@ -55,12 +56,19 @@ class RunShards:
 class RunRecords:
     """What the done records of a run's own shards say.
     found: of these shards alone. shards: all of the run, None if its inputs are not known. any_command: they are
-    counted whatever command made them, since the run's own command is not known."""
+    counted whatever command made them, since the run's own command is not known. allow_empty: it is meant if no sample
+    comes out of all of them."""
 
     outdir: str
     found: Progress
     shards: RunShards | None
     any_command: bool = False
+    allow_empty: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether samples came in, and none came out, which is not meant."""
+        return self.found.empty and not self.allow_empty
 
     @property
     def total(self) -> int | None:
@@ -143,15 +151,17 @@ class RecordSource:
         if path is not None and not os.path.isdir(path) and not os.path.isdir(str(needed)):
             hint = "-O names the output folder as seen from here"
             raise MissingInputError("no such folder on this machine", url=folder, hint=hint)
-        work, per_shard = _expected_fingerprint(job), is_per_shard(job)
+        work, own = _expected_fingerprint(job), sliced_work(job)
         urls, made_of = None, None
         if shards is not None:
             urls = shards.urls
             # Records of other inputs are not its own, if the shards are named as the Job names them.
             made_of = None if self.specs else dict(zip(shards.names, shards.urls, strict=True))
         found = progress_of(folder, urls, work, made_of, check_inputs=self.check_inputs)
-        if per_shard or "spec" not in job or found.done or found.stale or found.failed:
-            return RunRecords(folder, found, shards, any_command=work is None and per_shard)
+        if own is not None or "spec" not in job or found.done or found.stale or found.failed:
+            # A retry has some of the shards, which may be empty as a slice may.
+            allow_empty = (own is not None and own.allow_empty) or retry_of(job) is not None
+            return RunRecords(folder, found, shards, work is None and own is not None, allow_empty)
         return None
 
     def try_to_read(self, cluster: Cluster | None, job: Object, report: Callable[[str], None]) -> RunRecords | None:
@@ -184,13 +194,18 @@ def _expected_fingerprint(job: Object) -> str | None:
         return None
 
 
-def is_per_shard(job: Object) -> bool:
-    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
+def sliced_work(job: Object) -> Work | None:
+    """The Work of a Job that runs tarproc over slices; None of other Jobs."""
     try:
         work = work_in(main_container(part_of(job, "spec", "template", "spec")))
-        return job_plan(job).inputs is not None and work is not None and bool(work.inputs)
+        return work if job_plan(job).inputs is not None and work is not None and work.inputs else None
     except UsageError:
-        return False
+        return None
+
+
+def is_per_shard(job: Object) -> bool:
+    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
+    return sliced_work(job) is not None
 
 
 def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> RunShards:

@@ -13,7 +13,8 @@ from tarkit.k8s.local.policy import JobLedger
 
 
 class JobRun:
-    """One Job of the run: its ledger, and its pods that are alive, by index."""
+    """One Job of the run: its ledger, and its pods that are alive, by index. samples_lost: how many samples came into
+    its slices, if none came out of all of them and that is not meant."""
 
     def __init__(self, ledger: JobLedger) -> None:
         self.job = ledger.job
@@ -21,13 +22,15 @@ class JobRun:
         self.pods: dict[int, LocalPod] = {}
         self.began: float | None = None
         self.ended: float | None = None
+        self.samples_lost = 0
 
     @property
     def exit_code(self) -> int:
-        """0 if it is complete; 3 if it failed only since samples were set aside, and every index came to its end."""
+        """0 if it is complete, 3 if no sample came out then; 3 if it failed only since samples were set aside, and every
+        index came to its end."""
         outcome = self.ledger.outcome
         if outcome is not None and outcome.type == "Complete":
-            return EXIT_OK
+            return EXIT_SET_ASIDE if self.samples_lost else EXIT_OK
         set_aside = set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.left
         return EXIT_SET_ASIDE if set_aside else EXIT_FAILED
 

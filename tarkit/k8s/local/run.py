@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tarkit.errors import EXIT_TERMINATED, UsageError, printable
+from tarkit.errors import EXIT_TERMINATED, TarkitError, UsageError, printable
 from tarkit.k8s.apiobject import Object, spec_of
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.pods import lost_outputs
@@ -21,7 +21,9 @@ from tarkit.k8s.local.localjob import digest_of, jobs_of, local_pod, notes_on
 from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
 from tarkit.k8s.local.state import StateFolder
+from tarkit.k8s.podfields import work_in
 from tarkit.mapping import removal
+from tarkit.runs.status import progress_of
 
 _TICK = 0.02
 _MEMORY_EVERY = 0.2
@@ -99,7 +101,10 @@ def run_documents(
         run = _Run(jobs, state, Sources(documents), settings, report, clock)
         for note in run.differences():
             report.note(note)
-        return LocalResult(jobs, state.logs, run.loop(stop))
+        interrupted = run.loop(stop)
+        if not interrupted and settings.indexes is None:
+            run.look_for_empty()
+        return LocalResult(jobs, state.logs, interrupted)
 
 
 def _refuse_unknown_volumes(jobs: Sequence[LocalJob], given: Collection[str]) -> None:
@@ -213,6 +218,25 @@ class _Run:
                 for pod in job.pods.values():
                     pod.close()
             watchdog.close()
+
+    def look_for_empty(self) -> None:
+        """Note Jobs of which no sample came out: a slice may be empty, and so its pod does not fail for that."""
+        for job in self._jobs:
+            if job.ledger.outcome is None or job.ledger.outcome.type != "Complete":
+                continue
+            pod, process = self._prepared(job.job, 0, 1)
+            removal.remove_folder(self._state.path("pods", pod["metadata"]["name"]))
+            program, *args = process.words
+            work = work_in({"command": [program], "args": args})
+            if work is None or work.slice is None or work.outdir is None or work.allow_empty:
+                continue
+            try:
+                found = progress_of(work.outdir)
+            except TarkitError as error:
+                self._report.note(f"{printable(job.job.name)}: whether samples came out is not known: {error}")
+                continue
+            if found.empty:
+                job.samples_lost = found.counts.read
 
     def _is_alone(self, now: float) -> bool:
         """Whether all trainers have ended, as after so many steps, and the service has not handed out everything. It
