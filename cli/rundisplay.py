@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-from tarkit.errors import LINE, UsageError, printable, shortened
+from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -16,15 +16,20 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.work import Work
+from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url
 from tarkit.store.publish import PublishStream, open_publish
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, join
 
 from .shared.meter import Meter
-from .shared.program import exit_code, write_message, write_stdout
+from .shared.program import escaped, exit_code, write_message, write_stdout
 
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STRAY_NOTES = 1
+_STRAY_NAMES = 5
 _FAILURE_LINES = 10
+_UNSHOWN_KEYS = 200
+_ONE_LINE = 200
+"""Characters of what a command printed, which are shown as they are in the line of its failure."""
 
 
 class RunDisplay(Reporter):
@@ -41,6 +46,8 @@ class RunDisplay(Reporter):
         self._closed: set[int] = set()
         self._failed_are_kept = False
         self._failures = self._strays = self._begun = self._read = self._failed = 0
+        self._hidden = False
+        self._unshown: dict[str, list[str]] = {}
         self._tally = Tally()
         self._shards: int | None = None
 
@@ -64,7 +71,8 @@ class RunDisplay(Reporter):
             with self._meter.hidden():
                 to_stdout = partial(self._write_message, 2 if self._to_stderr else 1)
                 printed.stdout.show(write_stdout if self._only_prints else to_stdout)
-                printed.stderr.show(partial(self._write_message, 2))
+                if not self._hidden:
+                    printed.stderr.show(partial(self._write_message, 2))
 
     def _write_message(self, fd: int, data: bytes) -> None:
         if fd not in self._closed and not write_message(fd, data):
@@ -72,28 +80,57 @@ class RunDisplay(Reporter):
 
     def failed(self, key: str, failure: Failure, printed: Printed) -> None:
         """Which sample failed, why, and the last line that its command printed."""
+        if self._work.errors == "abort":
+            # The error that ends the run says it all.
+            return
         self._failures += 1
+        shard = display_name(failure.url or "-")
         # In a shard they are at hand, so that not every one needs a line here.
         if self._failed_are_kept and not self._work.verbose and self._failures > _FAILURE_LINES:
             if self._failures == _FAILURE_LINES + 1:
-                self.say("further failures are not listed (-v lists them all)")
+                self.say(f"further failures are not shown (-v shows them); {self._kept()} gets all, with their reasons")
+            self._hidden = True
+            unshown = self._unshown.setdefault(shard, [])
+            if len(unshown) < _UNSHOWN_KEYS:
+                unshown.append(key)
             return
-        line = "" if failure.kind == "exception" else printed.last_line()
-        last = f": {printable(line)}" if line else ""
-        self.say(f"{printable(key)}: {shortened(failure.message, LINE // 2)}{last}")
+        # What is one line is part of this one, else the whole follows.
+        lines = len(printed.stderr.tail(_ONE_LINE + 1).strip().splitlines())
+        self._hidden = lines == 1 and printed.stderr.size <= _ONE_LINE and failure.is_of_command
+        follows = lines and not self._hidden and not self._work.batch
+        named = "" if self._shards == 1 else f"{printable(shard)}, "
+        self.say(named + failure.line(key, None if follows else printed))
+        if self._work.verbose and failure.detail:
+            with self._meter.hidden():
+                lines_of_detail = map(escaped, redact_text(failure.detail).splitlines())
+                self._write_message(2, "".join(f"{line}\n" for line in lines_of_detail).encode("utf-8", "replace"))
+
+    def _kept(self) -> str:
+        """Where failed samples are kept."""
+        if self._work.outdir is not None:
+            return display_name(join(self._work.outdir, f"*{FAILED_SUFFIX}"))
+        return display_name(failed_samples_url(str(self._work.output)))
+
+    def not_kept(self, shard: str | None = None) -> None:
+        """List the keys of failures that were not shown, and are not in a shard either. shard: of one input alone."""
+        for name in list(self._unshown) if shard is None else [shard]:
+            if keys := self._unshown.pop(name, None):
+                more = ", …" if len(keys) == _UNSHOWN_KEYS else ""
+                self.say(f"{printable(name)}, failed too: {', '.join(map(printable, keys))}{more}")
 
     def stray(self, key: str, names: list[str]) -> None:
         """Once, which files do not become part of the output."""
         self._strays += 1
         if self._strays <= _STRAY_NOTES or self._work.verbose:
-            shown = ", ".join(printable(name) for name in names[:3])
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = ", ".join(printable(name) for name in names[:_STRAY_NAMES])
+            more = f" and {len(names) - _STRAY_NAMES} more" if len(names) > _STRAY_NAMES else ""
             self.say(
-                f"{printable(key)}: left in its folder, but no part of the output: {shown}{more} "
-                "(only sample.* are; -m or --subdirs make samples of the others)"
+                f"{printable(key)}: left in its folder, but not part of the output: {shown}{more}; only files called "
+                f"{self._work.base}.FIELD are (-m makes samples of files with other names, --subdirs of folders)"
             )
 
     def advanced(self, read: int, failed: int) -> None:
+        self._hidden = False
         self._read, self._failed = read, failed
         if self._meter.is_due():
             self._show()
@@ -126,10 +163,13 @@ class RunDisplay(Reporter):
 
     def shard_done(self, output_url: str, record: DoneRecord) -> None:
         name = printable(display_name(output_url))
+        shard = str(record.input.get("url"))
         if record.state != "done":
+            self.not_kept(shard)
             self.say(f"{name}: failed: {record.error}")
         elif self._work.verbose or record.exit_code:
             self.say(f"{name}: {Counts.of(record.samples)}")
+        self._unshown.pop(shard, None)
 
     def removed(self, url: str) -> None:
         self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")

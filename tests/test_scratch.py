@@ -118,8 +118,9 @@ def test_links_are_followed_inside_and_nothing_else_is_read(folder: Path, tmp_pa
     (made,), stray = gathered(folder)
     inside = {"inner": b"3", "back": b"3", "chain": b"3", "way": b"deep", "absolute": b"deep", "hard": b"3"}
     assert made == {"__key__": "d/k", "cls": b"3", "seg.png": b"", **inside}
-    names = ("dangling", "loop", "folderlink", "here", "through", "folder/", "fifo", "to-fifo")
-    assert sorted(stray) == sorted([*(f"sample.{name}" for name in names), "deep/", "way"])
+    links = [f"sample.{name}" for name in ("dangling", "loop", "folderlink", "here", "through", "to-fifo")]
+    others = ["sample.folder/ (a folder)", "sample.fifo (a FIFO)", "deep/ (a folder)", "way"]
+    assert sorted(stray) == sorted([*(f"{link} (a link that leads to no file)" for link in links), *others])
     remove_folder(str(folder))
     assert os.listdir(tmp_path) == []
 
@@ -190,7 +191,8 @@ def test_links_between_the_folders_of_a_sample(folder: Path) -> None:
 def test_strays(folder: Path) -> None:
     for name in ("core", "sample.", "sample", ".sample.x", ".x", "Sample.x", "other.x"):
         (folder / name).write_bytes(b"1")
-    assert gathered(folder)[1] == sorted(["core", "sample.", "sample", ".sample.x", ".x", "Sample.x", "other.x"])
+    named = "sample. (no field after the dot)"
+    assert gathered(folder)[1] == sorted(["core", named, "sample", ".sample.x", ".x", "Sample.x", "other.x"])
 
 
 @pytest.mark.parametrize(
@@ -277,10 +279,10 @@ def test_a_key_that_is_no_file(folder: Path) -> None:
     (folder / "__key__").unlink()
     (folder / "__key__").mkdir()
     (made,), stray = gathered(folder)
-    assert (made["__key__"], stray) == ("d/k", ["__key__/"])
+    assert (made["__key__"], stray) == ("d/k", ["__key__/ (a folder)"])
     (folder / "__key__").rmdir()
     os.mkfifo(folder / "__key__")
-    assert gathered(folder)[1] == ["__key__"]
+    assert gathered(folder)[1] == ["__key__ (a FIFO)"]
 
 
 def test_a_large_field_goes_from_file_to_file(tmp_path: Path) -> None:
@@ -396,11 +398,11 @@ def test_subdirs(folder: Path) -> None:
         (folder / name / "sample.x").write_bytes(name.encode())
         (folder / name / "note").write_bytes(b"")
     (folder / "empty").mkdir()
-    assert gathered(folder)[1] == ["a/", "b/", "empty/"]
+    assert gathered(folder)[1] == ["a/ (a folder)", "b/ (a folder)", "empty/ (a folder)"]
     (folder / "a" / "__key__").write_bytes(b"mine\n")
     made, stray = gathered(folder, subdirs=True)
     assert [sample["__key__"] for sample in made] == ["d/k", "mine", "d/k/b"]
-    assert stray == ["a/note", "a/deeper/", "b/note", "b/deeper/"]
+    assert stray == ["a/note", "a/deeper/ (a folder)", "b/note", "b/deeper/ (a folder)"]
     assert [s["__key__"] for s in gathered(folder, subdirs=True, separator="-")[0]] == ["d/k", "mine", "d/k-b"]
 
 

@@ -84,12 +84,12 @@ def counts_line(counts: Counts, work: Work) -> str:
 
 
 def missing_line(counts: Counts) -> str | None:
-    """How many inputs do not exist, with examples; None if all are there."""
-    if not counts.shards_missing:
+    """How many inputs do not exist, with examples; None if all are there but one, which was named before."""
+    if counts.shards_missing < 2:
         return None
     names = ", ".join(printable(name) for name in counts.missing_names)
     if counts.shards_missing <= len(counts.missing_names):
-        return f"{counts.shards_missing} {'shard is' if counts.shards_missing == 1 else 'shards are'} missing: {names}"
+        return f"{counts.shards_missing} shards are missing: {names}"
     return f"{counts.shards_missing} shards are missing, for example {names}"
 
 

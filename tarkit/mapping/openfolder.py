@@ -41,7 +41,7 @@ class OpenFolder:
         os.close(self._fd)
 
     def names(self) -> dict[str, str]:
-        """Names in it, sorted, each with its kind: file, folder, link, or other (a pipe, a socket, a device)."""
+        """Names in it, sorted, each with its kind: file, folder, link, FIFO, socket or device."""
         with os.scandir(self._fd) as entries:
             return {name: kind for name, kind in sorted((entry.name, _kind(entry)) for entry in entries)}
 
@@ -83,4 +83,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return "file"
     if entry.is_symlink():
         return "link"
-    return "folder" if entry.is_dir(follow_symlinks=False) else "other"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    mode = entry.stat(follow_symlinks=False).st_mode
+    return "FIFO" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"

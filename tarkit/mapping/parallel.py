@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from tarkit.errors import CommandNotRunnableError, signal_name
+from tarkit.errors import LINE, CommandNotRunnableError, printable, shortened, signal_name
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.samples.sample import Sample
@@ -30,12 +30,25 @@ Batch = list[Sample]
 @dataclass
 class Failure:
     """Why a batch came to nothing.
-    kind: one word: exit, timeout, shell-died, exception, folder, too-large, unwritable. message: for people, one line.
-    code: exit code of the command, or of its process, of which a signal's number is negative; or None."""
+    kind: one word: exit, timeout, shell-died, exception, folder, too-large, unwritable, incomplete. message: one
+    line for people. code: exit code of the command, or of its process, of which a signal's number is negative; or None.
+    detail: the traceback of an exception. url: the shard of the sample that failed, where that is known."""
 
     kind: str
     message: str
     code: int | None = None
+    detail: str = ""
+    url: str | None = None
+
+    @property
+    def is_of_command(self) -> bool:
+        """Whether the reason is in what the command printed."""
+        return self.kind in ("exit", "timeout", "shell-died")
+
+    def line(self, key: str, printed: Printed | None) -> str:
+        """Which sample failed, why, and the last line that its command ``printed``."""
+        last = printed.last_line() if printed is not None and self.is_of_command else ""
+        return f"{printable(key)}: {shortened(self.message, LINE // 2)}" + (f": {printable(last)}" if last else "")
 
 
 @dataclass

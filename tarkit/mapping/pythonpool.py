@@ -150,6 +150,7 @@ class PythonPool(Pool[_Process]):
         self._context = multiprocess.get_context(start_method)
         self._arguments = (function, setup, batched)
         self._scratch = scratch
+        self._is_first = True
         self._mem = sys.maxsize if mem is None else max(mem, LARGE)
         super().__init__(slots, timeout, grace, clock)
 
@@ -200,7 +201,15 @@ class PythonPool(Pool[_Process]):
         worker.started = now
         job = worker.jobs.popleft()
         _, _, counts, printed, problem = header
-        failure = None if problem is None else Failure("exception", problem)
+        first, self._is_first = self._is_first, self._is_first and job[0] != 0
+        failure = None
+        if problem is not None:
+            is_answer, message, detail = problem
+            if is_answer and first and job[0] == 0:
+                # It would be the same for all: one error, not one a sample. Of others, the function may be to blame.
+                name = function if isinstance(function := self._arguments[0], str) else "the mapper"
+                raise UsageError(f"{name}, for the first sample, {printable(job[1][0]['__key__'])}: {message}")
+            failure = Failure("exception", message, detail=detail)
         new = iter(samples)
         made = [[_restored(next(new), known) for _ in range(n)] for n, known in zip(counts, job[1], strict=False)]
         outputs = [Output(each) if isinstance(each, bytes) else Output.of_file(each) for each in printed]

@@ -8,7 +8,6 @@ import io
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,8 +15,9 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-from tarkit.errors import UsageError, shortened
+from tarkit.errors import UsageError
 from tarkit.mapping.frames import HEAD, pack, unpack, unsent
+from tarkit.mapping.mappererrors import AnswerError, one_line, traceback_text, why_not_callable
 from tarkit.mapping.output import IN_MEMORY, PrintFiles
 from tarkit.samples.codecs import encode_sample
 from tarkit.samples.sample import Sample, is_bookkeeping
@@ -60,9 +60,11 @@ def serve(
         mapper = load(function)
         state = load(setup)() if setup is not None else None
     except Exception as error:
-        _send(fd, pid, f"the mapper cannot be loaded: {_last_line(error)}")
+        _send(fd, pid, f"the mapper cannot be loaded: {one_line(error)}")
         return
-    _send(fd, pid, READY)
+    extra = () if state is None else (state,)
+    named = ("a list of samples" if batched else "a sample", None), *(("the result of setup", each) for each in extra)
+    _send(fd, pid, why_not_callable(mapper, *named) or READY)
     while (message := _receive(fd)) is not None:
         ticket, batch = message
         del message
@@ -71,10 +73,9 @@ def serve(
         made: list[list[Sample]] = []
         problem = None
         try:
-            made = _run(mapper, state, batch, batched)
+            made = _run(mapper, extra, batch, batched)
         except Exception as error:
-            print_traceback(error)
-            problem = _last_line(error)
+            problem = isinstance(error, AnswerError), one_line(error), traceback_text(error, __file__)
         _flush()
         printed = [file.take(ticket) for file in files]
         header = pid, ticket, [len(samples) for samples in made], printed, problem
@@ -186,15 +187,17 @@ def _flush() -> None:
             stream.flush()
 
 
-def _run(mapper: Callable[..., Any], state: Any, batch: list[Sample], batched: bool) -> list[list[Sample]]:
-    extra = () if state is None else (state,)
+def _run(mapper: Callable[..., Any], extra: tuple[Any, ...], batch: list[Sample], batched: bool) -> list[list[Sample]]:
     if not batched:
         key = batch[0]["__key__"]
         return [_as_samples(mapper(batch[0], *extra), key)]
     keys = [sample["__key__"] for sample in batch]
-    answers = list(mapper(batch, *extra))
+    answer = mapper(batch, *extra)
+    if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes, Mapping)):
+        raise AnswerError(f"with --batch, a mapper returns a list of answers, not {type(answer).__name__}")
+    answers = list(answer)
     if len(answers) != len(keys):
-        raise ValueError(f"the mapper got {len(keys)} samples and gave {len(answers)} answers")
+        raise AnswerError(f"the mapper got {len(keys)} samples and gave {len(answers)} answers")
     return [_as_samples(answer, key) for answer, key in zip(answers, keys, strict=True)]
 
 
@@ -206,12 +209,12 @@ def _as_samples(answer: object, key: str) -> list[Sample]:
         return [_as_sample(answer, key)]
     if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes)):
         return [_as_sample(each, key) for each in answer]
-    raise TypeError(f"a mapper returns a dict, None or several dicts, not {type(answer).__name__}")
+    raise AnswerError(f"a mapper returns a dict, None or several dicts, not {type(answer).__name__}")
 
 
 def _as_sample(answer: object, key: str) -> Sample:
     if not isinstance(answer, Mapping):
-        raise TypeError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
+        raise AnswerError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
     sample: Sample = {"__key__": _text(answer.get("__key__", key), "__key__")}
     for name, value in answer.items():
         name = _text(name, "a field's name")
@@ -227,21 +230,7 @@ def _text(value: object, what: str) -> str:
     """A plain str, since that is what can travel; NumPy's strings, for example, are a class of their own."""
     if isinstance(value, str):
         return str.__str__(value)
-    raise TypeError(f"{what} is a str, not {type(value).__name__}")
-
-
-def print_traceback(error: Exception) -> None:
-    """Print where the user's function failed, without the frames of this file."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    lines = "".join(traceback.format_exception(type(error), error, trace)).splitlines()
-    sys.stderr.write("".join(f"{shortened(line)}\n" for line in lines))
-
-
-def _last_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text.splitlines()[-1]}"
+    raise AnswerError(f"{what} is a str, not {type(value).__name__}")
 
 
 def _send(fd: int, pid: int, header: Any, *samples: Iterable[Any]) -> None:

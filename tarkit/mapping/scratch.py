@@ -186,7 +186,7 @@ def has_other_names(folder: str, depth: int) -> bool:
 
 
 def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
-    """Samples made of the files in a folder, and names of files that belong to no sample.
+    """Samples made of the files in a folder, and names of what else is there, each with what it is if not a plain file.
     Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made. Raises:
     FileNotFoundError: the folder is gone. ValueError: the keys cannot be used, a file's name cannot be that of a field,
     or a link leads out of the folder."""
@@ -199,7 +199,7 @@ def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tu
 
 def _collect(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sample], list[str]]:
     names = folder.names()
-    stray = [name for name, kind in names.items() if kind == "other"]
+    stray = [f"{name} (a {kind})" for name, kind in names.items() if kind not in ("file", "link", "folder")]
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
     room = SampleRoom(2 * rules.large, rules.folder)
     keys: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _collect(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Samp
         stem, _, field = name.partition(".")
         if not (stem and field and (stem == rules.base or rules.multi)):
             if name not in _OWN_FILES:
-                stray.append(name)
+                stray.append(name if field or not name.endswith(".") else f"{name} (no field after the dot)")
         elif field == "__key__":
             keys[stem] = _read_key(folder, name, original)
         elif rules.wants(name):
@@ -218,7 +218,7 @@ def _collect(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Samp
             read = _read_link if kind == "link" else _read_file
             content = read(folder, name, rules)
             if content is None:
-                stray.append(name)
+                stray.append(f"{name} (a link that leads to no file)")
             else:
                 fields.setdefault(stem, {})[field] = room.hold(content)
     present = names.get("__key__") in ("file", "link")
@@ -232,7 +232,7 @@ def _collect(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Samp
     stray += [f"{stem}.__key__" for stem in keys]
     for name in [name for name, kind in names.items() if kind == "folder"]:
         if not rules.subdirs:
-            stray.append(f"{name}/")
+            stray.append(f"{name}/ (a folder)")
             continue
         with OpenFolder(name, folder) as inner:
             more, more_stray = _collect(inner, f"{key}{rules.separator or '/'}{name}", rules._replace(subdirs=False))

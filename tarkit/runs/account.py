@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
@@ -182,12 +183,14 @@ class Account:
         self.failed_at.append((sample["__key__"], before))
         counts.failures[failure.kind] = counts.failures.get(failure.kind, 0) + 1
         self._codes.add(failure.code if failure.kind == "exit" else None)
+        failure = replace(failure, url=sample.get("__url__"))
         self._reporter.failed(sample["__key__"], failure, printed)
         if self._errors == "abort":
-            raise self._too_many(f"{printable(sample['__key__'])}: {failure.message}; --errors abort ends the run")
+            raise self._too_many(f"{failure.line(sample['__key__'], printed)}; --errors abort ends the run")
         if self._errors != "skip":
-            message = f"{shortened(failure.message, _ERROR_TAIL)}\n".encode("utf-8", "surrogateescape")
-            self.sinks.write_failed(sample, message + printed.report(_ERROR_TAIL))
+            message = f"{shortened(failure.message, _ERROR_TAIL)}\n{failure.detail[-_ERROR_TAIL:]}"
+            report = message.encode("utf-8", "surrogateescape") + printed.report(_ERROR_TAIL)
+            self.sinks.write_failed(sample, report)
         self._check_limit(at_end=False)
 
     def _check_limit(self, *, at_end: bool) -> None:

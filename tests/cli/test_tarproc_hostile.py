@@ -117,7 +117,8 @@ def test_what_is_left_besides_files(bench: Bench) -> None:
     done = bench.run("-v", "-c", command, "in.tar", "-o", "out.tar", "--report", "report.json")
     assert done.returncode == 0
     assert {name for name in bench.members() if name.startswith("k0.")} == {"k0.cls", "k0.dat", "k0.link"}
-    assert b"left in its folder, but no part of the output" in done.stderr
+    assert b"left in its folder, but not part of the output" in done.stderr
+    assert b"sample.fifo (a FIFO)" in done.stderr and b"sample.dangling (a link that leads to no file)" in done.stderr
     # Of each sample: d, e, two links, the pipe and the file.
     assert bench.report()["stray_files"] == 3 * 6
 

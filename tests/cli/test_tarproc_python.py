@@ -188,7 +188,9 @@ def test_changed_and_new_fields(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "empty_list"])
 def test_filtered(bench: Bench, name: str) -> None:
-    _map(bench, name)
+    assert "5 samples came in, and none came out (a function that returns None" in _map(bench, name, code=3)
+    assert bench.report()["exit_code"] == 3 and bench.report()["published"]
+    _map(bench, name, "--allow-empty")
     assert bench.members() == {} and bench.report()["samples"]["filtered"] == 5
 
 
@@ -231,29 +233,58 @@ def test_odd_types(bench: Bench) -> None:
     assert bench.members() == {"k0.a": b"1", "k0.b": b"2", "k0.c": b"3"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "number",
-        "text",
-        "bytes",
-        "list",
-        "key",
-        "key_none",
-        "key_empty",
-        "name",
-        "name_slash",
-        "name_zero",
-        "value",
-        "value_unknown",
-        "metadata",
-        "tuple_name",
-    ],
-)
+@pytest.mark.parametrize("name", ["key_empty", "name_slash", "name_zero", "value", "value_unknown", "metadata"])
 def test_wrong_results_are_failures(bench: Bench, name: str) -> None:
     stderr = _map(bench, f"wrong_{name}", code=1)
     assert "all 5 samples failed" in stderr
     assert "status" not in stderr, "the process died of it"
+
+
+@pytest.mark.parametrize("name", ["number", "text", "bytes", "list", "key", "key_none", "name", "tuple_name"])
+def test_a_result_of_a_wrong_type_is_one_error(bench: Bench, name: str) -> None:
+    """It was one a sample: a mapper that returns a number does so for all."""
+    stderr = _map(bench, f"wrong_{name}", "-p", "2", code=2)
+    assert (
+        stderr.startswith(f"tarproc: mappers.py:wrong_{name}, for the first sample, k0: ") and stderr.count("\n") == 1
+    )
+    assert not (bench.path / "out.tar").exists()
+
+
+def test_a_later_result_of_a_wrong_type_fails_its_sample(bench: Bench) -> None:
+    (bench.path / "m.py").write_text("def f(s): return 7 if s['cls'] == b'3' else s\n")
+    done = bench.run("--map", "m.py:f", "in.tar", "-o", "out.tar")
+    assert done.returncode == 3 and b"k3: a mapper returns a dict, None or several dicts, not int\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("def f(): pass", (), "f() is called with a sample: too many positional arguments"),
+        ("def f(a, b): pass", (), "f(a, b) is called with a sample: missing a required argument: 'b'"),
+        (
+            "def f(a): pass\ndef g(): return 1",
+            ("--setup", "g"),
+            "f(a) is called with a sample and the result of setup: too many positional arguments",
+        ),
+        ("def f(a, *, b): pass", ("--batch", "2"), "f(a, *, b) is called with a list of samples: missing a required"),
+        ("async def f(a): pass", (), "f is an async function"),
+    ],
+)
+def test_a_mapper_of_wrong_arity_is_one_error(bench: Bench, text: str, options: tuple[str, ...], reason: str) -> None:
+    """It was a traceback a sample."""
+    (bench.path / "m.py").write_text(f"{text}\n")
+    done = bench.run("--map", "m.py:f", *options, "in.tar", "-o", "out.tar")
+    assert done.returncode == 2 and done.stderr.startswith(f"tarproc: the mapper {reason}".encode()), done.stderr
+    assert done.stderr.count(b"\n") == 1 and not (bench.path / "out.tar").exists()
+
+
+def test_a_decorator_that_gives_the_second_argument_is_no_wrong_arity(bench: Bench) -> None:
+    (bench.path / "m.py").write_text(
+        "import functools\n"
+        "def with_state(f): return functools.wraps(f)(lambda sample: f(sample, 1))\n"
+        "@with_state\ndef f(sample, state): return sample\n"
+    )
+    assert bench.run("--map", "m.py:f", "in.tar", "-o", "out.tar").returncode == 0
 
 
 def test_metadata_in_an_answer_fails_the_sample_by_name(bench: Bench) -> None:
@@ -265,9 +296,13 @@ def test_metadata_in_an_answer_fails_the_sample_by_name(bench: Bench) -> None:
 
 def test_exception(bench: Bench) -> None:
     stderr = _map(bench, "some_fail", code=3)
-    assert "k1: ValueError: b'1'" in stderr
+    assert "k1: ValueError: b'1' (mappers.py:" in stderr and "raise ValueError(f" in stderr
+    assert stderr.count("\n") == 3 and "Traceback" not in stderr, "two failures, and the counts"
+    shown = _map(bench, "some_fail", "-v", code=3)
+    assert shown.count("Traceback") == 2 and "in some_fail\n" in shown
     error = bench.members("out.tar.failed.tar")["k3.__error__.txt"].decode()
-    assert error.startswith("ValueError: b'3'\n--- stderr ---\nTraceback (most recent call last):\n")
+    assert error.startswith("ValueError: b'3' (mappers.py:")
+    assert "\nTraceback (most recent call last):\n" in error
     assert 'mappers.py", line' in error and "in some_fail" in error and "bad class" in error
     assert "pythonworker" not in error
     _map(bench, "some_fail", "-e", "abort", code=1)
@@ -327,7 +362,7 @@ def test_batches(bench: Bench) -> None:
     assert [members[f"k{number}.n"] for number in range(5)] == [b"2", b"2", b"2", b"2", b"1"]
     _map(bench, "batched_some", "--batch", "3")
     assert len(bench.members()) == 8
-    assert "gave 1 answers" in _map(bench, "batched_short", "--batch", "5", code=1)
+    assert "gave 1 answers" in _map(bench, "batched_short", "--batch", "5", code=2)
 
 
 def test_environment_is_not_polluted(bench: Bench) -> None:

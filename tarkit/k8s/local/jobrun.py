@@ -26,7 +26,7 @@ class JobRun:
 
     @property
     def exit_code(self) -> int:
-        """0 if it is complete, 3 if no sample came out then; 3 if it failed only since samples were set aside, and every
+        """0 if it is complete, or 3 if no sample came out; 3 if it failed only since samples were set aside, and every
         index came to its end."""
         outcome = self.ledger.outcome
         if outcome is not None and outcome.type == "Complete":

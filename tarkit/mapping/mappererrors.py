@@ -1,0 +1,72 @@
+"""Errors of a user's mapper in words: one line with the user's own line, and the traceback of the user's frames."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from tarkit.errors import UsageError, shortened
+
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_LINE = 100
+"""Characters of a source line that are shown."""
+
+
+class AnswerError(TypeError):
+    """A mapper returned something of which no sample can be made."""
+
+
+def why_not_callable(mapper: Callable[..., Any], *arguments: tuple[str, Any]) -> str | None:
+    """Why no call with these arguments can succeed, in one line; None if one may. arguments: (what it is, value)."""
+    name = getattr(mapper, "__qualname__", type(mapper).__qualname__)
+    if inspect.iscoroutinefunction(mapper) or inspect.isasyncgenfunction(mapper):
+        return f"the mapper {name} is an async function; write it with def: what it returns is the sample"
+    try:
+        # A decorator may take other arguments than the function that it wraps.
+        signature = inspect.signature(mapper, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*(value for _, value in arguments))
+    except TypeError as error:
+        given = " and ".join(what for what, _ in arguments)
+        return f"the mapper {name}{signature} is called with {given}: {error}"
+    return None
+
+
+def one_line(error: Exception) -> str:
+    """What is wrong, and the user's line in which it was raised."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, UsageError):
+        return text
+    message = shortened(text.splitlines()[-1])
+    if isinstance(error, AnswerError):
+        return message
+    return f"{type(error).__name__}: {message}{_user_line(error.__traceback__)}"
+
+
+def traceback_text(error: Exception, skipped: str) -> str:
+    """The traceback without the first frames of a file. skipped: its name."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == skipped:
+        trace = trace.tb_next
+    lines = "".join(traceback.format_exception(type(error), error, trace)).splitlines()
+    return "".join(f"{shortened(line)}\n" for line in lines)
+
+
+def _user_line(trace: TracebackType | None) -> str:
+    """The innermost line that is not of a library, and not of this package."""
+    folders = os.path.dirname(os.path.dirname(__file__)), *map(sysconfig.get_path, ("stdlib", "platstdlib"))
+    paths = tuple(os.path.join(each, "") for each in folders)
+    for frame in reversed(traceback.extract_tb(trace)):
+        path = frame.filename
+        is_library = any(part in path for part in _PACKAGES) or path.startswith(("<frozen", *paths))
+        if not is_library:
+            line = f": {shortened(frame.line, _LINE)}" if frame.line else ""
+            return f" ({os.path.basename(path)}:{frame.lineno}{line})"
+    return ""
