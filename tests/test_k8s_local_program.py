@@ -250,6 +250,18 @@ def test_shards_through_tarproc(tmp_path: Path) -> None:
     assert done.returncode == 3 and json.loads(done.stdout)["status"]["failedIndexes"] == status["failedIndexes"]
 
 
+def test_a_run_of_which_no_sample_came_out(tmp_path: Path) -> None:
+    """Each of its slices may be empty, so that their pods succeed."""
+    text = indexed_manifest(2, tmp_path / "out", "rm sample.*", shards(tmp_path, 2))
+    for _ in range(2):
+        done = kubetpl(tmp_path, "-f", "-", "--json", stdin=text)
+        assert done.returncode == 3 and "done 2 of 2" in done.stderr, done.stderr
+        assert "10 samples came in, and none came out" in done.stderr
+        assert json.loads(done.stdout)["status"]["conditions"][-1]["type"] == "Complete"
+    meant = text.replace('"--slice"', '"--allow-empty", "--slice"')
+    assert kubetpl(tmp_path, "-f", "-", "--state", "other", stdin=meant).returncode == 0
+
+
 def test_missing_shards_fail_their_index_alone(tmp_path: Path) -> None:
     inputs = shards(tmp_path, 4)
     os.unlink(inputs[2])

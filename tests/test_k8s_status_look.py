@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from tarkit.k8s.cluster.jobview import JobPlan, job_view
 from tarkit.k8s.cluster.runjobs import find_jobs
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, RunShards, listed_specs, run_shards
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
+from tarkit.k8s.wellknown import INPUTS, OUTDIR, RETRY_OF
+from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.status import Progress
 from tarkit.specs.slicedlist import sha256_of, write_list
 
@@ -97,12 +101,42 @@ COMPLETE = [{"type": "Complete", "status": "True"}]
         (COMPLETE, Progress(done=["a"]), False, 0),
         (FAILED, Progress(done=["a"]), False, 1),
         (COMPLETE, Progress(failed={"a": "x"}), False, 1),
+        (COMPLETE, Progress(done=["a", "b"], counts=Counts(read=2, filtered=2)), True, 3),
+        (COMPLETE, Progress(done=["a"], missing=["b"], counts=Counts(read=2, filtered=2)), True, 1),
+        ([], Progress(done=["a", "b"], counts=Counts(read=2, filtered=2)), True, 0),
     ],
 )
 def test_exit_codes(conditions: list[Any], found: Progress | None, known: bool, expected: int) -> None:
     view = job_view(made("grey", conditions=conditions), None, 0.0)
     records = None if found is None else RunRecords("out", found, shards("a", "b") if known else None)
     assert JobStatus("grey", view, records=records).exit_code == expected
+
+
+def test_a_job_of_which_no_sample_came_out_says_so_unless_that_is_meant(tmp_path: Path) -> None:
+    """Its slices may be empty, so their pods succeed."""
+    for name in ("a", "b"):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        record = DoneRecord("done", {"url": f"in/{name}.tar"}, "w", "1", {"name": f"{name}.tar", "size": 3})
+        record.samples = {"in": 2, "filtered": 2}
+        record.publish(str(tmp_path / "out" / f"{name}.tar"))
+        (tmp_path / "out" / f"{name}.tar").write_bytes(b"123")
+
+    def status(*words: str, retry_of: str | None = None) -> JobStatus:
+        notes = {OUTDIR: str(tmp_path / "out"), INPUTS: json.dumps(["in/{a,b}.tar"])}
+        notes |= {RETRY_OF: retry_of} if retry_of else {}
+        job = made("grey", notes, conditions=COMPLETE)
+        # The image has the script that is run, so that any work counts.
+        args = ["-S", "drop.sh", "--slice", "2", "-O", str(tmp_path / "out"), *words, "--", "in/{a,b}.tar"]
+        container = {"name": "main", "command": ["tarproc"], "args": args}
+        job["spec"]["template"] = {"spec": {"containers": [container]}}
+        return look(Pretended(jobs=[job]), job, RecordSource())
+
+    found = status()
+    assert found.exit_code == 3
+    line = "empty: 4 samples came in, and none came out; if that is meant, make the Job with -- --allow-empty"
+    assert line in [*status_lines(found)]
+    meant, retry = status("--allow-empty"), status(retry_of="before")
+    assert meant.exit_code == retry.exit_code == 0 and line not in [*status_lines(meant), *status_lines(retry)]
 
 
 def test_exit_codes_without_a_job() -> None:

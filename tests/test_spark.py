@@ -10,6 +10,7 @@ import shlex
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,7 +25,7 @@ from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
 from tarkit.formats.tally import Tally
 from tarkit.runs.counts import Counts
-from tarkit.runs.process import ShardsFailedError
+from tarkit.runs.process import EmptyResultError, ShardsFailedError
 from tarkit.runs.work import Work
 from tarkit.spark import process, tasks
 from tarkit.spark.records import RecordFile, generate_records
@@ -338,6 +339,17 @@ def test_a_work_is_resumed_by_done_records(shards: Path) -> None:
     assert context.tasks == 2
     # The second attempt of the first task finds what the first one did; that is not of an earlier run.
     assert (counts.shards_before, counts.shards_done, counts.read, counts.out) == (2, 3, 12, 12)
+
+
+def test_a_run_of_which_nothing_came_out_is_an_error_unless_that_is_meant(shards: Path) -> None:
+    drop = work(shards, command="rm sample.*")
+    for _ in range(2):
+        with pytest.raises(EmptyResultError, match="out: 20 samples came in, and none came out"):
+            process(drop, f"{shards}/in-{{0..4}}.tar", context=Context(), partitions=2)
+    assert process(replace(drop, allow_empty=True), f"{shards}/in-*.tar", context=Context()).shards_before == 5
+    rare = work(shards, command="case $(cat __key__) in k0*) ;; *) rm sample.*;; esac")
+    counts = process(rare, f"{shards}/in-{{0..4}}.tar", context=Context())
+    assert (counts.out, counts.exit_code) == (4, 0), "a task may be empty"
 
 
 def test_a_callable_is_sent_under_one_name(shards: Path) -> None:

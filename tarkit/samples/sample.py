@@ -239,14 +239,14 @@ def _settle(tally: Tally, dropped: str) -> bool:
 
 def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
     reason = f"field {field!r} comes twice in one sample (the sample begins at offset {begin})"
-    hint = "--on-duplicate-field first or last keeps one of them"
+    hint = "tarproc --on-duplicate-field first or last keeps one of them"
     return DuplicateFieldError(reason, url=url, offset=offset, member=name, key=key, hint=hint)
 
 
 def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
     reason = f"the key comes back after other samples; it was first at offset {before}"
     hint = (
-        "files of one sample must be adjacent: sort the shard, "
-        "or pass --on-repeated-key allow if these are different samples"
+        "if these are files of one sample, extract the shard, and make it anew with tarkit create; different samples "
+        "are read with --on-repeated-key allow, which tarproc, show, split and convert have"
     )
     return RepeatedKeyError(reason, url=url, offset=offset, member=name, key=key, hint=hint)

@@ -7,8 +7,16 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from tarkit.errors import DataError, MissingInputError, StaleIndexError, TarkitError, TemporaryStreamError, UsageError
-from tarkit.formats.tally import Tally
+from tarkit.errors import (
+    DataError,
+    LocatedError,
+    MissingInputError,
+    StaleIndexError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+)
+from tarkit.formats.tally import SKIP_DAMAGE, Tally
 from tarkit.samples.index import build_index, publish_index, remove_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import KeyRule, first_dot
@@ -70,6 +78,9 @@ def index_all(
             with gone.asking(url):
                 return act(url)
         except TarkitError as error:
+            if isinstance(error, LocatedError) and error.hint is not None:
+                # An index has no such option: it is of all that is in a shard.
+                error.hint = error.hint.replace(SKIP_DAMAGE, "tarkit cat --on-damage skip")
             return IndexOutcome(url, error=error)
 
     with Workers(parallel, "tarkit-index") as pool:

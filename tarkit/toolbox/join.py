@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from tarkit.errors import DuplicateFieldError, RepeatedKeyError, printable
+from tarkit.errors import RepeatedKeyError, printable
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.formats.tar.large import KeepInFiles
@@ -21,6 +21,9 @@ from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import PublishStream
 from tarkit.store.read import open_read
+
+_OTHER_KEYS = "tarproc -c 'echo \"NAME-$(cat __key__)\" > __key__' SHARD -o OTHER"
+"""Puts a name before each key. (What --on-repeated-key allow joins, no program reads without that option.)"""
 
 
 class Joined:
@@ -37,7 +40,7 @@ class Joined:
         if self._seen is not None:
             if key in self._seen:
                 reason = f"the key is in {printable(redact(self._seen[key]))} too, and the result would be one shard"
-                hint = "--on-repeated-key allow accepts that, if these are different samples"
+                hint = f"keep the shards apart, or give other keys: {_OTHER_KEYS}"
                 raise RepeatedKeyError(reason, url=url, key=key, hint=hint)
             self._seen[key] = url
         elif key == self._last:
@@ -89,15 +92,11 @@ def concatenate(
                 sample_limit=archive.large.sample_limit,
                 spill=archive.large.spill,
             )
-            try:
-                for sample in samples:
-                    joined.add(sample)
-                    del sample["__key__"], sample["__url__"]
-                    for raw in sample.values():
-                        write_raw(raw, output.write)
-            except DuplicateFieldError as error:
-                error.hint = "tarproc --on-duplicate-field first or last keeps one of them"
-                raise
+            for sample in samples:
+                joined.add(sample)
+                del sample["__key__"], sample["__url__"]
+                for raw in sample.values():
+                    write_raw(raw, output.write)
     output.write(END_OF_ARCHIVE)
     output.write(bytes(-output.bytes_written % RECORD))
     joined.size = output.bytes_written

@@ -41,6 +41,18 @@ def test_complete(run: Run, out: Path, shards: list[Path]) -> None:
         assert run("tarkit", "status", out, *inputs) == (0, line.encode(), "")
 
 
+def test_no_sample_of_all_shards_came_out(run: Run, out: Path, shards: list[Path]) -> None:
+    empty = out.with_name("empty")
+    for number in range(2):
+        assert run("tarproc", "-O", empty, "-c", "rm sample.*", "--slice", f"{number}/2", *shards).code == 0
+    result = run("tarkit", "status", empty)
+    assert (result.code, result.lines[0]) == (3, "empty: 12 samples came in, and none came out (else --allow-empty)")
+    assert json.loads(run("tarkit", "status", empty, "--json").stdout)["empty"] is True
+    assert run("tarkit", "status", empty, "--allow-empty").code == 0
+    (empty / "s0.tar").unlink()
+    assert run("tarkit", "status", empty).code == 1
+
+
 def test_it_all(run: Run, out: Path, shards: list[Path]) -> None:
     shards[0].write_bytes(tar_bytes(numbered(50)))
     (out / "s1.tar").unlink()
