@@ -202,6 +202,7 @@ def report_document(work: Work, counts: Counts, seconds: float, error: BaseExcep
         "samples": counts.as_dict(),
         "failures": counts.failures,
         "stray_files": counts.stray_files,
+        "emptied_fields": counts.emptied,
         "skipped_members": met.skipped,
         "missing_fields": met.missing_fields,
         "duplicate_fields_dropped": met.replaced,

@@ -374,3 +374,76 @@ def test_usage_errors(bench: Bench, arguments: list[str]) -> None:
     assert done.returncode == 2 or arguments[-2:] == ["-o", ""]
     one_line(done.stderr)
     assert done.stdout == b""
+
+
+BAD = "echo no good >&2; exit 3"
+
+
+def test_a_line_that_the_failure_has_is_not_printed_again(bench: Bench) -> None:
+    done = bench.run("-c", f"{ODD_FAIL} >&2", "in.tar", "-o", "out.tar")
+    lines = done.stderr.decode().splitlines()
+    assert lines[:3] == [f"tarproc: k{number}: exit code 5: no k{number}" for number in (1, 3, 5)]
+    assert len(lines) == 4 and done.stdout == b""
+    # What has more lines follows whole, and none of it is in the failure's own line.
+    done = bench.run("-c", f"echo first >&2; {BAD}", "in.tar", "-o", "out.tar", "--count", "1")
+    assert done.stderr.decode().splitlines()[:3] == ["tarproc: k0: exit code 3", "first", "no good"]
+
+
+def test_failures_of_many_inputs_name_the_shard(bench: Bench) -> None:
+    bench.shard([("x", {"cls": b"1"}), ("y", {"cls": b"2"})], "other.tar")
+    done = bench.run("-c", "[ $(cat __key__) != x ]", "in.tar", "other.tar", "-o", "out.tar")
+    assert done.stderr.startswith(b"tarproc: other.tar, x: exit code 1\n")
+    done = bench.run("-c", "[ $(cat __key__) != x ]", "in.tar", "other.tar", "-O", "out")
+    lines = done.stderr.decode().splitlines()
+    assert lines[0] == "tarproc: other.tar, x: exit code 1"
+    assert lines[-1].endswith("failed samples are in out/*.failed.tar")
+    again = bench.run("-c", "[ $(cat __key__) != x ]", "in.tar", "other.tar", "-O", "out")
+    assert again.returncode == 3 and again.stderr.endswith(b"failed samples are in out/*.failed.tar\n")
+    assert [*bench.members("out/other.tar.failed.tar")] == ["x.__error__.txt", "x.cls"]
+
+
+def test_keys_beyond_the_lines_that_are_shown_are_in_the_shard_or_listed(bench: Bench) -> None:
+    bench.shard(numbered(14))
+    done = bench.run("-c", f"[ $(cat sample.cls) = 0 ] || {{ {BAD}; }}", "in.tar", "-o", "out.tar")
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 12, "ten failures, where the others are, and the counts"
+    assert lines[10] == (
+        "tarproc: further failures are not shown (-v shows them); out.tar.failed.tar gets all, with their reasons"
+    )
+    assert len([name for name in bench.members("out.tar.failed.tar") if name.endswith("__error__.txt")]) == 13
+    # Nothing is kept where all have failed.
+    done = bench.run("-c", BAD, "in.tar", "-o", "none.tar")
+    assert done.stderr.decode().splitlines()[-2:] == [
+        "tarproc: in.tar, failed too: k10, k11, k12, k13",
+        "tarproc: all 14 samples failed; nothing was published",
+    ]
+    bench.shard(numbered(2), "good.tar")
+    done = bench.run("-c", f"[ $(cat __source__) = good.tar ] || {{ {BAD}; }}", "in.tar", "good.tar", "-O", "out")
+    assert b"tarproc: in.tar, failed too: k10, k11, k12, k13\ntarproc: out/in.tar: failed: all 14" in done.stderr
+
+
+def test_one_missing_shard_is_named_once(bench: Bench) -> None:
+    done = bench.run("-c", "true", "in.tar", "missing.tar", "-O", "out")
+    assert done.returncode == 66 and done.stderr.count(b"missing.tar") == 1
+
+
+def test_without_an_output_the_last_line_says_that_nothing_was_written(bench: Bench) -> None:
+    done = bench.run("-c", "rm sample.*", "in.tar")
+    assert done.returncode == 0
+    assert done.stderr.endswith(b"failed 0; nothing was written, as there is neither -o nor -O\n")
+
+
+def test_what_a_command_leaves_is_named_for_what_it_is(bench: Bench) -> None:
+    done = bench.run("-c", "mkdir sample.d; mkfifo sample.p; touch sample.", "in.tar", "-o", "out.tar")
+    assert done.stderr.decode().splitlines()[0] == (
+        "tarproc: k0: left in its folder, but not part of the output: sample.p (a FIFO), sample. (no field after the "
+        "dot), sample.d/ (a folder); only files called sample.FIELD are (-m makes samples of files with other names, "
+        "--subdirs of folders)"
+    )
+
+
+def test_the_last_line_counts_fields_that_became_empty(bench: Bench) -> None:
+    done = bench.run("-c", ": > sample.dat", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 0
+    empty = bench.report()["emptied_fields"]
+    assert empty and done.stderr.endswith(f"; fields of 0 bytes that had content, or are new: {empty}\n".encode())

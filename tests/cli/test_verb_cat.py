@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import shlex
 import shutil
 import subprocess
 import sys
@@ -163,9 +164,32 @@ def test_key_in_two_shards(run: Run, tmp_path: Path) -> None:
     result = run("tarkit", "cat", *paths, "-o", out)
     assert (result.code, out.exists()) == (65, False)
     assert "two.tar, key 'a': the key is in" in result.stderr and "one.tar too" in result.stderr
+    assert "--on-repeated-key" not in result.stderr, "no program reads what that makes, without the option"
     allowed = run("tarkit", "cat", *paths, "-o", out, "--on-repeated-key", "allow")
     assert allowed.code == 0
     assert [s["__key__"] for s in read_samples(str(out), on_repeated_key="allow")] == ["a", "b", "a"]
+
+
+def test_what_is_advised_for_a_key_in_two_shards_makes_one_that_is_read(run: Run, tmp_path: Path) -> None:
+    one, two = write(tmp_path, one=tar_of(member("a.txt")), two=tar_of(member("a.txt"), member("d/b.txt")))
+    out, other = tmp_path / "out.tar", str(tmp_path / "other.tar")
+    advised = run("tarkit", "cat", one, two, "-o", out).stderr.partition("give other keys: ")[2]
+    words = [{"SHARD": str(two), "OTHER": other}.get(word, word) for word in shlex.split(advised)]
+    assert words[0] == "tarproc" and run(*words).code == 0
+    assert run("tarkit", "cat", one, other, "-o", out).code == 0
+    assert run("tarkit", "show", out).lines == ["a  txt:1", "NAME-a  txt:1", "NAME-d/b  txt:1"]
+
+
+def test_what_is_advised_for_files_of_one_sample_that_are_not_adjacent(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("b.txt"), member("a.cls")))
+    assert "extract the shard, and make it anew with tarkit create" in run("tarkit", "show", path).stderr
+    (tmp_path / "d").mkdir()
+    monkeypatch.chdir(tmp_path / "d")
+    subprocess.run(["tar", "-xf", path], check=True)
+    assert run("tarkit", "create", ".", "-o", tmp_path / "new.tar").code == 0
+    assert run("tarkit", "show", tmp_path / "new.tar").lines == ["a  cls:1 txt:1", "b  txt:1"]
 
 
 def test_the_same_shard_twice(run: Run, tmp_path: Path) -> None:

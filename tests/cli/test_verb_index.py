@@ -56,6 +56,15 @@ def test_an_index_that_is_older_than_its_shard_is_renewed(run: Run, shards: list
     assert run("tarkit", "index", "s-3.tar").stderr == summary("1 shard: made 0, renewed 0, fresh 1", "3 samples")
 
 
+def test_what_is_advised_for_a_damaged_shard_makes_one_that_has_an_index(run: Run, shards: list[Path]) -> None:
+    """It advised an option that this verb does not have."""
+    shards[3].write_bytes(shards[3].read_bytes()[:2700])
+    result = run("tarkit", "index", "s-3.tar")
+    assert result.code == 65 and "or read it with tarkit cat --on-damage skip\n" in result.stderr
+    assert run("tarkit", "cat", "--on-damage", "skip", "s-3.tar", "-o", "whole.tar").code == 3
+    assert run("tarkit", "index", "whole.tar").code == 0
+
+
 def test_a_pipe_is_refused_and_not_waited_for(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.tar")
     result = run("tarkit", "index", str(tmp_path / "pipe.tar"))
