@@ -25,7 +25,7 @@ Examples:
 
 \b
 Exit codes: 0 all done; 1 failed, nothing published; 2 usage; 3 finished, but some samples
-were set aside; 65 input damaged; 66 input missing; 75 try again; 126, 127 the command
+were set aside, or none came out; 65 input damaged; 66 input missing; 75 try again; 126, 127 the command
 cannot be run; 130 interrupted; 143 terminated.
 """
 

@@ -70,8 +70,7 @@ def counts_line(counts: Counts, work: Work) -> str:
     if counts.failed_output is not None:
         parts.append(f"failed samples are in {redact(counts.failed_output)}")
     parts += met(counts.met)
-    if counts.emptied:
-        parts.append(f"fields of 0 bytes that had content, or are new: {counts.emptied}")
+    parts += emptied(counts)
     if counts.stray_files:
         parts.append(f"files that belong to no sample: {counts.stray_files}")
     if work.output is None and work.outdir is None:
@@ -81,6 +80,11 @@ def counts_line(counts: Counts, work: Work) -> str:
         words += [f"missing {counts.shards_missing}"] if counts.shards_missing else []
         parts[0] = f"shards: {', '.join(words)}; samples: {counts}"
     return "; ".join(parts)
+
+
+def emptied(counts: Counts) -> list[str]:
+    """A phrase on fields that became empty, if there are any."""
+    return [f"fields of 0 bytes that had content, or are new: {counts.emptied}"] if counts.emptied else []
 
 
 def missing_line(counts: Counts) -> str | None:

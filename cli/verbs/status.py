@@ -10,7 +10,7 @@ import click
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError, counted
 
 from ..shared.program import Seconds, say, standard_options, work_option
-from ..shared.results import Results
+from ..shared.results import Results, emptied
 
 if TYPE_CHECKING:
     from tarkit.runs.status import Progress
@@ -101,4 +101,5 @@ def _show(found: Progress, results: Results, most: int | None, *, allow_empty: b
         results.line(f"empty: {counted(found.counts.read, 'sample')} came in, and none came out (else --allow-empty)")
     numbers = {"done": found.done, "missing": found.missing, "stale": found.stale, "failed": found.failed}
     parts = ", ".join(f"{word} {len(names)}" for word, names in numbers.items())
-    results.line(f"shards: {parts}; samples of those done: {found.counts}; {found.bytes} bytes")
+    line = f"shards: {parts}; samples of those done: {found.counts}; {found.bytes} bytes"
+    results.line("; ".join([line, *emptied(found.counts)]))

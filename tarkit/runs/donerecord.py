@@ -34,7 +34,8 @@ class DoneRecord:
     size and tag as in Identity. work: fingerprint of the command and all options that change the output. tarkit:
     version. output: name, size in bytes, sha256. samples: counts. failed: for each failed sample its key and how many
     output samples come before its place. skipped_members, missing_fields, dropped_fields, damage: what the reader met.
-    retried: fingerprints of later runs of the failed samples alone."""
+    emptied_fields: those of 0 bytes that were not so in the input. retried: fingerprints of later runs of the failed
+    samples alone."""
 
     state: str
     input: dict[str, Any]
@@ -47,6 +48,7 @@ class DoneRecord:
     skipped_members: dict[str, int] = field(default_factory=dict)
     missing_fields: dict[str, int] = field(default_factory=dict)
     dropped_fields: int = 0
+    emptied_fields: int = 0
     damage: list[dict[str, Any]] = field(default_factory=list)
     retried: list[str] = field(default_factory=list)
     error: str | None = None
@@ -133,7 +135,7 @@ def _is_sound(record: DoneRecord) -> bool:
         and (output is None or (isinstance(output, dict) and type(output.get("size")) is int))
         and isinstance(counts, dict)
         and all(type(number) is int for number in counts.values())
-        and type(record.exit_code) is int
+        and type(record.exit_code) is type(record.emptied_fields) is int
         and isinstance(record.damage, list)
         and isinstance(record.retried, list)
         and isinstance(record.error, (str, type(None)))

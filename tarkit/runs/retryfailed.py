@@ -154,6 +154,7 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
         failed_output=record.failed_output if account.failed_at else None,
         samples=samples.as_dict(),
         failed=account.failed_at,
+        emptied_fields=record.emptied_fields + account.counts.emptied,
         retried=[*record.retried, work],
         exit_code=EXIT_SET_ASIDE if lost else EXIT_OK,
     )

@@ -264,6 +264,7 @@ class ShardRun:
             skipped_members=counts.met.skipped,
             missing_fields=counts.met.missing_fields,
             dropped_fields=counts.met.replaced,
+            emptied_fields=counts.emptied,
             damage=counts.met.damage_as_dicts(),
             exit_code=counts.exit_code,
         )

@@ -63,6 +63,7 @@ class Progress:
             "set_aside": self.set_aside,
             "damaged": self.damaged,
             "empty": self.empty,
+            "emptied_fields": self.counts.emptied,
             # Nothing, where shards of other runs are counted too.
             "samples": self.counts.as_dict() if self.bytes else {},
             "bytes": self.bytes,
@@ -152,6 +153,7 @@ def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str |
         found.done.append(name)
         found.bytes += record.output["size"]
         found.counts.add(Counts.of(record.samples))
+        found.counts.emptied += record.emptied_fields
         if record.failed:
             found.set_aside[name] = len(record.failed)
         elif record.exit_code == EXIT_SET_ASIDE:

@@ -53,6 +53,13 @@ def test_no_sample_of_all_shards_came_out(run: Run, out: Path, shards: list[Path
     assert run("tarkit", "status", empty).code == 1
 
 
+def test_fields_that_became_empty_are_counted(run: Run, out: Path, shards: list[Path]) -> None:
+    cut = out.with_name("cut")
+    assert run("tarproc", "-O", cut, "-c", ": > sample.dat", *shards[:2]).code == 0
+    result = run("tarkit", "status", cut)
+    assert result.code == 0 and result.lines[0].endswith("; fields of 0 bytes that had content, or are new: 6")
+
+
 def test_it_all(run: Run, out: Path, shards: list[Path]) -> None:
     shards[0].write_bytes(tar_bytes(numbered(50)))
     (out / "s1.tar").unlink()
@@ -90,6 +97,7 @@ def test_json(run: Run, out: Path, shards: list[Path]) -> None:
         "set_aside": {},
         "damaged": [],
         "empty": False,
+        "emptied_fields": 0,
         "samples": {"in": 9, "added": 0, "out": 8, "filtered": 1, "failed": 0, "ignored": 0},
         "bytes": 30720,
     }

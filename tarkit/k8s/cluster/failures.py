@@ -36,7 +36,8 @@ _ADVICE = {
     errors.EXIT_FAILED: "see kubetpl logs --failed; retry once the cause is fixed",
     errors.EXIT_USAGE: _COMMAND,
     errors.EXIT_SET_ASIDE: (
-        "finished, but samples were set aside: see OUT/*.failed.tar; tarproc --retry-failed runs just those"
+        "finished, but samples were set aside, or none came out: see OUT/*.failed.tar; tarproc --retry-failed runs "
+        "just those"
     ),
     _SYSEXITS_USAGE: _COMMAND,
     errors.EXIT_DATA: (
