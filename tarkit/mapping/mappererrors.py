@@ -13,6 +13,8 @@ from typing import Any
 from tarkit.errors import UsageError, shortened
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
+_MESSAGE = 4000
+"""Characters of an exception's message: more than a line for people, since a failed sample keeps it."""
 _LINE = 100
 """Characters of a source line that are shown."""
 
@@ -44,7 +46,7 @@ def one_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, UsageError):
         return text
-    message = shortened(text.splitlines()[-1])
+    message = shortened(text.splitlines()[-1], _MESSAGE)
     if isinstance(error, AnswerError):
         return message
     return f"{type(error).__name__}: {message}{_user_line(error.__traceback__)}"

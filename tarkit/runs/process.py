@@ -52,7 +52,7 @@ class EmptyResultError(TarkitError):
 
     def __init__(self, work: Work, counts: Counts) -> None:
         samples = counted(counts.recorded_in or counts.read, "sample")
-        place = display_name(str(work.outdir or work.output))
+        place = "standard output" if work.output == "-" else display_name(str(work.outdir or work.output))
         why = "" if work.function is None else " (a function that returns None drops its sample)"
         super().__init__(
             f"{place}: {samples} came in, and none came out{why}; the output is published without samples; "
