@@ -27,7 +27,7 @@ _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STRAY_NOTES = 1
 _STRAY_NAMES = 5
 _FAILURE_LINES = 10
-_UNSHOWN_KEYS = 200
+_UNSHOWN_KEYS, _KEYS_OF_LINE = 200, 10
 _ONE_LINE = 200
 """Characters of what a command printed, which are shown as they are in the line of its failure."""
 
@@ -70,7 +70,8 @@ class RunDisplay(Reporter):
         if printed.size:
             with self._meter.hidden():
                 to_stdout = partial(self._write_message, 2 if self._to_stderr else 1)
-                printed.stdout.show(write_stdout if self._only_prints else to_stdout)
+                if not (self._hidden and self._to_stderr):
+                    printed.stdout.show(write_stdout if self._only_prints else to_stdout)
                 if not self._hidden:
                     printed.stderr.show(partial(self._write_message, 2))
 
@@ -94,9 +95,10 @@ class RunDisplay(Reporter):
             if len(unshown) < _UNSHOWN_KEYS:
                 unshown.append(key)
             return
-        # What is one line is part of this one, else the whole follows.
-        lines = len(printed.stderr.tail(_ONE_LINE + 1).strip().splitlines())
-        self._hidden = lines == 1 and printed.stderr.size <= _ONE_LINE and failure.is_of_command
+        # Of what goes to stderr too, one line is part of this one; of more, the whole follows.
+        here = (printed.stderr, printed.stdout) if self._to_stderr else (printed.stderr,)
+        lines = sum(len(each.tail(_ONE_LINE + 1).strip().splitlines()) for each in here)
+        self._hidden = lines == 1 and failure.is_of_command and sum(each.size for each in here) <= _ONE_LINE
         follows = lines and not self._hidden and not self._work.batch
         named = "" if self._shards == 1 else f"{printable(shard)}, "
         self.say(named + failure.line(key, None if follows else printed))
@@ -114,9 +116,11 @@ class RunDisplay(Reporter):
     def not_kept(self, shard: str | None = None) -> None:
         """List the keys of failures that were not shown, and are not in a shard either. shard: of one input alone."""
         for name in list(self._unshown) if shard is None else [shard]:
-            if keys := self._unshown.pop(name, None):
-                more = ", …" if len(keys) == _UNSHOWN_KEYS else ""
-                self.say(f"{printable(name)}, failed too: {', '.join(map(printable, keys))}{more}")
+            keys = self._unshown.pop(name, [])
+            for at in range(0, len(keys), _KEYS_OF_LINE):
+                more = ", …" if at + _KEYS_OF_LINE >= _UNSHOWN_KEYS else ""
+                shown = ", ".join(map(printable, keys[at : at + _KEYS_OF_LINE]))
+                self.say(f"{printable(name)}, failed too: {shown}{more}")
 
     def stray(self, key: str, names: list[str]) -> None:
         """Once, which files do not become part of the output."""

@@ -32,7 +32,7 @@ _PUBLIC = {
     "tarkit.runs.work": "Work",
     "tarkit.runs.counts": "Counts",
     "tarkit.runs.engine": "Reporter",
-    "tarkit.runs.process": "ShardsFailedError",
+    "tarkit.runs.process": "ShardsFailedError EmptyResultError",
     "tarkit.runs.account": "TooManyErrorsError",
     "tarkit.store.read": "open_read",
     "tarkit.store.publish": "open_publish",

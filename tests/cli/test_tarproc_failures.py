@@ -384,6 +384,8 @@ def test_a_line_that_the_failure_has_is_not_printed_again(bench: Bench) -> None:
     lines = done.stderr.decode().splitlines()
     assert lines[:3] == [f"tarproc: k{number}: exit code 5: no k{number}" for number in (1, 3, 5)]
     assert len(lines) == 4 and done.stdout == b""
+    done = bench.run("-c", ODD_FAIL, "in.tar", "-o", "-", "--count", "2")
+    assert done.stderr.decode().splitlines()[:-1] == ["tarproc: k1: exit code 5: no k1"]
     # What has more lines follows whole, and none of it is in the failure's own line.
     done = bench.run("-c", f"echo first >&2; {BAD}", "in.tar", "-o", "out.tar", "--count", "1")
     assert done.stderr.decode().splitlines()[:3] == ["tarproc: k0: exit code 3", "first", "no good"]
