@@ -470,7 +470,7 @@ def test_pieces_that_make_a_tar_with_keys_twice(shard: Path) -> None:
     """As cat has it: what is published is a tar that readers take."""
     folder = shard.parent
     convert([str(shard), str(shard)], f"{folder}/a.recordio", "recordio")
-    with pytest.raises(RepeatedKeyError, match="pass --on-repeated-key allow"):
+    with pytest.raises(RepeatedKeyError, match="read with --on-repeated-key allow"):
         convert(f"{folder}/a.recordio", f"{folder}/a.tar", "tar")
     assert not (folder / "a.tar").exists()
     allow = Encoding(piece=True, on_repeated_key="allow")
