@@ -98,6 +98,9 @@ class DoneRecord:
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""
         document = {"format": _FORMAT, **vars(self)}
+        if not self.emptied_fields:
+            # So it is in the records of versions that did not count them.
+            del document["emptied_fields"]
         with open_publish(done_record_url(output_url), compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 
