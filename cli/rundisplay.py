@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import UsageError, counted, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -174,6 +174,12 @@ class RunDisplay(Reporter):
         elif self._work.verbose or record.exit_code:
             self.say(f"{name}: {Counts.of(record.samples)}")
         self._unshown.pop(shard, None)
+
+    def files_not_compared(self, shards: int, reason: str) -> None:
+        self.say(
+            f"{counted(shards, 'shard')} done before, with files that cannot be compared ({reason}); --force makes all "
+            "shards anew"
+        )
 
     def removed(self, url: str) -> None:
         self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")

@@ -19,7 +19,8 @@ _SECTIONS = {
     "on_repeated_key on_damage allow_pipe",
     "Command": "command script interpreter function setup shell shell_flags env param raw batch timeout base multi "
     "subdirs separator working_dir",
-    "Output": "output create outdir include exclude add_log mtime format index manifest report quiet print_config",
+    "Output": "output create outdir force work_id include exclude add_log mtime format index manifest report quiet "
+    "print_config",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
     "Speed": "parallel mem parallelism slices slice_target shard_seconds min_parallelism measure sizes",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "

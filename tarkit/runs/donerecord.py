@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tarkit.errors import DataError, MissingInputError, UsageError
+from tarkit.errors import DataError, MissingInputError, UsageError, printable
 from tarkit.specs.outputnames import done_record_url
 from tarkit.store.entries import Identity
 from tarkit.store.publish import open_publish
@@ -35,7 +35,8 @@ class DoneRecord:
     version. output: name, size in bytes, sha256. samples: counts. failed: for each failed sample its key and how many
     output samples come before its place. skipped_members, missing_fields, dropped_fields, damage: what the reader met.
     emptied_fields: those of 0 bytes that were not so in the input. retried: fingerprints of later runs of the failed
-    samples alone."""
+    samples alone. files: those that the work uses beside its fingerprint (see tarkit.runs.usedfiles); None in the
+    records of versions that did not note them."""
 
     state: str
     input: dict[str, Any]
@@ -53,6 +54,7 @@ class DoneRecord:
     retried: list[str] = field(default_factory=list)
     error: str | None = None
     exit_code: int = 0
+    files: list[dict[str, str]] | None = None
 
     def other_input(self, url: str) -> str | None:
         """Which input it is of, if that is not ``url``: inputs of two folders may have the same names.
@@ -73,10 +75,12 @@ class DoneRecord:
         source: Identity | None = None,
         work: str | None = None,
         tarkit: str | None = None,
+        files: list[dict[str, str]] | None = None,
     ) -> str | None:
         """Why the shard must be made again; None if it need not. What is None is not compared.
         output_size: the size of the output, None if its store does not report one; raises MissingInputError. url: what
-        the shard is to be made of. source: what is there now. work: fingerprint. tarkit: version."""
+        the shard is to be made of. source: what is there now. work: fingerprint. tarkit: version. files: those that
+        the work uses, as they are now; see also ``not_compared``."""
         if self.state != "done" or self.output is None:
             return self.error or "unknown"
         if url is not None and (other := self.other_input(url)):
@@ -89,11 +93,29 @@ class DoneRecord:
             return "it was made by another command"
         if tarkit not in (None, self.tarkit):
             return f"it was made by tarkit {self.tarkit}"
+        if changed := self._changed_file(files):
+            return changed
         try:
             size = output_size()
         except MissingInputError:
             return "the output is gone"
         return None if size in (None, self.output["size"]) else "the output has another size"
+
+    def _changed_file(self, files: list[dict[str, str]] | None) -> str | None:
+        """A sentence on a file that is not the one that the shard was made with."""
+        before, now = _digests(self.files or ()), _digests(files or ())
+        changed = next((name for name in now if name in before and before[name] != now[name]), None)
+        return None if changed is None else f"{printable(changed)} changed"
+
+    def not_compared(self, files: list[dict[str, str]]) -> str | None:
+        """Why the files of the record and those of the work cannot all be compared; None if they can."""
+        if self.files is None:
+            return "its record is of a version that noted none" if files else None
+        before, now = _digests(self.files), _digests(files)
+        if unseen := next((name for name in before if name not in now), None):
+            return f"{printable(unseen)} is not on this machine"
+        new = next((name for name in now if name not in before), None)
+        return None if new is None else f"it was made without {printable(new)}"
 
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""
@@ -142,7 +164,14 @@ def _is_sound(record: DoneRecord) -> bool:
         and isinstance(record.damage, list)
         and isinstance(record.retried, list)
         and isinstance(record.error, (str, type(None)))
+        and (record.files is None or isinstance(record.files, list))
+        and all(isinstance(each, dict) and isinstance(each.get("path"), str) for each in record.files or ())
     )
+
+
+def _digests(files: Iterable[dict[str, str]]) -> dict[str, str | None]:
+    """Of each file by the name under which it is compared."""
+    return {each.get("name", each["path"]): each.get("sha256") for each in files}
 
 
 def _place(url: str) -> str:

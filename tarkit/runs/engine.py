@@ -62,6 +62,10 @@ class Reporter:
     def shard_missing(self, url: str) -> None:
         """The input does not exist."""
 
+    def files_not_compared(self, shards: int, reason: str) -> None:
+        """At the end: of so many shards that were done before, it is not known whether files that the work uses have
+        changed since. reason: of the first of them."""
+
     def removed(self, url: str) -> None:
         """The failed samples of an earlier run, beside an output that has none now."""
 

@@ -88,7 +88,7 @@ def process(
         reporter: is called while the run goes on.
         options: other fields of Work, which are the long options of tarproc: ``fields="jpg cls"``, ``errors="skip"``.
             work_id: with outdir and a callable, names what it does. Shards that were made under the same name are
-            taken as done; without a name, no shard is.
+            taken as done; without a name, no shard is. force: make all shards anew.
 
     Returns:
         The counts. Samples that failed are in ``counts.failed``, and in the shard OUT.failed.tar.
@@ -173,6 +173,10 @@ def check_work(work: Work) -> None:
         raise UsageError("--slice goes with -O OUTDIR")
     if work.slice is not None and work.retry_failed is not None:
         raise UsageError("--slice takes a part of the inputs; --retry-failed has none")
+    if work.work_id is not None and work.outdir is None and not work.has_callable:
+        raise UsageError("--work-id goes with -O OUTDIR: without done records it has no effect")
+    if work.force and (work.outdir is None or work.retry_failed is not None):
+        raise UsageError("--force goes with -O, and without --retry-failed, which leaves done samples as they are")
     if work.output is None and work.outdir is None:
         for given, flag, why in (
             (work.add_log, "--add-log", "no sample can hold it"),
@@ -267,6 +271,7 @@ def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Coun
     from importlib.metadata import version
 
     from tarkit.runs.shards import ShardRun
+    from tarkit.runs.usedfiles import used_files
 
     folder = local_path(str(work.outdir))
     with open_engine(work, reporter) as engine:
@@ -276,7 +281,7 @@ def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Coun
             except StreamError as error:
                 raise UsageError(str(error)) from None
         reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
-        ShardRun(engine, counts, work.fingerprint(), version("tarkit")).run(outputs)
+        ShardRun(engine, counts, work.fingerprint(), version("tarkit"), used_files(work)).run(outputs)
 
 
 def _with_index(piece: str) -> str:

@@ -6,8 +6,8 @@ read or published does not stop the others: it is counted, and recorded with its
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +28,7 @@ from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine
+from tarkit.runs.usedfiles import UsedFile
 from tarkit.specs.outputnames import done_record_url, failed_samples_url, output_name
 from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
@@ -59,13 +60,15 @@ class _Shard:
 
 class ShardRun:
     """Runs shards through an engine, and counts them. One call of run().
-    counts: filled while it runs. work: fingerprint of the command. version: of tarkit."""
+    counts: filled while it runs. work: fingerprint of the command. version: of tarkit. files: that the work uses."""
 
-    def __init__(self, engine: Engine, counts: Counts, work: str, version: str) -> None:
+    def __init__(self, engine: Engine, counts: Counts, work: str, version: str, files: Sequence[UsedFile] = ()) -> None:
         self._engine = engine
         self._counts = counts
         self._work = work
         self._version = version
+        self._files = list(files)
+        self._not_compared: Counter[str] = Counter()
         self._reporter = engine.reporter
         self._gone = GoneStores()
         # Shards that may be begun and not yet published.
@@ -88,6 +91,8 @@ class ShardRun:
                     self._entered += 1
                     self._catch_up()
             self._settle(0)
+            if self._not_compared:
+                self._reporter.files_not_compared(self._not_compared.total(), next(iter(self._not_compared)))
         except BaseException as problem:
             if not isinstance(problem, Exception):
                 # A signal: what is almost published may come to its end.
@@ -146,7 +151,8 @@ class ShardRun:
 
     def _shard(self, url: str, output_url: str, source: Identity) -> _Shard:
         named = {"url": display_name(url), "size": source.size, "tag": source.tag}
-        return _Shard(url, output_url, source, DoneRecord("failed", named, self._work, self._version))
+        record = DoneRecord("failed", named, self._work, self._version, files=self._files)
+        return _Shard(url, output_url, source, record)
 
     def _look(self, pair: tuple[str, str]) -> tuple[_Shard, TarkitError | None]:
         """A shard, and why it cannot be known whether it is done. Called from several threads."""
@@ -165,12 +171,15 @@ class ShardRun:
         """Note whether a record is there, and whether the shard is done by it."""
         record = read_record(done_record_url(shard.output_url))
         shard.recorded = record is not None
-        if record is not None and not record.why_stale(
+        if record is None or self._engine.work.force:
+            return
+        if not record.why_stale(
             lambda: identify(shard.output_url).size,
             url=shard.url,
             source=shard.source,
             work=self._work,
             tarkit=self._version,
+            files=self._files,
         ):
             if self._engine.work.index:
                 # It may have been made by a run that wrote no index.
@@ -301,6 +310,8 @@ class ShardRun:
     def _count(self, shard: _Shard) -> None:
         self._counts.count_shard(shard.record, before=shard.done_before)
         if shard.done_before:
+            if reason := shard.record.not_compared(self._files):
+                self._not_compared[reason] += 1
             self._reporter.shard_skipped(shard.output_url)
             return
         if shard.record.state == "done":

@@ -125,7 +125,7 @@ class Work:
     """What a run does. Each field is the option of tarproc that its flags name; None is where it was not given.
 
     inputs: paths, URLs, shard specs. function, setup: ``module:name``, ``file.py:name``, or callables. work_id: the
-    name of what a callable does, for done records: see :meth:`fingerprint`.
+    name of what is done, as far as files and options do not say it: see :meth:`fingerprint`.
 
     Raises:
         UsageError: a value is of another type, not one of the choices, or out of bounds.
@@ -183,6 +183,10 @@ class Work:
         choices=("keep", "skip", "ignore", "abort"),
     )
     max_errors: str = _unrecorded("", "Give up beyond so many failures.", "100", metavar="N|P%")
+    force: bool = _unrecorded("", "With -O: make all shards anew, also those done before.", False)
+    work_id: str | None = _unrecorded(
+        "", "With -O: part of what the work is. With another name, all shards are made anew.", metavar="NAME"
+    )
     retry_failed: str | None = _unrecorded(
         "", "Run the failed samples of an OUT.failed.tar or OUTDIR.", metavar="SHARD"
     )
@@ -235,7 +239,6 @@ class Work:
     )
     allow_pipe: bool = _unrecorded("", "Run pipe: commands that an @list names, too; not only those given here.", False)
     verbose: bool = _unrecorded("-v", "Say more; on an error, show where in tarkit it arose.", False)
-    work_id: str | None = None
 
     def __post_init__(self) -> None:
         for name, option in options().items():
@@ -291,7 +294,7 @@ class Work:
 
     def to_args(self) -> list[str]:
         """The arguments of tarproc that from_args() makes this of; what is as by default is left out."""
-        if self.has_callable or self.work_id is not None:
+        if self.has_callable:
             raise UsageError("a function that is not named cannot be an argument of tarproc; give module:name")
         words = []
         for name, option in options().items():

@@ -104,6 +104,7 @@ def check(
     assert files(out) == files(tmp_path / "never")
     mine, theirs = record(out), record(tmp_path / "never")
     assert len(mine.pop("retried")) == 1 and theirs.pop("retried") == []
+    assert mine.pop("files") == [] and theirs.pop("files") != [], "the file was not there yet, and is named"
     assert mine == theirs
     assert "done before 2" in run("tarproc", "-O", out, *command, *shards).stderr
     assert "done 0, done before 2" in run("tarproc", "-O", out, *command, "--retry-failed", out).stderr
