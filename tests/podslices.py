@@ -10,7 +10,7 @@ from tarkit.specs.slicedlist import open_list
 
 def slice_inputs(specs: Sequence[str], index: int, w: int) -> list[str]:
     """The inputs of slice ``index`` of ``w``."""
-    return [url for url, _ in plan_slice(specs, "memory://outputs", index, w)]
+    return [url for url, _ in plan_slice(specs, "memory://outputs", index, w)[0]]
 
 
 def slice_of(url: str, index: int) -> list[str]:

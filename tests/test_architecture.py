@@ -22,7 +22,7 @@ ROOMS = {
     "errors": "",
     "store": "allocator cache cachedread childstart compression entries faults publish rangedfile read retry sinks "
     "temporary transfer url waits window",
-    "specs": "braces inputslice manifest outputnames shardspec slicedlist",
+    "specs": "braces inputset inputslice manifest outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har parquet recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
@@ -32,7 +32,7 @@ ROOMS = {
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",
     "service": "client credentials dataset leases progress serve watch",
-    "runs": "counts donerecord engine process status work",
+    "runs": "counts donerecord engine process runrecord status work",
     "trainers": "arrays audit plan source",
     "spark": "records",
     "writer": "",

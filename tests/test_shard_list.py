@@ -73,7 +73,7 @@ def test_slices_of_a_list(url: str) -> None:
     assert list(expand(spec)) == names, "to everybody else it is a list like others"
     for w in (7, 5):
         assert [name for index in range(w) for name in slice_inputs([spec], index, w)] == names
-        pairs = [pair for index in range(w) for pair in plan_slice([spec], OUT, index, w)]
+        pairs = [pair for index in range(w) for pair in plan_slice([spec], OUT, index, w)[0]]
         assert pairs == [(name, f"{OUT}/{name.rpartition('/')[2]}") for name in names]
     for index in (-1, 7):
         with pytest.raises(UsageError, match="slices 0 to 6"):

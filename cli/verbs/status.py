@@ -48,9 +48,9 @@ def command(
 ) -> int:  # fmt: skip
     """Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
 
-    Only the done records are read, so it does not matter where the run is, or was. INPUT is what the
-    run was given: with it, shards without a record are missing, and those whose input has changed are
-    stale. Long lists are cut; --json or -v gives all.
+    Only records are read, so it does not matter where the run is, or was: those that each run writes
+    into OUTDIR when it begins, and those of the shards that are done. INPUT takes the place of the former,
+    and shards whose input has changed are stale then. Long lists are cut; --json or -v gives all.
     """
     import time
 
@@ -66,7 +66,8 @@ def command(
     if wanted:
         for name in remove_left_behind(outdir, older_than=_DAY if older_than is None else older_than, now=time.time()):
             say("tarkit status", f"removed {name}")
-    found = progress_of(outdir, expand(inputs, allow_pipe=False) if inputs else None)
+    asked = expand(inputs, allow_pipe=False) if inputs else None
+    found = progress_of(outdir, asked, of_runs=True, compare_files=True)
     if not (inputs or wanted or found.done or found.unfinished):
         raise MissingInputError(
             "this folder has no done record",
@@ -79,12 +80,13 @@ def command(
         if as_json:
             results.line(json.dumps({"outdir": display_name(outdir), "exit_code": code, **found.as_dict()}))
         else:
-            _show(found, results, None if verbose else _LISTED, allow_empty=allow_empty)
+            _show(found, results, None if verbose else _LISTED, allow_empty, is_asked_known=bool(inputs or found.runs))
     return code
 
 
-def _show(found: Progress, results: Results, most: int | None, *, allow_empty: bool) -> None:
-    """For people: what is not as it should be by name, then the totals."""
+def _show(found: Progress, results: Results, most: int | None, allow_empty: bool, *, is_asked_known: bool) -> None:
+    """For people: what is not as it should be by name, then the totals.
+    is_asked_known: there are inputs, or records of runs, so that it is known what is missing."""
     lists = (
         [f"missing {name}" for name in found.missing],
         [f"stale {name}: {why}" for name, why in found.stale.items()],
@@ -97,9 +99,20 @@ def _show(found: Progress, results: Results, most: int | None, *, allow_empty: b
             results.line(line)
         if most is not None and len(lines) > most:
             results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")
+    for run in found.runs if len(found.runs) > 1 else ():
+        results.line(f"run {run.record}: {counted(run.asked, 'shard')}, of which {run.missing} are missing")
+    for reason, count in found.not_compared.items():
+        results.line(f"files that the work uses are not compared for {counted(count, 'shard')}: {reason}")
+    if not is_asked_known:
+        results.line(
+            "what was asked is unknown: the folder has no record of a run; name its inputs to know what is missing"
+        )
     if found.empty and not allow_empty:
         results.line(f"empty: {counted(found.counts.read, 'sample')} came in, and none came out (else --allow-empty)")
     numbers = {"done": found.done, "missing": found.missing, "stale": found.stale, "failed": found.failed}
-    parts = ", ".join(f"{word} {len(names)}" for word, names in numbers.items())
+    known = {word: str(len(names)) for word, names in numbers.items()} | (
+        {} if is_asked_known else {"missing": "unknown"}
+    )
+    parts = ", ".join(f"{word} {number}" for word, number in known.items())
     line = f"shards: {parts}; samples of those done: {found.counts}; {found.bytes} bytes"
     results.line("; ".join([line, *emptied(found.counts)]))

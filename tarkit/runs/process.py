@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -15,9 +16,10 @@ from tarkit.redaction import redact
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
+from tarkit.runs.runrecord import RunRecord, record_of
 from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
-from tarkit.specs.inputslice import parse_slice, plan_slice
+from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
@@ -107,6 +109,7 @@ def process(
     else:
         each = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
         work = Work(inputs=tuple(os.fspath(path) for path in each), **named)
+    has_name = not work.has_callable or work.work_id is not None
     work = with_work_id(work)
     counts, reporter = Counts(), reporter or Reporter()
     inputs = _inputs(work)
@@ -114,11 +117,14 @@ def process(
     if work.outdir is None:
         _run_one_output(work, inputs, counts, reporter)
     elif work.retry_failed is None:
-        outputs = _outputs(work, inputs)
+        outputs, record = _outputs(work, inputs)
+        if not has_name:
+            # Its fingerprint is of a name that no other run has.
+            record = replace(record, work=None)
         if work.manifest is not None:
             # That of an earlier run would list other shards as soon as the first one is published.
             remove_manifest(work.manifest)
-        process_outputs(work, outputs, counts, reporter)
+        process_outputs(work, outputs, counts, reporter, record)
         if work.manifest is not None and not (counts.shards_failed or counts.shards_missing):
             _list_outputs(work, work.manifest, [output for _, output in outputs])
     else:
@@ -243,15 +249,19 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
             _remove_stale(failed_output, reporter)
 
 
-def _outputs(work: Work, inputs: Sequence[str]) -> list[tuple[str, str]]:
-    """Each input with the output of its own."""
+def _outputs(work: Work, inputs: Sequence[str]) -> tuple[list[tuple[str, str]], RunRecord]:
+    """Each input with the output of its own, and what the whole run is to make."""
     outdir, allow_pipe = str(work.outdir), work.allow_pipe
     # All names are looked at before the first shard is begun, and whatever the slice: a long run must not
     # end with the last name being that of another shard, and two slices must not make the same output.
     if work.slice is None:
-        return list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
+        outputs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
+        return outputs, record_of(work, all_inputs(inputs, [url for url, _ in outputs]))
     index, count = parse_slice(_with_index(work.slice))
-    return plan_slice(inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=allow_pipe)
+    outputs, asked = plan_slice(
+        inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=allow_pipe
+    )
+    return outputs, record_of(work, asked, count)
 
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
@@ -264,9 +274,15 @@ def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
     write_manifest(manifest, listed)
 
 
-def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter) -> None:
+def process_outputs(
+    work: Work,
+    outputs: Sequence[tuple[str, str]],
+    counts: Counts,
+    reporter: Reporter,
+    record: RunRecord | None = None,
+) -> None:
     """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
-    counts: filled, also with the shards that fail, which raise nothing.
+    counts: filled, also with the shards that fail, which raise nothing. record: is written before the first of them.
     Raises: TarkitError: a wrong option, a function that cannot be loaded, and so on."""
     from importlib.metadata import version
 
@@ -280,6 +296,8 @@ def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Coun
                 make_folder(folder, f"-O {folder}")
             except StreamError as error:
                 raise UsageError(str(error)) from None
+        if record is not None:
+            record.publish(str(work.outdir), time.time())
         reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
         ShardRun(engine, counts, work.fingerprint(), version("tarkit"), used_files(work)).run(outputs)
 

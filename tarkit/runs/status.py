@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
+from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError, printable
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.runs.runrecord import RunRecord, in_order, is_run_record, read_run_record
+from tarkit.runs.usedfiles import digest_of
 from tarkit.specs.outputnames import DONE_SUFFIX, output_name, plan_outputs
-from tarkit.store.entries import entries, identify
+from tarkit.store.entries import Entry, entries, identify
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import join
 from tarkit.store.waits import Workers
@@ -22,12 +25,22 @@ _AHEAD = 2_000
 """Records that are asked for before their turn: each that waits takes some kilobytes."""
 
 
+class RunProgress(NamedTuple):
+    """A run that has begun. record: name of its file in the folder. asked: shards that it is to make. missing: of them
+    those without a done record; at least so many, where their names are not known."""
+
+    record: str
+    asked: int
+    missing: int
+
+
 @dataclass
 class Progress:
     """Names of shards by what is known of them, and counts of the samples of those that are done.
     stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of those done, the
     ones whose input had damage that was skipped, or fields that were dropped. missing is known only where the inputs
-    were given."""
+    were given, or there are records of ``runs``. not_compared: why files that shards were made with are not compared ->
+    of how many shards that are done."""
 
     done: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -35,13 +48,15 @@ class Progress:
     failed: dict[str, str] = field(default_factory=dict)
     set_aside: dict[str, int] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
+    runs: list[RunProgress] = field(default_factory=list)
+    not_compared: Counter[str] = field(default_factory=Counter)
     counts: Counts = field(default_factory=Counts)
     bytes: int = 0
 
     @property
     def unfinished(self) -> bool:
         """Whether a run would have something to do."""
-        return bool(self.missing or self.stale or self.failed)
+        return bool(self.missing or self.stale or self.failed or any(run.missing for run in self.runs))
 
     @property
     def empty(self) -> bool:
@@ -64,6 +79,8 @@ class Progress:
             "damaged": self.damaged,
             "empty": self.empty,
             "emptied_fields": self.counts.emptied,
+            "runs": [run._asdict() for run in self.runs],
+            "not_compared": dict(self.not_compared),
             # Nothing, where shards of other runs are counted too.
             "samples": self.counts.as_dict() if self.bytes else {},
             "bytes": self.bytes,
@@ -77,6 +94,8 @@ def progress_of(
     made_of: Mapping[str, str] | None = None,
     *,
     check_inputs: bool = True,
+    of_runs: bool = False,
+    compare_files: bool = False,
 ) -> Progress:
     """Look at every done record of a folder.
 
@@ -85,6 +104,8 @@ def progress_of(
         check_inputs: ask each input whether it changed since. work: fingerprint of what the run does; shards made by
             anything else are stale.
         made_of: output's name -> its input, as the run names it; shards made of anything else are stale.
+        of_runs: compare with what the records of the folder's runs say: with that of the last run that was to make the
+            shard; without ``inputs``, they say which are missing, too. compare_files: with files on this machine.
 
     Raises:
         MissingInputError: no such folder (never where inputs are given: then all are missing).
@@ -94,16 +115,22 @@ def progress_of(
     sources: dict[str, str] | None = None
     if inputs is not None:
         sources = {output_name(url): url for url, _ in plan_outputs(inputs, folder)}
+    sizes: dict[str, int | None] = {}
+    runs: list[Entry] = []
     try:
-        sizes = {entry.name: entry.size for entry in entries(folder) if not entry.is_folder}
+        for entry in entries(folder):
+            if of_runs and is_run_record(entry.name):
+                runs.append(entry)
+            elif not entry.is_folder:
+                sizes[entry.name] = entry.size
     except MissingInputError:
         if sources is None:
             raise
-        sizes = {}
     names = sorted(name.removesuffix(DONE_SUFFIX) for name in sizes if name.endswith(DONE_SUFFIX))
+    recorded = set(names)
+    asked = _asked_by_runs(found, runs, recorded if sources is None else None)
+    found.missing = [name for name in (asked if sources is None else sources) if name not in recorded]
     if sources is not None:
-        recorded = set(names)
-        found.missing = [name for name in sources if name not in recorded]
         names = [name for name in names if name in sources]
 
     gone = GoneStores()
@@ -130,16 +157,72 @@ def progress_of(
             return name, record, "the input is gone"
         except TarkitError as problem:
             return name, record, f"the input cannot be asked: {problem}"
-        url = None if made_of is None else made_of.get(name)
-        return name, record, record.why_stale(lambda: size_of(name), url=url, source=source, work=work)
+        wanted: dict[str, Any] = {"url": None if made_of is None else made_of.get(name), "work": work}
+        if name in asked:
+            url, run = asked[name]
+            wanted = {"work": run.work, "tarkit": run.tarkit, "files": run.files}
+            wanted["url"] = url if sources is None else None
+        why = record.why_stale(lambda: size_of(name), source=source, **wanted)
+        return name, record, why or (_changed_here(record) if compare_files else None)
 
     with Workers(_AT_ONCE, "records") as executor:
         for name, record, problem in executor.ahead(look, names, _AHEAD):
-            _enter(found, name, record, problem)
+            _enter(found, name, record, problem, compare_files)
     return found
 
 
-def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str | None) -> None:
+def _asked_by_runs(
+    found: Progress, runs: Iterable[Entry], recorded: set[str] | None
+) -> dict[str, tuple[str, RunRecord]]:
+    """Name of each output that a run was to make -> its input, and the last of these runs.
+    found: gets the runs, and the records that cannot be read. runs: their records. recorded: names with a done record;
+    None to count no missing ones."""
+    asked: dict[str, tuple[str, RunRecord]] = {}
+    records = []
+    for entry in runs:
+        try:
+            records.append(read_run_record(entry))
+        except DataError as problem:
+            found.failed[entry.name] = str(problem)
+    for run in in_order(records):
+        names: list[str] = []
+        try:
+            for url in run.inputs.urls() or ():
+                names.append(output_name(url))
+                asked[names[-1]] = url, run
+        except TarkitError as problem:
+            found.failed[run.name] = f"what this run is to make is not known: {problem}"
+        if recorded is not None:
+            # Where their names are not known, the folder must have at least so many records.
+            made = sum(name in recorded for name in names) if names else len(recorded)
+            found.runs.append(RunProgress(run.name, run.inputs.count, max(0, run.inputs.count - made)))
+    return asked
+
+
+def _digest_here(path: str) -> str | None:
+    """Of a file on this machine, None if there is none."""
+    try:
+        return digest_of(path)
+    except OSError:
+        return None
+
+
+def _changed_here(record: DoneRecord) -> str | None:
+    """Which file that the shard was made with is another one on this machine."""
+    here = ((each["path"], _digest_here(each["path"]), each.get("sha256")) for each in record.files or ())
+    return next((f"{printable(path)} changed" for path, now, then in here if now not in (None, then)), None)
+
+
+def _unseen_here(record: DoneRecord, compare_files: bool) -> list[str]:
+    """Why files that the shard was made with are not compared with those of this machine; empty if they are."""
+    if record.files is None:
+        return ["the record is of a version that noted no files"]
+    where = "is not on this machine" if compare_files else "is of another machine"
+    paths = (each["path"] for each in record.files)
+    return [f"{printable(path)} {where}" for path in paths if not compare_files or _digest_here(path) is None][:1]
+
+
+def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str | None, compare_files: bool) -> None:
     if record is None:
         if problem is None:
             found.stale[name] = "its record is of another version"
@@ -151,6 +234,7 @@ def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str |
         found.stale[name] = problem
     else:
         found.done.append(name)
+        found.not_compared.update(_unseen_here(record, compare_files))
         found.bytes += record.output["size"]
         found.counts.add(Counts.of(record.samples))
         found.counts.emptied += record.emptied_fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,8 +14,10 @@ from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import read_record
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import check_work, conclude, process_outputs, with_work_id
+from tarkit.runs.runrecord import record_of
 from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
+from tarkit.specs.inputslice import all_inputs
 from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, plan_outputs
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import entries
@@ -62,6 +65,7 @@ def process(
     check_work(work)
     specs = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
     inputs = [on_all_machines(url) for url in expand(specs or work.inputs, allow_pipe_in_lists=work.allow_pipe)]
+    has_name = not work.has_callable or work.work_id is not None
     work = with_work_id(replace(work, inputs=(), outdir=on_all_machines(work.outdir)))
     outputs = list(plan_outputs(inputs, str(work.outdir)))
     if not outputs:
@@ -71,6 +75,8 @@ def process(
     number = min(partitions or len(outputs), len(outputs))
     parts = [outputs[len(outputs) * each // number : len(outputs) * (each + 1) // number] for each in range(number)]
     counts = Counts()
+    record = record_of(work, all_inputs(inputs, inputs))
+    (record if has_name else replace(record, work=None)).publish(str(work.outdir), time.time())
     recorded = _names(str(work.outdir))
     try:
         for each, skipped in run_tasks(context, partial(_run, work), parts):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tarkit.errors import UsageError, printable
 from tarkit.specs.braces import Choice
+from tarkit.specs.inputset import InputSet
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
 from tarkit.specs.shardspec import expand, patterns_of, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
@@ -32,8 +33,8 @@ def plan_slice(
     *,
     list_sha256: str | None = None,
     allow_pipe_in_lists: bool = False,
-) -> list[tuple[str, str]]:
-    """Inputs with their outputs, of slice ``index`` of ``w``.
+) -> tuple[list[tuple[str, str]], InputSet]:
+    """Inputs with their outputs, of slice ``index`` of ``w``; and the inputs of all slices.
 
     No two slices make the same output. Where that follows from the patterns, and where it was checked
     when a list was planned, only the names of this slice are made; otherwise all of them are.
@@ -52,7 +53,7 @@ def plan_slice(
         if not planned.checked:
             for _ in plan_outputs(expand(specs), folder):
                 pass
-        return list(plan_outputs(planned.shards(index), folder))
+        return list(plan_outputs(planned.shards(index), folder)), InputSet.of_list(planned)
     patterns = patterns_of(specs)
     is_pinned = list_sha256 is not None
     together = Choice(tuple(patterns or ()))
@@ -61,12 +62,19 @@ def plan_slice(
         if is_pinned and sha256_of(names) != list_sha256:
             raise changed(" ".join(specs))
         pairs = list(plan_outputs(names, folder))
-        return [pairs[number] for number in take_slice(len(pairs), index, w)]
+        return [pairs[number] for number in take_slice(len(pairs), index, w)], InputSet.of_names(names)
     # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of them tells.
     for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns or ()), folder):
         pass
     wanted = take_slice(together.count, index, w)
-    return list(plan_outputs(together.items(wanted.start, wanted.stop), folder))
+    pairs = list(plan_outputs(together.items(wanted.start, wanted.stop), folder))
+    return pairs, InputSet.of_patterns(specs, patterns or ())
+
+
+def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
+    """The inputs of a run that is not cut into slices. names: of all of them, which the specs stand for."""
+    patterns = patterns_of(specs) if len(names) > FEW and are_distinct(specs) else None
+    return InputSet.of_names(names) if patterns is None else InputSet.of_patterns(specs, patterns)
 
 
 def _planned(specs: Sequence[str], w: int) -> SlicedList | None:

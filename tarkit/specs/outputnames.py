@@ -19,6 +19,9 @@ FAILED_SUFFIX = ".failed.tar"
 DONE_SUFFIX = ".done.json"
 """What is added to an output's name for its done record."""
 
+RUN_RECORD = ".tarkit-run-{}.json"
+"""The name of the record of a run in its output folder; as a hidden file it is no shard for any program."""
+
 SHARD_SUFFIX = ".tar"
 INDEX_SUFFIX = ".idx"
 

@@ -1,0 +1,100 @@
+"""The run record: a file in the output folder, written when a run begins, that says what the run is to make.
+
+Done records say what was made; only with this one it is known what is missing. Its name has the digest of its
+content, so that all slices of a run write the same file, and several runs can share a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.errors import DataError, MissingInputError
+from tarkit.runs.usedfiles import UsedFile, used_files
+from tarkit.runs.work import Work
+from tarkit.specs.inputset import InputSet
+from tarkit.specs.outputnames import RUN_RECORD
+from tarkit.store.entries import Entry, stat
+from tarkit.store.publish import open_publish
+from tarkit.store.read import read_whole
+from tarkit.store.url import join
+
+_FORMAT = "tarkit-run-1"
+_NAME = re.compile(re.escape(RUN_RECORD).replace(r"\{\}", "[0-9a-f]{16}"))
+_FRESH = 60.0
+"""Seconds: the slices of a run that begin at once do not all write the same file again."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run is to make. work: its fingerprint, None if it has none that another process can know. tarkit: version.
+    files: those that the work uses, see tarkit.runs.usedfiles. slices: of how many the run is one, None for all of it.
+    begun: seconds since 1970, None if that is not known."""
+
+    inputs: InputSet
+    work: str | None
+    tarkit: str
+    files: list[UsedFile] = field(default_factory=list)
+    slices: int | None = None
+    begun: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return RUN_RECORD.format(hashlib.sha256(self._content()).hexdigest()[:16])
+
+    def _content(self) -> bytes:
+        known = {"slices": self.slices, "work": self.work, "tarkit": self.tarkit, "files": self.files}
+        document = {"format": _FORMAT, **self.inputs.as_dict(), **known}
+        return json.dumps(document, indent=1, sort_keys=True).encode("ascii") + b"\n"
+
+    def publish(self, folder: str, now: float) -> None:
+        """Write it into an output folder, whole or not at all. Its file's time is that of the last begin of the run.
+        now: seconds since 1970. Raises: StreamError, TemporaryStreamError: it cannot be written."""
+        url = join(folder, self.name)
+        if self.slices is not None:
+            try:
+                begun = stat(url).mtime
+                if begun is None or now - begun < _FRESH:
+                    return
+            except MissingInputError:
+                pass
+        with open_publish(url, compression=None) as stream:
+            stream.write(self._content())
+
+
+def record_of(work: Work, inputs: InputSet, slices: int | None = None) -> RunRecord:
+    """The record of a run of this tarkit. inputs: of all its slices."""
+    from importlib.metadata import version
+
+    return RunRecord(inputs, work.fingerprint(), version("tarkit"), used_files(work), slices)
+
+
+def is_run_record(name: str) -> bool:
+    """Whether a file of an output folder is the record of a run."""
+    return _NAME.fullmatch(name) is not None
+
+
+def read_run_record(entry: Entry) -> RunRecord:
+    """The record that is an entry of a folder.
+    Raises: DataError: it is damaged, or of another version. MissingInputError, StreamError, TemporaryStreamError: it
+    cannot be read."""
+    try:
+        document: dict[str, Any] = json.loads(read_whole(entry.url, compression=None))
+        if document.pop("format") != _FORMAT:
+            raise ValueError
+        work, files, slices = document["work"], document["files"], document["slices"]
+        if not isinstance(work, (str, type(None))) or not all(isinstance(each["path"], str) for each in files):
+            raise ValueError
+        return RunRecord(InputSet.from_dict(document), work, str(document["tarkit"]), files, slices, entry.mtime)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DataError):
+        hint = "remove it; what that run was to make is not known then"
+        raise DataError("this is not the record of a run", url=entry.url, hint=hint) from None
+
+
+def in_order(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Records by the time of their runs, the last one at the end."""
+    return sorted(records, key=lambda each: (each.begun or 0.0, each.name))

@@ -1,0 +1,128 @@
+"""All inputs of a run as they can be written down: without secrets, and short where their names are numbered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from tarkit.errors import DataError, UsageError
+from tarkit.redaction import redact
+from tarkit.specs.braces import Product, expand_braces, parse_braces
+from tarkit.specs.slicedlist import SlicedList, changed, open_list
+
+_MOST_TEXT = 32 * 1024 * 1024
+"""Characters of patterns that are written down; a million names without numbers have more."""
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_BRACES = re.compile(r"([\\{}])")
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """The inputs of a run. count: how many. patterns: URLs without secrets, in which braces stand for numbers; None if
+    their list is too long. list_url, list_sha256: instead of patterns, a list in slices and the digest of its
+    ``LIST.offsets``, which decides what is in it."""
+
+    count: int
+    patterns: tuple[str, ...] | None = None
+    list_url: str | None = None
+    list_sha256: str | None = None
+
+    @classmethod
+    def of_names(cls, names: Sequence[str]) -> InputSet:
+        """Of all names."""
+        patterns = tuple(folded(redact(name) for name in names))
+        return cls(len(names), patterns if sum(map(len, patterns)) <= _MOST_TEXT else None)
+
+    @classmethod
+    def of_patterns(cls, specs: Sequence[str], patterns: Sequence[Product]) -> InputSet:
+        """Of specs in which nothing but braces stands for something, with what they stand for."""
+        pairs = zip(map(redact, specs), patterns, strict=True)
+        # Of a file of that very name, the braces are a part of the name.
+        texts = (text if parse_braces(text).count == names.count else _escaped(text) for text, names in pairs)
+        return cls(sum(names.count for names in patterns), tuple(texts))
+
+    @classmethod
+    def of_list(cls, planned: SlicedList) -> InputSet:
+        """Of a list that was cut into slices."""
+        return cls(planned.n, None, redact(planned.url), planned.offsets_sha256)
+
+    def urls(self) -> Iterator[str] | None:
+        """All of them, as far as they may be shown; None if it is only known how many there are.
+        Raises: DataError: the list has changed. MissingInputError, StreamError, TemporaryStreamError: it cannot be
+        read."""
+        if self.list_url is not None:
+            found = open_list(self.list_url)
+            if found is None or found.offsets_sha256 != self.list_sha256:
+                raise changed(self.list_url)
+            return chain.from_iterable(map(found.shards, range(found.w)))
+        return None if self.patterns is None else chain.from_iterable(map(expand_braces, self.patterns))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a record."""
+        known = {"count": self.count, "inputs": self.patterns and [*self.patterns]}
+        return {**known, "list": self.list_url, "list_sha256": self.list_sha256}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> InputSet:
+        """From what as_dict() made. Raises: DataError: it is not such a thing."""
+        count, patterns = values.get("count"), values.get("inputs")
+        url, sha256 = values.get("list"), values.get("list_sha256")
+        is_list = patterns is None or (isinstance(patterns, list) and all(isinstance(each, str) for each in patterns))
+        if type(count) is not int or not is_list:
+            raise DataError("it does not say what the inputs are")
+        if not isinstance(url, (str, type(None))) or not isinstance(sha256, (str, type(None))):
+            raise DataError("it does not say in which list the inputs are")
+        try:
+            for pattern in patterns or ():
+                expand_braces(pattern)
+        except UsageError as error:
+            raise DataError(str(error)) from None
+        return cls(count, None if patterns is None else tuple(patterns), url, sha256)
+
+
+def folded(names: Iterable[str]) -> Iterator[str]:
+    """Patterns with braces that stand for these names, in their order: ``a-{008..011}`` for a-008 to a-011.
+    Names follow each other if they differ in one number, which is one more each time."""
+    first: list[str] = []
+    last: list[str] = []
+    at = 0
+    for name in names:
+        parts = _DIGITS.split(name)
+        where = _step(last, parts)
+        is_padded = where > 0 and len(first[where]) > 1 and first[where][0] == "0"
+        if where and at in (0, where) and not (is_padded and len(first[where]) != len(parts[where])):
+            at = where
+        else:
+            if first:
+                yield _pattern(first, last, at)
+            first, at = parts, 0
+        last = parts
+    if first:
+        yield _pattern(first, last, at)
+
+
+def _step(before: list[str], after: list[str]) -> int:
+    """Which part of the later name is one more than that of the earlier one, all others being the same; 0: none is."""
+    if len(before) != len(after):
+        return 0
+    differing = [number for number, (one, two) in enumerate(zip(before, after, strict=True)) if one != two]
+    if len(differing) != 1 or not differing[0] % 2:
+        return 0
+    one, two = before[differing[0]], after[differing[0]]
+    return differing[0] if f"{int(one) + 1:0{len(one)}d}" == two else 0
+
+
+def _pattern(first: list[str], last: list[str], at: int) -> str:
+    if not at:
+        name = "".join(first)
+        return _escaped(name) if set(name) & set("{}") else name
+    head, end = ("".join(parts) for parts in (first[:at], first[at + 1 :]))
+    return f"{_escaped(head)}{{{first[at]}..{last[at]}}}{_escaped(end)}"
+
+
+def _escaped(text: str) -> str:
+    return _BRACES.sub(r"\\\1", text)
