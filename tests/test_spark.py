@@ -193,7 +193,7 @@ def test_what_other_writers_of_a_folder_of_shards_left_is_removed_if_they_are_de
     (shards / "out" / ".x.tar.tarkit-0123abcd").write_bytes(b"half")
     sink = open_publish(f"{shards}/out/living.tar")
     process(work(shards), f"{shards}/in-0.tar", context=Context())
-    names = sorted(path.name for path in (shards / "out").iterdir())
+    names = sorted(path.name for path in (shards / "out").iterdir() if not path.name.startswith(".tarkit-run-"))
     assert names[1:] == ["in-0.tar", "in-0.tar.done.json"] and names[0].startswith(".living.tar.tarkit-")
     sink.discard()
 

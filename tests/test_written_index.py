@@ -317,4 +317,4 @@ def test_a_run_with_blanks_in_names_ends(tmp_path: Path, inputs: list[str], targ
         sink.write({"__key__": "a b", "cls": b"1"})
     with pytest.raises(UsageError, match="key 'a b': its names have a blank"):
         tarkit.process(inputs[1], function=fail_on_k5, index=True, **{target: str(tmp_path / "out.tar")})
-    assert not list((tmp_path / "out.tar").glob("*")) and not (tmp_path / "out.tar").is_file()
+    assert not list((tmp_path / "out.tar").glob("[!.]*")) and not (tmp_path / "out.tar").is_file()

@@ -68,6 +68,7 @@ def command(
             say("tarkit status", f"removed {name}")
     asked = expand(inputs, allow_pipe=False) if inputs else None
     found = progress_of(outdir, asked, of_runs=True, compare_files=True)
+    is_asked_known = bool(inputs or found.runs)
     if not (inputs or wanted or found.done or found.unfinished):
         raise MissingInputError(
             "this folder has no done record",
@@ -78,9 +79,10 @@ def command(
     code = EXIT_FAILED if found.unfinished else EXIT_SET_ASIDE if is_short else EXIT_OK
     with Results(only_messages=True) as results:
         if as_json:
-            results.line(json.dumps({"outdir": display_name(outdir), "exit_code": code, **found.as_dict()}))
+            known = found.as_dict() | ({} if is_asked_known else {"missing": None})
+            results.line(json.dumps({"outdir": display_name(outdir), "exit_code": code, **known}))
         else:
-            _show(found, results, None if verbose else _LISTED, allow_empty, is_asked_known=bool(inputs or found.runs))
+            _show(found, results, None if verbose else _LISTED, allow_empty, is_asked_known=is_asked_known)
     return code
 
 

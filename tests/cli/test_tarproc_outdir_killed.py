@@ -34,7 +34,12 @@ def make_inputs(bench: Bench, samples: int = SAMPLES, size: int = 300) -> None:
 
 def outputs(folder: Path) -> dict[str, bytes]:
     """All files but records, which hold no more than is checked elsewhere."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".done.json")}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".json")}
+
+
+def hidden(folder: Path) -> list[str]:
+    """Names of temporary files: all that are hidden but the records of runs."""
+    return [name for name in os.listdir(folder) if name.startswith(".") and "tarkit-run-" not in name]
 
 
 def recorded(folder: Path) -> dict[str, tuple[int, int]]:
@@ -112,7 +117,7 @@ def test_killed_at_100_random_moments(tmp_path: Path) -> None:
 
     cleaned = status(bench, "out", "--clean")
     assert cleaned.returncode in (1, 3), cleaned.stderr
-    assert not [name for name in os.listdir(out) if name.startswith(".")]
+    assert hidden(out) == []
     assert bench.run("-O", "out", *command).returncode == 3, "and no scratch folder is left, which run() checks"
     assert outputs(out) == expected
     assert status(bench, "out", INPUTS).returncode == 3
@@ -126,17 +131,17 @@ def test_clean_after_a_kill(tmp_path: Path) -> None:
     arguments = ["-O", "out", "-c", f"[ $(cat __key__) = s00k0 ] || until [ -e {go} ]; do sleep 0.1; done", INPUTS]
     process = bench.start(*arguments, start_new_session=True)
     out = bench.path / "out"
-    wait_for(lambda: out.exists() and os.listdir(out))
-    (temporary,) = os.listdir(out)
+    wait_for(lambda: out.exists() and hidden(out))
+    (temporary,) = hidden(out)
     assert temporary.startswith(".s00.tar.tarkit-")
     assert b"removed" not in status(bench, "out", "--clean").stderr
-    assert os.listdir(out) == [temporary]
+    assert hidden(out) == [temporary]
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(120)
     go.touch()
     assert gone(str(go)), "what a command of the dead still does is over"
     assert b"removed out/" + temporary.encode() in status(bench, "out", "--clean").stderr
-    assert os.listdir(out) == []
+    assert hidden(out) == [] and all(name.startswith(".tarkit-run-") for name in os.listdir(out))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -156,7 +161,7 @@ def test_ended_by_a_signal_and_resumed(tmp_path: Path, number: signal.Signals) -
     done = recorded(bench.path / "out")
     assert 3 <= len(done) < SHARDS
     assert bench.leftovers() == []
-    assert not [name for name in os.listdir(bench.path / "out") if name.startswith(".")]
+    assert hidden(bench.path / "out") == []
     go.touch()
     report = json.loads((bench.path / "report.json").read_bytes())
     assert report["exit_code"] == 128 + number and report["shards"]["done"] == len(done)
@@ -180,7 +185,7 @@ def test_disk_full(tmp_path: Path) -> None:
     assert b"out/s07.tar: failed: out/s07.tar: file too large" in done.stderr
     assert b"done 19, done before 0, failed 1" in done.stderr
     assert "s07.tar" not in os.listdir(bench.path / "out")
-    assert not [name for name in os.listdir(bench.path / "out") if name.startswith(".")]
+    assert hidden(bench.path / "out") == []
     done = bench.run("-O", "out", "-p", "2", "-c", "true", INPUTS)
     assert done.returncode == 0 and b"done 1, done before 19, failed 0" in done.stderr
 
@@ -249,7 +254,7 @@ def test_the_first_line_for_100000_shards_comes_soon(tmp_path: Path, kind: str) 
         process.kill()
         process.wait(120)
         process.stderr.close()
-    assert os.listdir(bench.path / "out") == []
+    assert outputs(bench.path / "out") == {} and recorded(bench.path / "out") == {}
     if kind == "braces":
         # Walking through all of them takes longer, and is the same for all three.
         done = bench.run("-O", "out", "-c", "true", spec)

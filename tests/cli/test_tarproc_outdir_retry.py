@@ -38,7 +38,7 @@ def failing(keys: str, tmp_path: Path, rest: str = "") -> str:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".done.json")}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".json")}
 
 
 def record(out: Path, name: str = "b.tar") -> dict[str, Any]:

@@ -66,9 +66,10 @@ def test_it_all(run: Run, out: Path, shards: list[Path]) -> None:
     os.truncate(out / "s2.tar", 5)
     (out / "s3.tar.done.json").unlink()
     assert run("tarkit", "status", out).lines == [
+        "missing s3.tar",
         "stale s1.tar: the output is gone",
         "stale s2.tar: the output has another size",
-        "shards: done 1, missing 0, stale 2, failed 0; "
+        "shards: done 1, missing 1, stale 2, failed 0; "
         "samples of those done: in 3 = out 2 + filtered 1 + failed 0; 10240 bytes",
     ]
     result = run("tarkit", "status", out, *shards)
@@ -98,9 +99,51 @@ def test_json(run: Run, out: Path, shards: list[Path]) -> None:
         "damaged": [],
         "empty": False,
         "emptied_fields": 0,
+        "runs": [],
+        "not_compared": {},
         "samples": {"in": 9, "added": 0, "out": 8, "filtered": 1, "failed": 0, "ignored": 0},
         "bytes": 30720,
     }
+
+
+def test_what_a_killed_run_has_not_made_is_missing(run: Run, out: Path, shards: list[Path]) -> None:
+    """The inputs need not be named: the run wrote them down when it began."""
+    for name in ("s1", "s2", "s3"):
+        (out / f"{name}.tar.done.json").unlink()
+    (record,) = out.glob(".tarkit-run-*.json")
+    result = run("tarkit", "status", out)
+    assert result.code == 1 and result.lines[:3] == ["missing s1.tar", "missing s2.tar", "missing s3.tar"]
+    assert "done 1, missing 3" in result.lines[-1]
+    found = json.loads(run("tarkit", "status", out, "--json").stdout)
+    assert found["runs"] == [{"record": record.name, "asked": 4, "missing": 3}]
+    assert found["missing"] == ["s1.tar", "s2.tar", "s3.tar"]
+
+
+def test_a_folder_without_a_record_of_a_run(run: Run, out: Path, shards: list[Path]) -> None:
+    """As earlier versions left it."""
+    next(out.glob(".tarkit-run-*.json")).unlink()
+    result = run("tarkit", "status", out)
+    assert result.code == 0
+    assert result.lines[0].startswith("what was asked is unknown: the folder has no record of a run; name its inputs")
+    assert result.lines[1].startswith("shards: done 4, missing unknown, stale 0")
+    assert json.loads(run("tarkit", "status", out, "--json").stdout)["missing"] is None
+    assert "unknown" not in run("tarkit", "status", out, *shards).lines[-1]
+
+
+def test_several_runs_and_files_that_are_not_compared(run: Run, out: Path, shards: list[Path], tmp_path: Path) -> None:
+    script = tmp_path / "s.sh"
+    script.write_text("true")
+    shards[0].rename(shards[0].with_name("t.tar"))
+    assert run("tarproc", "-O", out, "-c", f"sh {script}", shards[0].with_name("t.tar")).code == 0
+    script.unlink()
+    (out / "s3.tar.done.json").unlink()
+    lines = run("tarkit", "status", out).lines
+    runs = [line for line in lines if line.startswith("run .tarkit-run-")]
+    assert sorted(line.partition(": ")[2] for line in runs) == [
+        "1 shard, of which 0 are missing", "4 shards, of which 1 are missing",
+    ]  # fmt: skip
+    reason = f"{script} is not on this machine"
+    assert f"files that the work uses are not compared for 1 shard: {reason}" in lines
 
 
 def test_set_aside_and_damaged(run: Run, tmp_path: Path, shards: list[Path]) -> None:
@@ -218,4 +261,6 @@ def test_in_a_bucket(run: Run, s3_endpoint: str, shards: list[Path]) -> None:
         assert result.code == 0, result
         assert f"removed {out}/s1.tar (an unfinished upload)" in result.stderr
         assert s3.uploads() == ["other/s1.tar"]
-        assert sorted(s3.names()) == sorted(f"out/s{n}.tar{end}" for n in range(4) for end in ("", ".done.json"))
+        made = sorted(f"out/s{n}.tar{end}" for n in range(4) for end in ("", ".done.json"))
+        records = sorted(name for name in s3.names() if name.startswith("out/.tarkit-run-"))
+        assert len(records) == 1 and sorted(s3.names()) == records + made
