@@ -21,14 +21,16 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine, Reporter
 from tarkit.runs.retryfailed import RetryRun, outputs_of
+from tarkit.runs.runrecord import RunRecord
 from tarkit.runs.shards import ShardRun
 from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
+from tarkit.specs.inputset import InputSet
 from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
 from tarkit.specs.shardspec import check_local
-from tarkit.store.entries import Identity
+from tarkit.store.entries import Identity, remove
 from tarkit.store.url import display_name
 
 
@@ -212,25 +214,109 @@ def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkey
     assert world.names() == sorted(f"s{n}.tar{end}" for n in range(3) for end in ("", DONE_SUFFIX))
 
 
-def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failed samples must not be put in a second time."""
-    assert world.run(fail_k1_of_s1).exit_code == 3
-    publish = Sinks.close
+def fail_some_again(sample: Sample) -> Sample | None:
+    return None if sample["txt"] == b"2" else {**sample, "txt": b"again"}
 
-    def publish_and_crash(self: Sinks) -> None:
-        publish(self)
-        raise Crash
 
+def crash_after(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Crash once so many files were published or removed."""
+    left = [step]
+
+    def count(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            result = function(*arguments, **options)
+            left[0] -= 1
+            if not left[0]:
+                raise Crash
+            return result
+
+        return counted
+
+    patch.setattr(DoneRecord, "publish", count(DoneRecord.publish))
+    patch.setattr(TarWriter, "close", count(TarWriter.close))
+    patch.setattr("tarkit.runs.retryfailed.remove", count(remove))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("function", [same, fail_some_again], ids=["none", "some"])
+def test_a_retry_that_was_killed_is_gone_on_with_by_the_same_command(
+    function: Callable[[Sample], Sample | None], step: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed samples are neither put in a second time nor lost; whichever file was published last."""
+    with TarWriter(world.inputs[1], encoder=False) as writer:
+        for key in "01234":
+            writer.write({"__key__": key, "txt": key.encode()})
+    fails = lambda sample: None if sample["txt"] in (b"1", b"2", b"4") else sample  # noqa: E731
+    assert world.run(fails).exit_code == 3
+    # What it is without a kill.
+    expected = World(world.out.parent / "twin") if (world.out.parent / "twin").mkdir() is None else world
+    expected.inputs = world.inputs
+    assert expected.run(fails).exit_code == 3
+    code = expected.retry(function).exit_code
     with monkeypatch.context() as patch:
-        patch.setattr(Sinks, "close", publish_and_crash)
+        crash_after(step, patch)
+        try:
+            world.retry(function)
+        except Crash:
+            assert step < 6
+    assert world.retry(function).exit_code == code
+    for name in {*expected.names(), *world.names()}:
+        mine, theirs = ((each.out / name).read_bytes() for each in (world, expected))
+        if name.endswith(DONE_SUFFIX):
+            # Killed after its record, a retry is one that counts.
+            mine, theirs = (json.dumps({**json.loads(each), "retried": None}).encode() for each in (mine, theirs))
+        assert mine == theirs, name
+    assert world.run(fails).shards_before == 3
+
+
+@pytest.mark.parametrize("change", ["output gone", "failed of others"])
+def test_a_retry_that_was_killed_and_whose_files_are_others_now(
+    change: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.run(fail_k1_of_s1).exit_code == 3
+    with monkeypatch.context() as patch:
+        crash_after(2, patch)
         with pytest.raises(Crash):
-            world.retry()
+            world.retry(lambda sample: None)
+    if change == "output gone":
+        (world.out / "s1.tar").unlink()
+    else:
+        with TarWriter(str(world.out / "s1.tar.failed.tar"), encoder=False) as writer:
+            writer.write({"__key__": "k5", "txt": b"5"})
+    totals = world.retry()
+    assert totals.shards_failed == 1
+    assert ("no such file" if change == "output gone" else "not those of the done record") in str(world.told.done[0][2])
+    assert world.run().shards_done == 1, "without --retry-failed"
+
+
+def test_an_interrupted_retry_of_an_earlier_version_names_the_input(world: World) -> None:
+    assert world.run(fail_k1_of_s1).exit_code == 3
+    path = world.out / f"s1.tar{DONE_SUFFIX}"
+    document = {
+        **json.loads(path.read_bytes()),
+        "state": "failed",
+        "error": "putting back was interrupted",
+        "exit_code": 1,
+    }
+    path.write_text(json.dumps({key: value for key, value in document.items() if key != "pending"}))
+    assert world.retry().exit_code == 1
+    line = f"putting back was interrupted; run it anew, without --retry-failed: name {world.inputs[1]} in its place"
+    assert world.told.done[0][2] == line
+
+
+def test_failed_samples_without_a_done_record_are_not_passed_over(world: World) -> None:
+    """The run was killed between output and record: a retry did not see the shard, and ended with 0."""
+    assert world.run(fail_k1_of_s1).exit_code == 3
+    (world.out / f"s1.tar{DONE_SUFFIX}").unlink()
     totals = world.retry()
     assert (totals.shards_failed, totals.shards_before, totals.exit_code) == (1, 2, 1)
-    assert "was interrupted; run it anew" in str(world.told.done[0][2])
+    assert "no done record" in str(world.told.done[0][2]) and "name its input in its place" in str(
+        world.told.done[0][2]
+    )
+    RunRecord(InputSet.of_names(world.inputs), "work", "1").publish(str(world.out), 0)
+    assert world.retry().exit_code == 1
+    assert f"name {world.inputs[1]} in its place" in str(world.told.done[0][2])
     assert world.run().shards_done == 1
-    assert [sample["__key__"] for sample in read_samples(str(world.out / "s1.tar"))] == ["k0", "k1"]
-    assert not (world.out / "s1.tar.failed.tar").exists()
 
 
 def test_an_output_that_can_not_be_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,8 @@ class DoneRecord:
     output samples come before its place. skipped_members, missing_fields, dropped_fields, damage: what the reader met.
     emptied_fields: those of 0 bytes that were not so in the input. retried: fingerprints of later runs of the failed
     samples alone. files: those that the work uses beside its fingerprint (see tarkit.runs.usedfiles); None in the
-    records of versions that did not note them."""
+    records of versions that did not note them. pending: while the failed samples are put back, the values that other
+    fields have after it, and which of these samples failed again."""
 
     state: str
     input: dict[str, Any]
@@ -55,6 +56,7 @@ class DoneRecord:
     error: str | None = None
     exit_code: int = 0
     files: list[dict[str, str]] | None = None
+    pending: dict[str, Any] | None = None
 
     def other_input(self, url: str) -> str | None:
         """Which input it is of, if that is not ``url``: inputs of two folders may have the same names.
@@ -123,6 +125,8 @@ class DoneRecord:
         if not self.emptied_fields:
             # So it is in the records of versions that did not count them.
             del document["emptied_fields"]
+        if self.pending is None:
+            del document["pending"]
         with open_publish(done_record_url(output_url), compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 
@@ -164,6 +168,7 @@ def _is_sound(record: DoneRecord) -> bool:
         and isinstance(record.damage, list)
         and isinstance(record.retried, list)
         and isinstance(record.error, (str, type(None)))
+        and isinstance(record.pending, (dict, type(None)))
         and (record.files is None or isinstance(record.files, list))
         and all(isinstance(each, dict) and isinstance(each.get("path"), str) for each in record.files or ())
     )

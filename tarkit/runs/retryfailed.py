@@ -5,9 +5,11 @@ shard whose samples all succeed in the end has the bytes of one that never faile
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+import hashlib
+from collections.abc import Collection, Container, Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
+from typing import Any
 
 from tarkit.errors import (
     EXIT_FAILED,
@@ -18,22 +20,27 @@ from tarkit.errors import (
     MissingInputError,
     TarkitError,
     UsageError,
+    printable,
 )
 from tarkit.formats.tally import lost_samples
 from tarkit.mapping.parallel import in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
-from tarkit.runs.engine import Engine, without_reports
+from tarkit.runs.engine import ERROR_FIELD, Engine, without_reports
+from tarkit.runs.runrecord import is_run_record, read_run_record
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
-from tarkit.store.entries import entries, remove
+from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, done_record_url, failed_samples_url, output_name
+from tarkit.store.entries import Entry, entries, remove
+from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import join
 from tarkit.toolbox.indexing import ensure_index
 
-_INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
+_INTERRUPTED = "putting back its failed samples was interrupted"
+_RENEWED = ("failed_output", "samples", "failed", "retried", "exit_code")
+"""Fields of a record that a retry changes, beside the output."""
 
 
 def outputs_of(folder: str) -> list[str]:
@@ -57,6 +64,12 @@ class RetryRun:
         """Retry every shard of the folder that has failed samples."""
         self._reporter.started(self._counts, None, failed_are_kept=self._engine.work.errors != "skip")
         gone = GoneStores()
+        listed = {entry.name: entry for entry in entries(folder)}
+        for name in _without_record(listed):
+            problem = (
+                f"it has failed samples and no done record, as of a run that was killed; {_anew(_input(name, listed))}"
+            )
+            self._count(join(folder, name), DoneRecord("failed", {}, "", "", error=problem, exit_code=EXIT_FAILED))
         for output_url in outputs_of(folder):
             try:
                 with gone.asking(output_url):
@@ -64,6 +77,7 @@ class RetryRun:
                     if record is None:
                         raise TarkitError("its record is of another version")
                     if record.state == "done" and not record.failed:
+                        _remove_left(output_url, listed)
                         if self._engine.work.index:
                             ensure_index(output_url, rule=self._engine.work.key_rule)
                         self._counts.count_shard(record, before=True)
@@ -71,15 +85,20 @@ class RetryRun:
                         continue
                     if record.state == "done":
                         record = self._retry(output_url, record)
-                    elif record.error != _INTERRUPTED:
-                        record.error = f"{record.error}; run it anew, without --retry-failed"
+                    elif record.pending is not None:
+                        record = self._go_on(output_url, record, record.pending)
+                    else:
+                        record.error = f"{record.error}; {_anew(str(record.input.get('url')))}"
             except (TooManyErrorsError, UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
                 # A report only, which is not written.
                 record = DoneRecord("failed", {}, "", "", error=str(problem), exit_code=problem.exit_code)
-            self._counts.count_shard(record)
-            self._reporter.shard_done(output_url, record)
+            self._count(output_url, record)
+
+    def _count(self, output_url: str, record: DoneRecord) -> None:
+        self._counts.count_shard(record)
+        self._reporter.shard_done(output_url, record)
 
     def _retry(self, output_url: str, record: DoneRecord) -> DoneRecord:
         failed_url = failed_samples_url(output_url)
@@ -90,17 +109,51 @@ class RetryRun:
         with sinks:
             # As they were written: what the policies allowed then is allowed now.
             with closing(self._read(output_url)) as old, closing(self._read(failed_url)) as failed:
-                self._merge(old, self._as_given(failed, record), record, account)
+                again = self._merge(old, self._as_given(failed, record), record, account)
             account.check()
+            renewed = _renewed(record, account, self._fingerprint)
+            pending = {"again": again, **{name: getattr(renewed, name) for name in _RENEWED}}
             # The output is replaced before its record is. Killed in between, it must not be taken for
             # what the record says: the failed samples would be put into it once more.
-            replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED).publish(output_url)
+            interrupted = replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED, pending=pending)
+            interrupted.publish(output_url)
+            if sinks.output is not None:
+                # First: with the failed samples of before, the same command can go on after a kill.
+                sinks.output.close()
         self._counts.add(account.counts)
-        renewed = _renewed(record, account, self._fingerprint)
-        renewed.publish(output_url)
-        if not sinks.has_failed:
-            remove(failed_url)
-        return renewed
+        return _finished(output_url, renewed, sinks.checksum(), keeps_failed=sinks.has_failed)
+
+    def _go_on(self, output_url: str, record: DoneRecord, pending: dict[str, Any]) -> DoneRecord:
+        """Finish a retry that was killed before its record was written; or do it anew, if nothing was published yet.
+        Its samples are counted by the record, not by this run."""
+        failed_url, before = failed_samples_url(output_url), [key for key, _ in record.failed]
+        again = {number: before[number] for number in pending["again"]}
+        checksum = _checksum(output_url)
+        try:
+            with closing(self._read(failed_url)) as samples:
+                there = [sample["__key__"] for sample in samples]
+        except MissingInputError:
+            there = []
+        if there == before and checksum[1] == (record.output or {}).get("sha256"):
+            as_before = replace(record, state="done", error=None, exit_code=EXIT_SET_ASIDE, pending=None)
+            return self._retry(output_url, as_before)
+        if again and there == before:
+            with (
+                closing(self._read(failed_url)) as samples,
+                Sinks(None, failed_url, self._engine.writer_options) as kept,
+            ):
+                for number, sample in enumerate(samples):
+                    if number in again:
+                        report = sample.pop(ERROR_FIELD, b"")
+                        kept.write_failed(sample, bytes(report))
+        elif again and there != [*again.values()]:
+            raise _other_samples(str(next(iter(again.values()))))
+        values = {name: pending[name] for name in _RENEWED}
+        values["failed"] = [(key, at) for key, at in values["failed"]]
+        if self._engine.work.index:
+            ensure_index(output_url, rule=self._engine.work.key_rule)
+        renewed = replace(record, state="done", error=None, pending=None, **values)
+        return _finished(output_url, renewed, checksum, keeps_failed=bool(again))
 
     def _read(self, url: str) -> Generator[Sample, None, None]:
         # The rule is that by which the shards were written; by another one their samples would be others.
@@ -112,13 +165,18 @@ class RetryRun:
         url = record.input["url"]
         return self._engine.with_fields(({**sample, "__url__": url} for sample in without_reports(failed)), None)
 
-    def _merge(self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account) -> None:
-        """Old outputs and the outcomes of the failed samples, each at its place."""
+    def _merge(
+        self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account
+    ) -> list[int]:
+        """Old outputs and the outcomes of the failed samples, each at its place; the numbers of those that failed."""
         places = iter(record.failed)
         copied = 0
+        # How many had failed again before each of them.
+        failures: list[int] = []
 
         def copy_earlier(sample: Sample) -> None:
             nonlocal copied
+            failures.append(len(account.failed_at))
             key, place = next(places, (None, 0))
             if key != sample["__key__"]:
                 raise _other_samples(sample["__key__"])
@@ -133,6 +191,61 @@ class RetryRun:
             raise _other_samples(left[0])
         for sample in old:
             account.sinks.copy(sample)
+        later = [*failures[1:], len(account.failed_at)]
+        return [number for number, (one, two) in enumerate(zip(failures, later, strict=False)) if one != two]
+
+
+def _anew(url: str) -> str:
+    """What to do about a shard that has nothing that could be retried."""
+    return f"run it anew, without --retry-failed: name {printable(url)} in its place"
+
+
+def _without_record(names: Collection[str]) -> Iterator[str]:
+    """Names of outputs that have failed samples, and no done record."""
+    for name in names:
+        shard = name.removesuffix(FAILED_SUFFIX)
+        if name.endswith(FAILED_SUFFIX) and shard + DONE_SUFFIX not in names and name + DONE_SUFFIX not in names:
+            yield shard
+
+
+def _input(name: str, listed: Mapping[str, Entry]) -> str:
+    """The input that an output is made of, as the record of a run in its folder says."""
+    for entry in filter(lambda each: is_run_record(each.name), listed.values()):
+        with suppress(TarkitError):
+            found = (url for url in read_run_record(entry).inputs.urls() or () if output_name(url) == name)
+            if (url := next(found, None)) is not None:
+                return url
+    return "its input"
+
+
+def _remove_left(output_url: str, listed: Container[str]) -> None:
+    """Failed samples of before, which a run left that was killed right after it had put them back."""
+    name = output_name(output_url) + FAILED_SUFFIX
+    if name in listed and name + DONE_SUFFIX not in listed:
+        remove(failed_samples_url(output_url))
+
+
+def _checksum(url: str) -> tuple[int, str]:
+    """Bytes and SHA-256 of a file."""
+    size, digest = 0, hashlib.sha256()
+    with open_read(url, compression=None) as stream:
+        while piece := stream.read(1 << 20):
+            size += len(piece)
+            digest.update(piece)
+    return size, digest.hexdigest()
+
+
+def _finished(
+    output_url: str, record: DoneRecord, checksum: tuple[int, str | None], *, keeps_failed: bool
+) -> DoneRecord:
+    """Publish the record after a retry. checksum: bytes and SHA-256 of the output. keeps_failed: there are samples that
+    failed again."""
+    record.output = {**(record.output or {}), "size": checksum[0], "sha256": checksum[1]}
+    record.publish(output_url)
+    if not keeps_failed:
+        with suppress(MissingInputError):
+            remove(failed_samples_url(output_url))
+    return record
 
 
 def _other_samples(key: str) -> DataError:
@@ -141,16 +254,13 @@ def _other_samples(key: str) -> DataError:
 
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
-    """The record after a retry. The fingerprint of the first run stays: most samples are of it."""
-    size, sha256 = account.sinks.checksum()
+    """The record after a retry, but for its output. The fingerprint of the first run stays: most samples are of it."""
     samples = Counts.of(record.samples)
     samples.add(replace(account.counts, read=0))
     samples.failed = account.counts.failed
-    output = {**(record.output or {}), "size": size, "sha256": sha256}
     lost = samples.failed or record.damage or record.dropped_fields or lost_samples(record.skipped_members)
     return replace(
         record,
-        output=output,
         failed_output=record.failed_output if account.failed_at else None,
         samples=samples.as_dict(),
         failed=account.failed_at,
