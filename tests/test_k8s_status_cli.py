@@ -16,6 +16,9 @@ from tarkit.cli.kubetpl import main
 from tarkit.errors import UsageError
 from tarkit.k8s.cluster.retryjob import refuse_running
 from tarkit.k8s.yamltext import load_documents
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.runrecord import RunRecord
+from tarkit.specs.inputset import InputSet
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -139,6 +142,22 @@ def test_records_without_known_inputs(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     code, out, _ = run("status", "grey", "-O", tmp_path / "out")
     assert code == 1 and "which shards there should be is not known; --shards names them" in out
+
+
+def test_the_runs_of_a_folder_say_which_shards_there_should_be(run: Run, tmp_path: Path) -> None:
+    RunRecord(InputSet(3, ("s3://b/x-{0..2}.tar",)), "w", "1", slices=3).publish(str(tmp_path / "out"), now=0)
+    code, out, _ = run("status", "grey", "-O", tmp_path / "out")
+    assert code == 1 and "0 done, 3 missing" in out
+    assert "the shards are those of all runs that have a record in the folder" in out
+    for name in ("x-0", "x-1", "x-2"):
+        counts = {"in": 1, "out": 1}
+        done = {"state": "done", "input": {"url": f"s3://b/{name}.tar"}, "work": "w", "tarkit": "1", "samples": counts}
+        files = [{"path": "/app/s.sh", "sha256": "0"}]
+        DoneRecord(**done, output={"size": 1}, files=files).publish(f"{tmp_path}/out/{name}.tar")
+        (tmp_path / "out" / f"{name}.tar").write_bytes(b"x")
+    code, out, _ = run("status", "grey", "-O", tmp_path / "out")
+    assert code == 0 and "3 done, 0 missing" in out
+    assert "files that the work uses are not compared for 3 shards: /app/s.sh is of another machine" in out
 
 
 def test_who_is_not_known_to_the_cluster_is_answered_from_the_records(

@@ -97,7 +97,7 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
         came = f"{counted(found.counts.read, 'sample')} came in, and none came out"
         yield f"empty: {came}; if that is meant, make the Job with -- --allow-empty"
     of = "" if records.total is None else f" of {records.total}"
-    missing = "" if records.total is None else f", {len(found.missing)} missing"
+    missing = "" if records.total is None and not found.runs else f", {len(found.missing)} missing"
     stale = f", {len(found.stale)} stale" if found.stale else ""
     counts = f"{len(found.done)}{of} done{missing}, {len(found.failed)} failed{stale}"
     yield f"shards: {counts}; records in {printable(display_name(records.outdir))}"
@@ -108,6 +108,8 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
             "note: shards made by any command are counted, since a file in the container, or one of its variables, "
             "decides what the Job's does"
         )
+    for reason, number in found.not_compared.items():
+        yield f"note: files that the work uses are not compared for {counted(number, 'shard')}: {reason}"
     if records.shards is not None and not records.shards.starts:
         yield "note: which index has which shard is not known: the inputs are not those the Job was made for"
     yield from _listed("failed shard", found.failed, most)

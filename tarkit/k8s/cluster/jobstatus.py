@@ -64,7 +64,8 @@ class JobStatus:
             dead = self.view is not None and self.view.is_service and _DEAD_SHARDS in self.view.message
             return EXIT_OK if complete else EXIT_SET_ASIDE if dead else EXIT_FAILED
         # Records alone do not say whether they are all.
-        if self.records.found.unfinished or (self.records.shards is None and not complete):
+        is_known = self.records.shards is not None or bool(self.records.found.runs)
+        if self.records.found.unfinished or not (is_known or complete):
             return EXIT_FAILED
         return EXIT_SET_ASIDE if self.records.found.lost_samples or self.is_empty else EXIT_OK
 

@@ -127,7 +127,9 @@ class StatusQuestion:
                 f"the manifest of {self.name} does not say where its records are (--raw?), and {why}; name it: -O OUT"
             )
         found = JobStatus(self.name, records=records, notes=[str(why)])
-        if records.shards is None:
+        if records.shards is None and records.found.runs:
+            found.notes.append("the shards are those of all runs that have a record in the folder")
+        elif records.shards is None:
             found.notes.append("which shards there should be is not known; --shards names them")
         return found
 
