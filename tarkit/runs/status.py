@@ -11,7 +11,7 @@ from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitEr
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.runrecord import RunRecord, in_order, is_run_record, read_run_record
-from tarkit.runs.usedfiles import digest_of
+from tarkit.runs.usedfiles import sha256_of_file
 from tarkit.specs.outputnames import DONE_SUFFIX, output_name, plan_outputs
 from tarkit.store.entries import Entry, entries, identify
 from tarkit.store.retry import GoneStores
@@ -202,7 +202,7 @@ def _asked_by_runs(
 def _digest_here(path: str) -> str | None:
     """Of a file on this machine, None if there is none."""
     try:
-        return digest_of(path)
+        return sha256_of_file(path)
     except OSError:
         return None
 

@@ -47,7 +47,7 @@ def used_files(work: Work) -> list[UsedFile]:
         # What cannot be read is not seen from here.
         with suppress(OSError):
             if path not in found and _is_of_user(path):
-                found[path] = {**({} if name is None else {"name": name}), "path": path, "sha256": digest_of(path)}
+                found[path] = {**({} if name is None else {"name": name}), "path": path, "sha256": sha256_of_file(path)}
 
     for path in map(os.path.abspath, filter(None, [work.script])):
         _add_modules([os.path.dirname(path)], [path], [], add)
@@ -75,7 +75,7 @@ def _commands_of(work: Work) -> Iterator[str]:
                 yield file.read()
 
 
-def digest_of(path: str) -> str:
+def sha256_of_file(path: str) -> str:
     """SHA-256 of a file, in hex; read once for each state of it. Raises: OSError: it cannot be read."""
     state = os.stat(path)
     return _digest(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)

@@ -236,6 +236,11 @@ def test_the_store_of_many_shards_that_is_gone_is_not_asked_for_each(
         assert result.code == 75, result.stderr
         # What is at work together finds it out together.
         assert place.asked <= 16 * 8
+    if way == "tarproc":
+        # It does not get further than the record of what it is to make.
+        (line,) = (line for line in result.stderr.splitlines() if not RETRY_LINE.match(line))
+        assert "s3://b/f/.tarkit-run-" in line and "failed after 8 attempts" in line
+        return
     assert result.stderr.count("failed after 8 attempts") <= 16
     assert result.stderr.count("not tried, since its store did not answer before") >= 60 - 16
 
