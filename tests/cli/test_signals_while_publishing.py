@@ -224,7 +224,8 @@ def test_many_shards_on_s3(s3_endpoint: str, tmp_path: Path) -> None:
             found += [f"{name} has another size" for name in s3.names() if not s3.content(name)]
             # A record says that its shard is there.
             left = set(s3.names())
-            found += [f"{name} without its shard" for name in left if name.endswith(".done.json") and name[:-10] not in left]
+            records = (name for name in left if name.endswith(".done.json"))
+            found += [f"{name} without its shard" for name in records if name[:-10] not in left]
         return found
 
     all_well([(name, lambda number, name=name: case(name, number)) for name in ("tarproc", "tarkit")])  # type: ignore[misc]
