@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-from tarkit.errors import UsageError, counted, printable
+from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -175,11 +175,8 @@ class RunDisplay(Reporter):
             self.say(f"{name}: {Counts.of(record.samples)}")
         self._unshown.pop(shard, None)
 
-    def files_not_compared(self, shards: int, reason: str) -> None:
-        self.say(
-            f"{counted(shards, 'shard')} done before, with files that cannot be compared ({reason}); --force makes all "
-            "shards anew"
-        )
+    def noted(self, message: str) -> None:
+        self.say(printable(message))
 
     def removed(self, url: str) -> None:
         self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")

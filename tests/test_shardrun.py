@@ -538,6 +538,7 @@ def test_which_input_a_record_is_of(recorded: str, url: str, same: bool) -> None
     [
         {"state": "DONE"}, {"input": None}, {"output": {"name": "s0.tar"}}, {"output": {"size": "10240"}},
         {"samples": [1]}, {"samples": {"in": "x"}}, {"exit_code": "3"}, {"error": ["x"]}, {"damage": None},
+        {"files": "x"}, {"files": [{"path": 5}]}, {"pending": []}, {"pending": {}}, {"pending": {"again": [5]}},
     ],
 )  # fmt: skip
 def test_one_record_of_wrong_values_hides_no_other(world: World, wrong: dict[str, Any]) -> None:

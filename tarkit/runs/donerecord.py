@@ -168,10 +168,16 @@ def _is_sound(record: DoneRecord) -> bool:
         and isinstance(record.damage, list)
         and isinstance(record.retried, list)
         and isinstance(record.error, (str, type(None)))
-        and isinstance(record.pending, (dict, type(None)))
+        and (record.pending is None or _is_sound_retry(record.pending, len(record.failed)))
         and (record.files is None or isinstance(record.files, list))
         and all(isinstance(each, dict) and isinstance(each.get("path"), str) for each in record.files or ())
     )
+
+
+def _is_sound_retry(pending: Any, failed: int) -> bool:
+    """Whether it says which of so many failed samples failed again."""
+    again = pending.get("again") if isinstance(pending, dict) else None
+    return isinstance(again, list) and all(type(number) is int and 0 <= number < failed for number in again)
 
 
 def _digests(files: Iterable[dict[str, str]]) -> dict[str, str | None]:

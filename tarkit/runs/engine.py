@@ -62,9 +62,8 @@ class Reporter:
     def shard_missing(self, url: str) -> None:
         """The input does not exist."""
 
-    def files_not_compared(self, shards: int, reason: str) -> None:
-        """At the end: of so many shards that were done before, it is not known whether files that the work uses have
-        changed since. reason: of the first of them."""
+    def noted(self, message: str) -> None:
+        """One line about the run that is not about a sample or a shard."""
 
     def removed(self, url: str) -> None:
         """The failed samples of an earlier run, beside an output that has none now."""

@@ -39,8 +39,6 @@ from tarkit.store.url import join
 from tarkit.toolbox.indexing import ensure_index
 
 _INTERRUPTED = "putting back its failed samples was interrupted"
-_RENEWED = ("failed_output", "samples", "failed", "retried", "exit_code")
-"""Fields of a record that a retry changes, beside the output."""
 
 
 def outputs_of(folder: str) -> list[str]:
@@ -112,10 +110,11 @@ class RetryRun:
                 again = self._merge(old, self._as_given(failed, record), record, account)
             account.check()
             renewed = _renewed(record, account, self._fingerprint)
-            pending = {"again": again, **{name: getattr(renewed, name) for name in _RENEWED}}
             # The output is replaced before its record is. Killed in between, it must not be taken for
             # what the record says: the failed samples would be put into it once more.
-            interrupted = replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED, pending=pending)
+            interrupted = replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED)
+            after, now = vars(renewed), vars(interrupted)
+            interrupted.pending = {"again": again, **{name: after[name] for name in after if after[name] != now[name]}}
             interrupted.publish(output_url)
             if sinks.output is not None:
                 # First: with the failed samples of before, the same command can go on after a kill.
@@ -148,11 +147,11 @@ class RetryRun:
                         kept.write_failed(sample, bytes(report))
         elif again and there != [*again.values()]:
             raise _other_samples(str(next(iter(again.values()))))
-        values = {name: pending[name] for name in _RENEWED}
-        values["failed"] = [(key, at) for key, at in values["failed"]]
+        values = {name: pending[name] for name in pending if name in vars(record)}
+        values["failed"] = [(key, at) for key, at in values.get("failed", record.failed)]
         if self._engine.work.index:
             ensure_index(output_url, rule=self._engine.work.key_rule)
-        renewed = replace(record, state="done", error=None, pending=None, **values)
+        renewed = replace(record, pending=None, **values)
         return _finished(output_url, renewed, checksum, keeps_failed=bool(again))
 
     def _read(self, url: str) -> Generator[Sample, None, None]:

@@ -22,6 +22,7 @@ from tarkit.errors import (
     TarkitError,
     TemporaryStreamError,
     UsageError,
+    counted,
 )
 from tarkit.mapping.parallel import Batch, Outcome, in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
@@ -92,7 +93,10 @@ class ShardRun:
                     self._catch_up()
             self._settle(0)
             if self._not_compared:
-                self._reporter.files_not_compared(self._not_compared.total(), next(iter(self._not_compared)))
+                self._reporter.noted(
+                    f"{counted(self._not_compared.total(), 'shard')} done before, with files that cannot be compared "
+                    f"({next(iter(self._not_compared))}); --force makes all shards anew"
+                )
         except BaseException as problem:
             if not isinstance(problem, Exception):
                 # A signal: what is almost published may come to its end.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 
-from tarkit.runs.work import TEXT, Work, options
+from tarkit.runs.work import Work
 
 UsedFile = dict[str, str]
 """path: absolute. sha256: of the content, in hex. name: of a module of the mapper, its path below the folder that it
@@ -64,10 +64,8 @@ def used_files(work: Work) -> list[UsedFile]:
 
 def _commands_of(work: Work) -> Iterator[str]:
     """What may name files: the texts that decide what is done, and the script."""
-    for name, option in options().items():
-        value = getattr(work, name)
-        if option.recorded and option.kind == TEXT and name not in ("function", "setup") and value is not None:
-            yield value
+    for name in ("command", "filter", "interpreter", "shell"):
+        yield getattr(work, name, None) or ""
     with suppress(OSError, UnicodeDecodeError):
         # Else it is a program, or a mistake that is reported where it is started.
         if work.script is not None and os.path.getsize(work.script) <= _LONGEST_SCRIPT:
