@@ -64,10 +64,9 @@ class RetryRun:
         gone = GoneStores()
         listed = {entry.name: entry for entry in entries(folder)}
         for name in _without_record(listed):
-            problem = (
-                f"it has failed samples and no done record, as of a run that was killed; {_anew(_input(name, listed))}"
-            )
-            self._count(join(folder, name), DoneRecord("failed", {}, "", "", error=problem, exit_code=EXIT_FAILED))
+            problem = "it has failed samples and no done record, as of a run that was killed"
+            error = f"{problem}; {_anew(_input(name, listed))}"
+            self._count(join(folder, name), DoneRecord("failed", {}, "", "", error=error, exit_code=EXIT_FAILED))
         for output_url in outputs_of(folder):
             try:
                 with gone.asking(output_url):
@@ -75,24 +74,32 @@ class RetryRun:
                     if record is None:
                         raise TarkitError("its record is of another version")
                     if record.state == "done" and not record.failed:
-                        _remove_left(output_url, listed)
-                        if self._engine.work.index:
-                            ensure_index(output_url, rule=self._engine.work.key_rule)
-                        self._counts.count_shard(record, before=True)
-                        self._reporter.shard_skipped(output_url)
+                        self._skip(output_url, record, listed)
                         continue
-                    if record.state == "done":
-                        record = self._retry(output_url, record)
-                    elif record.pending is not None:
-                        record = self._go_on(output_url, record, record.pending)
-                    else:
-                        record.error = f"{record.error}; {_anew(str(record.input.get('url')))}"
+                    record = self._retried(output_url, record)
             except (TooManyErrorsError, UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
                 # A report only, which is not written.
                 record = DoneRecord("failed", {}, "", "", error=str(problem), exit_code=problem.exit_code)
             self._count(output_url, record)
+
+    def _skip(self, output_url: str, record: DoneRecord, listed: Container[str]) -> None:
+        """A shard that has no failed samples."""
+        _remove_left(output_url, listed)
+        if self._engine.work.index:
+            ensure_index(output_url, rule=self._engine.work.key_rule)
+        self._counts.count_shard(record, before=True)
+        self._reporter.shard_skipped(output_url)
+
+    def _retried(self, output_url: str, record: DoneRecord) -> DoneRecord:
+        """The record after a retry; of a shard that failed as a whole, with what to do about it."""
+        if record.state == "done":
+            return self._retry(output_url, record)
+        if record.pending is not None:
+            return self._go_on(output_url, record, record.pending)
+        record.error = f"{record.error}; {_anew(str(record.input.get('url')))}"
+        return record
 
     def _count(self, output_url: str, record: DoneRecord) -> None:
         self._counts.count_shard(record)
