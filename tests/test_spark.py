@@ -26,6 +26,7 @@ from tarkit.formats.recordio import read_records
 from tarkit.formats.tally import Tally
 from tarkit.runs.counts import Counts
 from tarkit.runs.process import EmptyResultError, ShardsFailedError
+from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
 from tarkit.spark import process, tasks
 from tarkit.spark.records import RecordFile, generate_records
@@ -330,6 +331,27 @@ def test_a_work_over_shards_is_that_of_tarproc(shards: Path) -> None:
     # Done records of the one are those of the other.
     resumed = tarkit.process(f"{shards}/in-{{0..4}}.tar", outdir=f"{shards}/out", command="echo more >> sample.txt")
     assert (resumed.shards_before, resumed.shards_done) == (5, 0)
+
+
+def test_the_driver_writes_what_the_run_is_to_make(shards: Path) -> None:
+    """Before the first task: what tasks that are lost have not made is missing."""
+    with pytest.raises(ZeroDivisionError):
+        process(work(shards), f"{shards}/in-{{0..4}}.tar", context=Lost())
+    names = [f"in-{shard}.tar" for shard in range(5)]
+    assert progress_of(f"{shards}/out", of_runs=True).missing == names
+    process(work(shards), f"{shards}/in-{{0..4}}.tar", context=Context())
+    found = progress_of(f"{shards}/out", of_runs=True)
+    assert found.done == names and not found.unfinished and len(found.runs) == 1
+    process(work(shards, command=None, function=len_of_text), f"{shards}/in-*.tar", context=Context())
+    found = progress_of(f"{shards}/out", of_runs=True)
+    assert not found.unfinished and len(found.runs) == 2, "a function without a name has no fingerprint to compare"
+
+
+class Lost(Context):
+    """A cluster that is gone."""
+
+    def parallelize(self, items: list[Any], number: int) -> Context:
+        raise ZeroDivisionError
 
 
 def test_a_work_is_resumed_by_done_records(shards: Path) -> None:
