@@ -48,7 +48,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             if self.left == 0:
                 raise Killed
 
-    def call(inputs: str = "in/s{0..9}.tar", command: str = "true", stop: int | None = None, **options: Any) -> None:
+    def call(
+        inputs: str = "in/s{0..9}.tar", command: str | None = "true", stop: int | None = None, **options: Any
+    ) -> None:
         try:
             tarkit.process(inputs, outdir="out", command=command, reporter=StopAt(stop), **options)
         except Killed:
@@ -193,10 +195,15 @@ def test_files_of_records_of_earlier_versions_and_of_other_machines(make: Make) 
     assert not found().stale
 
 
-def test_a_callable_without_a_name_asks_for_its_shards_only(make: Make) -> None:
+def test_a_callable_without_a_name_has_one_record_and_a_killed_call_is_seen(make: Make) -> None:
     for _ in range(2):
-        tarkit.process("in/s{0..1}.tar", outdir="out", function=lambda sample: sample)
-    assert len(records()) == 1 and found().done == names(range(2)) and not found().unfinished
+        make(command=None, function=lambda sample: sample)
+    assert len(records()) == 1 and not found().unfinished
+    make(command=None, function=lambda sample: sample, stop=2)
+    assert len(records()) == 1 and len(found().stale) in (7, 8)
+    for index in range(2):
+        make(command=None, function=lambda sample: sample, slice=f"{index}/2")
+    assert len(records()) == 2 and not found().unfinished, "each slice has a fingerprint of its own"
 
 
 def test_inputs_that_are_named_count_instead(make: Make) -> None:

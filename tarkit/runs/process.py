@@ -109,7 +109,7 @@ def process(
     else:
         each = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
         work = Work(inputs=tuple(os.fspath(path) for path in each), **named)
-    has_name = not work.has_callable or work.work_id is not None
+    once = work.has_callable and work.work_id is None
     work = with_work_id(work)
     counts, reporter = Counts(), reporter or Reporter()
     inputs = _inputs(work)
@@ -117,10 +117,7 @@ def process(
     if work.outdir is None:
         _run_one_output(work, inputs, counts, reporter)
     elif work.retry_failed is None:
-        outputs, record = _outputs(work, inputs)
-        if not has_name:
-            # Its fingerprint is of a name that no other run has.
-            record = replace(record, work=None)
+        outputs, record = _outputs(work, inputs, once=once)
         if work.manifest is not None:
             # That of an earlier run would list other shards as soon as the first one is published.
             remove_manifest(work.manifest)
@@ -249,19 +246,19 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
             _remove_stale(failed_output, reporter)
 
 
-def _outputs(work: Work, inputs: Sequence[str]) -> tuple[list[tuple[str, str]], RunRecord]:
-    """Each input with the output of its own, and what the whole run is to make."""
+def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tuple[str, str]], RunRecord]:
+    """Each input with the output of its own, and what the whole run is to make. once: as of ``record_of``."""
     outdir, allow_pipe = str(work.outdir), work.allow_pipe
     # All names are looked at before the first shard is begun, and whatever the slice: a long run must not
     # end with the last name being that of another shard, and two slices must not make the same output.
     if work.slice is None:
         outputs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
-        return outputs, record_of(work, all_inputs(inputs, [url for url, _ in outputs]))
+        return outputs, record_of(work, all_inputs(inputs, [url for url, _ in outputs]), once=once)
     index, count = parse_slice(_with_index(work.slice))
     outputs, asked = plan_slice(
         inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=allow_pipe
     )
-    return outputs, record_of(work, asked, count)
+    return outputs, record_of(work, asked, count, once=once)
 
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:

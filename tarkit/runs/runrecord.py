@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError
@@ -30,9 +30,9 @@ _FRESH = 60.0
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run is to make. work: its fingerprint, None if it has none that another process can know. tarkit: version.
+    """What a run is to make. work: its fingerprint, None if slices of the run have other ones. tarkit: version.
     files: those that the work uses, see tarkit.runs.usedfiles. slices: of how many the run is one, None for all of it.
-    begun: seconds since 1970, None if that is not known."""
+    begun: seconds since 1970, None if that is not known. once: no other run has its fingerprint."""
 
     inputs: InputSet
     work: str | None
@@ -40,11 +40,13 @@ class RunRecord:
     files: list[UsedFile] = field(default_factory=list)
     slices: int | None = None
     begun: float | None = None
+    once: bool = False
 
     @property
     def name(self) -> str:
-        """Of its file."""
-        return RUN_RECORD.format(hashlib.sha256(self._content()).hexdigest()[:16])
+        """Of its file. Runs whose fingerprints do not come again replace the records of one another."""
+        content = replace(self, work=None, once=False)._content() if self.once else self._content()
+        return RUN_RECORD.format(hashlib.sha256(content).hexdigest()[:16])
 
     def _content(self) -> bytes:
         known = {"slices": self.slices, "work": self.work, "tarkit": self.tarkit, "files": self.files}
@@ -66,11 +68,12 @@ class RunRecord:
             stream.write(self._content())
 
 
-def record_of(work: Work, inputs: InputSet, slices: int | None = None) -> RunRecord:
-    """The record of a run of this tarkit. inputs: of all its slices."""
+def record_of(work: Work, inputs: InputSet, slices: int | None = None, *, once: bool = False) -> RunRecord:
+    """The record of a run of this tarkit. inputs: of all its slices. once: its work has a name for this call alone."""
     from importlib.metadata import version
 
-    return RunRecord(inputs, work.fingerprint(), version("tarkit"), used_files(work), slices)
+    fingerprint = None if once and slices is not None else work.fingerprint()
+    return RunRecord(inputs, fingerprint, version("tarkit"), used_files(work), slices, once=once)
 
 
 def is_run_record(name: str) -> bool:

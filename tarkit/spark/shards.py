@@ -65,7 +65,7 @@ def process(
     check_work(work)
     specs = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
     inputs = [on_all_machines(url) for url in expand(specs or work.inputs, allow_pipe_in_lists=work.allow_pipe)]
-    has_name = not work.has_callable or work.work_id is not None
+    once = work.has_callable and work.work_id is None
     work = with_work_id(replace(work, inputs=(), outdir=on_all_machines(work.outdir)))
     outputs = list(plan_outputs(inputs, str(work.outdir)))
     if not outputs:
@@ -75,8 +75,7 @@ def process(
     number = min(partitions or len(outputs), len(outputs))
     parts = [outputs[len(outputs) * each // number : len(outputs) * (each + 1) // number] for each in range(number)]
     counts = Counts()
-    record = record_of(work, all_inputs(inputs, inputs))
-    (record if has_name else replace(record, work=None)).publish(str(work.outdir), time.time())
+    record_of(work, all_inputs(inputs, inputs), once=once).publish(str(work.outdir), time.time())
     recorded = _names(str(work.outdir))
     try:
         for each, skipped in run_tasks(context, partial(_run, work), parts):
