@@ -6,13 +6,25 @@ import base64
 import binascii
 import hashlib
 import re
+import zlib
 from collections.abc import Mapping
 from email.message import Message
 from typing import Any
 
 
+class _Crc32:
+    _value = 0
+
+    def update(self, data: bytes) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
 class Checksum:
-    """What a store says about the bytes of an object. name: crc32c, md5 or sha256. expected: the digest, big-endian."""
+    """What a store says about the bytes of an object.
+    name: crc32, crc32c, md5, sha1 or sha256. expected: the digest, big-endian."""
 
     def __init__(self, name: str, expected: bytes) -> None:
         self.name = name
@@ -21,6 +33,8 @@ class Checksum:
             import google_crc32c
 
             self._hash: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+        elif name == "crc32":
+            self._hash = _Crc32()
         else:
             self._hash = hashlib.new(name, usedforsecurity=False)
 
@@ -36,7 +50,7 @@ class Checksum:
         return f"the {self.name} of what came is {found.hex()}, but the store gives {self.expected.hex()}"
 
 
-_LENGTHS = {"crc32c": 4, "md5": 16, "sha256": 32}
+_LENGTHS = {"crc32": 4, "crc32c": 4, "md5": 16, "sha1": 20, "sha256": 32}
 
 
 def _decoded(name: str, text: str) -> Checksum | None:
@@ -58,10 +72,10 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
     """The checksum that an answer of status 200 gives for the whole object, if any.
 
     Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent decompressed;
-    ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256; ``x-amz-checksum-sha256`` and ``-crc32c`` of type
-    FULL_OBJECT; ``Content-MD5``; and the ETag of Amazon S3 itself where its documentation says that it is an MD5: 32
-    hex digits (so no multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The ETags of
-    other stores look the same and may be anything."""
+    ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256; ``x-amz-checksum-`` crc32c, crc32, sha256 and
+    sha1 of type FULL_OBJECT; ``Content-MD5``; and the ETag of Amazon S3 itself where its documentation says that it is
+    an MD5: 32 hex digits (so no multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The
+    ETags of other stores look the same and may be anything."""
     given: list[tuple[str, str]] = []
     stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
     if stored == headers.get("Content-Encoding", "identity").strip().lower():
@@ -71,7 +85,7 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
         text = _listed(headers.get_all(header, [])).get("sha-256", "")
         given.append(("sha256", text.strip().strip(":")))
     if headers.get("x-amz-checksum-type", "").upper() == "FULL_OBJECT":
-        given += [(name, headers.get(f"x-amz-checksum-{name}", "")) for name in ("sha256", "crc32c")]
+        given += [(name, headers.get(f"x-amz-checksum-{name}", "")) for name in ("crc32c", "crc32", "sha256", "sha1")]
     given.append(("md5", headers.get("Content-MD5", "")))
     return next(filter(None, (_decoded(name, text) for name, text in given)), None) or _amazon_md5(headers, host)
 

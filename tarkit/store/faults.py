@@ -18,7 +18,7 @@ _CLASSES = {
     *("HTTPClientError", "IncompleteReadError", "ResponseParserError", "ResponseStreamingError"),
     *("ConnectionError", "Timeout", "ChunkedEncodingError"),
     *("ProtocolError", "HTTPException"),
-    *("ChecksumError", "FSTimeoutError"),
+    *("ChecksumError", "FlexibleChecksumError", "FSTimeoutError"),
     *("ServiceRequestError", "ServiceResponseError"),
 }
 # Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
@@ -97,6 +97,11 @@ def _status(error: BaseException) -> int:
     return 0
 
 
+def answered_status(error: BaseException) -> int:
+    """The status of the answer that an error of a storage library, or its cause, carries; 0 if there is none."""
+    return next(filter(None, map(_status, _causes(error))), 0)
+
+
 def is_answered(error: BaseException) -> bool:
     """Whether an error of a storage library carries an answer, so that there is a store at all."""
-    return any(map(_status, _causes(error)))
+    return answered_status(error) > 0

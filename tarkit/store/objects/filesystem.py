@@ -113,6 +113,8 @@ def translated(url: str, name: str, function: Callable[..., T], *arguments: Any)
 
 def raise_dropped(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
     """Dropped, if another attempt may help; else the error of this package."""
+    if isinstance(error, Dropped):
+        raise error
     if is_temporary(error):
         raise Dropped(_said(error, url), answered=is_answered(error)) from None
     raise_foreign(error, url, name, offset)

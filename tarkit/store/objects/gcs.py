@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import StreamError
+from tarkit.store.checksums import Checksum, from_info
+from tarkit.store.objects.redirects import DirectSession, refuse_redirect
 from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
+from tarkit.store.objects.source import ObjectSource
 
 EXTRA = "gcs"
 
 
 def without_retries(kind: Any) -> Any:
-    """gcsfs without retries of its own."""
+    """gcsfs without retries of its own, without redirects, and without the decompression of answers."""
     if not hasattr(kind, "_request"):
         return kind
-    return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
+
+    async def request(fs: Any, *arguments: Any, **more: Any) -> Any:
+        status, headers, info, content = await kind._request.__wrapped__(fs, *arguments, **more)
+        refuse_redirect(status, headers.get("Location"))
+        return status, headers, info, content
+
+    async def set_session(fs: Any) -> Any:
+        # aiohttp would ask for compressed answers, and decompress each.
+        headers = {**fs.session_kwargs.get("headers", {}), "Accept-Encoding": "identity"}
+        fs.session_kwargs = {**fs.session_kwargs, "auto_decompress": False, "headers": headers}
+        return await kind._set_session(fs)
+
+    session = property(lambda fs: DirectSession(kind.session.fget(fs)))
+    return type(kind.__name__, (kind,), {"_request": request, "_set_session": set_session, "session": session})
 
 
 class _Payload(io.BytesIO):
@@ -124,3 +141,37 @@ class GcsStore(ObjectStore):
 
 
 STORE = GcsStore
+
+
+class GcsSource(ObjectSource):
+    """An object that is read. One that is stored compressed is asked for as it is: else the store decompresses it, and
+    knows no ranges of that (https://cloud.google.com/storage/docs/transcoding)."""
+
+    library_has = "_call"
+    # The generation is in the request; emulators do not repeat it in the answer.
+    marked = False
+
+    async def describe(self) -> dict[str, Any]:
+        info = await super().describe()
+        self.size, self.encoding = info.get("size") or 0, info.get("contentEncoding")
+        self.mark = ("x-goog-generation", str(info.get("generation")))
+        return info
+
+    def checksum(self, info: Mapping[str, Any]) -> Checksum | None:
+        # Of the stored bytes, which are those that are read.
+        return from_info({**info, "contentEncoding": None})
+
+    async def fetch(self, start: int, stop: int) -> bytes:
+        generation = self.mark[1]
+        is_zonal = getattr(self.fs, "_is_zonal_bucket", None)
+        if is_zonal is not None and await is_zonal(self.bucket):
+            # They are read by gRPC, whose messages carry checksums.
+            return bytes(await self.fs._cat_file(self.path, start=start, end=stop, generation=generation))
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": self.encoding or "identity"}
+        url = self.fs.url(self.path, generation=generation)
+        status, answer, _, data = await self.fs._request("GET", url, headers=headers)
+        self.check(status, answer, start, stop)
+        return bytes(data)
+
+
+SOURCE = GcsSource

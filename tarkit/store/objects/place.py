@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NoReturn
@@ -15,10 +15,11 @@ from tarkit.redaction import redact_text
 from tarkit.store.checksums import Checksum, from_info
 from tarkit.store.objects.filesystem import ask, filesystem, raise_dropped, translated
 from tarkit.store.objects.sink import ObjectSink
+from tarkit.store.objects.source import SourceOrigin, info_marks
 from tarkit.store.objects.spool import SpoolSink
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.registry import module_of
-from tarkit.store.resume import Body, ReportedOrigin, ResumingReader, check_size
+from tarkit.store.resume import Body, ReportedOrigin, ResumingReader, check_size, read_part
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.store.url import display_name
 
@@ -37,7 +38,17 @@ def check(url: str) -> None:
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
     """A file to read."""
     fs, path = filesystem(url, name)
+    source = _known(url, fs, "SOURCE")
+    if source is not None:
+        return ResumingReader(SourceOrigin(source(fs, path), url, name), retry)
     return ResumingReader(FsspecOrigin(fs, path, url, name), retry)
+
+
+def _known(url: str, fs: Any, role: str) -> Any:
+    """The class of that name in the module of a store that tarkit knows; None if it does not, or if another library is
+    registered for this scheme."""
+    found = getattr(module_of(url), role, None)
+    return found if found is not None and hasattr(fs, found.library_has) else None
 
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
@@ -46,9 +57,8 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
     commit. At others it is looked at when opening and right before the upload, so two writers that finish at the same
     moment may both believe that they were first; the file is whole."""
     fs, path = filesystem(url, name)
-    store = getattr(module_of(url), "STORE", None)
-    if store is None or not hasattr(fs, store.library_has):
-        # No store that tarkit knows, or another library is registered for this scheme.
+    store = _known(url, fs, "STORE")
+    if store is None:
         return SpoolSink(fs, path, url, name, if_absent, retry)
     return ObjectSink(store(fs, path, os.urandom(16).hex(), if_absent), fs.loop, url, name, if_absent, retry)
 
@@ -56,6 +66,9 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Some bytes of a file."""
     fs, path = filesystem(url, name)
+    source = _known(url, fs, "SOURCE")
+    if source is not None:
+        return read_part(SourceOrigin(source(fs, path), url, name, stop), start, stop, size, retry)
 
     def some() -> bytes:
         # Opened files of fsspec read far ahead; this asks for these bytes and no more.
@@ -174,19 +187,6 @@ def remove(url: str, name: str, is_folder: bool) -> None:
     fs.invalidate_cache()
     if ask(fs.exists, inner, url=url, name=name):
         raise StreamError("is still there after it was removed", url=name)
-
-
-# What the filesystems' info() calls that which is another when the content is another.
-_MARKS = (
-    *("size", "ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "crc32c", "content_md5"),
-    *("mtime", "LastModified", "last_modified", "updated", "modified", "modificationTime", "modification_time"),
-    *("created", "fileId", "file_id", "ino"),
-)
-
-
-def info_marks(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What in the ``info()`` of a file tells its content from another: size, ETag, version, times."""
-    return {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}
 
 
 class FsspecBody(Body):

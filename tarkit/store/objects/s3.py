@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError
+from tarkit.store.checksums import Checksum, from_headers
 from tarkit.store.objects.filesystem import ask, filesystem
+from tarkit.store.objects.redirects import DirectSession, refuse_redirect
 from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
+from tarkit.store.objects.source import ObjectSource, message_of
 from tarkit.store.retry import Dropped
 from tarkit.store.url import display_name
 
@@ -20,7 +24,7 @@ _IN_LISTINGS = ("IsTruncated", "Name", "Bucket", "Buckets")
 
 
 def without_retries(kind: Any) -> Any:
-    """s3fs without retries of its own and of botocore."""
+    """s3fs without retries of its own and of botocore, and without redirects but those to another region."""
     if not hasattr(kind, S3Store.library_has):
         return kind
     import fsspec
@@ -33,7 +37,36 @@ def without_retries(kind: Any) -> Any:
 def _one_attempt(fs: Any) -> dict[str, Any]:
     """Settings of botocore; what the user asked for but the retries."""
     once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
-    return {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, **fs.config_kwargs, **once}
+    ours = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": _READ_SECONDS,
+        "http_session_cls": _direct_sessions(),
+    }
+    return {**ours, **fs.config_kwargs, **once}
+
+
+@functools.cache
+def _direct_sessions() -> Any:
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class DirectSessions(AIOHTTPSession):  # type: ignore[misc]
+        """Those of aiobotocore, but that redirects are not followed."""
+
+        async def _get_session(self, proxy_url: str | None) -> DirectSession:
+            return DirectSession(await super()._get_session(proxy_url))
+
+        async def send(self, request: Any) -> Any:
+            answer = await super().send(request)
+            # With a region, botocore makes a new request, for an endpoint that it knows.
+            if "x-amz-bucket-region" not in answer.headers:
+                try:
+                    refuse_redirect(answer.status_code, answer.headers.get("location"))
+                except Dropped:
+                    answer.raw.close()
+                    raise
+            return answer
+
+    return DirectSessions
 
 
 def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,6 +144,45 @@ class S3Store(ObjectStore):
 
 
 STORE = S3Store
+
+
+class S3Source(ObjectSource):
+    """An object that is read, as it is stored, even if that is in a Content-Encoding."""
+
+    library_has = "_call_s3"
+
+    async def _call(self, method: str, **settings: Any) -> Any:
+        version = {"VersionId": self.version} if self.version else {}
+        return await self.fs._call_s3(method, Bucket=self.bucket, Key=self.key, **version, **settings)
+
+    async def describe(self) -> dict[str, Any]:
+        # That of s3fs gives neither encoding nor checksums.
+        try:
+            head = await self._call("head_object", ChecksumMode="ENABLED") if self.key else None
+        except FileNotFoundError:
+            head = None
+        if head is None:
+            # A folder, or nothing.
+            return await super().describe()
+        self.size, self.mark, self.encoding = head["ContentLength"], ("ETag", head["ETag"]), head.get("ContentEncoding")
+        found = {name: head.get(name) for name in ("ETag", "LastModified", "VersionId")}
+        return {"type": "file", "size": self.size, **found, "headers": head["ResponseMetadata"]["HTTPHeaders"]}
+
+    def checksum(self, info: Mapping[str, Any]) -> Checksum | None:
+        # The ETags of directory buckets are not MD5s.
+        return from_headers(message_of(info["headers"]), "s3express" if self.bucket.endswith("--x-s3") else "")
+
+    async def fetch(self, start: int, stop: int) -> bytes:
+        answer = await self._call("get_object", Range=f"bytes={start}-{stop - 1}", IfMatch=self.mark[1])
+        try:
+            about = answer["ResponseMetadata"]
+            self.check(about["HTTPStatusCode"], about["HTTPHeaders"], start, stop)
+            return bytes(await answer["Body"].read())
+        finally:
+            answer["Body"].close()
+
+
+SOURCE = S3Source
 
 
 def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:

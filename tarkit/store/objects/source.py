@@ -1,0 +1,157 @@
+"""Objects of stores that tarkit knows, read by requests for ranges, each answer of which is held against its request.
+
+A proxy, a cache or a faulty server may answer a GET with a page of its own, other bytes, another object or a compressed
+body, although it answered HEAD rightly. Such an answer is a failed attempt. Flipped bits in an answer that fits are
+found at the end, by the checksum of the whole object, where the store gives one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.message import Message
+from typing import Any
+
+from tarkit.errors import StreamError, quoted
+from tarkit.store.checksums import Checksum, from_info
+from tarkit.store.faults import answered_status
+from tarkit.store.http.answer import content_range, status_text
+from tarkit.store.objects.filesystem import raise_dropped, translated
+from tarkit.store.resume import Body, ReportedOrigin
+from tarkit.store.retry import Dropped
+
+_FIRST_REQUEST = 1 << 20
+_LARGEST_REQUEST = 32 << 20
+
+
+def message_of(headers: Mapping[str, str]) -> Message:
+    """Headers of an answer, whatever the case of their names."""
+    message = Message()
+    for name, value in headers.items():
+        message[name] = value
+    return message
+
+
+class ObjectSource:
+    """One object that is read. Its coroutines run in the event loop of the filesystem.
+
+    library_has: an attribute of the filesystem of the library that this is written for. mark: a header by which the
+    answers tell the content from another, and its value. marked: whether each answer must have that header. encoding:
+    the Content-Encoding that the object was stored with; its bytes are read as they are stored. size: in bytes. All
+    three are known after ``describe``."""
+
+    library_has: str
+    marked = True
+
+    def __init__(self, fs: Any, path: str) -> None:
+        self.fs = fs
+        self.path = path
+        self.bucket, self.key, self.version = fs.split_path(path)
+        self.mark: tuple[str, str] = ("", "")
+        self.encoding: str | None = None
+        self.size = 0
+
+    async def describe(self) -> dict[str, Any]:
+        """The ``info()`` of the file, asked of the store."""
+        info: dict[str, Any] = await self.fs._info(self.path)
+        return info
+
+    def checksum(self, info: Mapping[str, Any]) -> Checksum | None:
+        """The checksum of the whole object, if the store gives one. info: as ``describe`` gives it."""
+        return from_info(info)
+
+    async def fetch(self, start: int, stop: int) -> bytes:
+        """Bytes ``start`` to ``stop``, not counting the latter. Raises: Dropped: an answer does not fit."""
+        raise NotImplementedError
+
+    def check(self, status: int, headers: Mapping[str, str], start: int, stop: int) -> None:
+        """Hold the answer to a request for a range against it. Raises: Dropped: it does not fit."""
+        answer = message_of(headers)
+        if status != 206:
+            raise Dropped(f"{status_text(status)} to a request for a range; 206 would be right")
+        if content_range(answer) != (start, stop, self.size):
+            asked = f"bytes {start}-{stop - 1}/{self.size} would be right"
+            raise Dropped(
+                f"the store answers with the Content-Range {quoted(answer.get('Content-Range', ''))}; {asked}"
+            )
+        length = answer.get("Content-Length", str(stop - start)).strip()
+        if length != str(stop - start):
+            raise Dropped(f"the store answers with {quoted(length)} bytes, but {stop - start} were asked for")
+        encoding = answer.get("Content-Encoding", "identity").strip().lower() or "identity"
+        if encoding not in ("identity", (self.encoding or "identity").strip().lower()):
+            raise Dropped(f"the store answers in a Content-Encoding that the object does not have, {quoted(encoding)}")
+        name, value = self.mark
+        found = answer.get(name, "" if self.marked else value).strip()
+        if found.strip('"') != value.strip('"'):
+            raise Dropped(f"the store answers about another object: its {name} is {quoted(found)}, not {quoted(value)}")
+
+
+class SourceBody(Body):
+    """An object from an offset on, fetched in pieces that grow up to 32 MiB."""
+
+    def __init__(self, origin: SourceOrigin, offset: int, stop: int, step: int) -> None:
+        self._origin = origin
+        self._offset = offset
+        self._stop = stop
+        self._step = step
+        self._fetched = memoryview(b"")
+
+    def read(self, count: int) -> bytes:
+        if not self._fetched and self._offset < self._stop:
+            stop = min(self._stop, self._offset + self._step)
+            self._fetched = memoryview(self._origin.fetch(self._offset, stop))
+            self._step = min(2 * self._step, _LARGEST_REQUEST)
+        data, self._fetched = bytes(self._fetched[:count]), self._fetched[count:]
+        self._offset += len(data)
+        return data
+
+
+class SourceOrigin(ReportedOrigin):
+    """One object of a store that tarkit knows. stop: where what is wanted of it ends, if it is not all."""
+
+    def __init__(self, source: ObjectSource, url: str, name: str, stop: int | None = None) -> None:
+        super().__init__(name)
+        self._source = source
+        self._url = url
+        self._stop = stop
+
+    def _run(self, work: Any, *arguments: Any) -> Any:
+        import fsspec.asyn
+
+        return fsspec.asyn.sync(self._source.fs.loop, work, *arguments)
+
+    def report(self) -> tuple[dict[str, Any], Checksum | None]:
+        # The store is asked, not a cache.
+        self._source.fs.invalidate_cache(self._source.path)
+        info = translated(self._url, self.name, self._run, self._source.describe)
+        if info.get("type") == "directory":
+            raise StreamError("is a directory, not a file", url=self.name)
+        return info_marks(info), self._source.checksum(info)
+
+    def open_at(self, offset: int) -> Body:
+        stop = self._source.size if self._stop is None else self._stop
+        return SourceBody(self, offset, stop, _FIRST_REQUEST if self._stop is None else _LARGEST_REQUEST)
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Bytes of the object as it was reported. Raises: Dropped. StreamError."""
+        try:
+            data: bytes = self._run(self._source.fetch, start, stop)
+        except Exception as error:
+            gone = isinstance(error, FileNotFoundError) or answered_status(error) == 404
+            if gone or answered_status(error) in (412, 416):
+                self._changed("it is gone" if gone else "the store does not have it as it was", start)
+            raise_dropped(error, self._url, self.name, start)
+        if len(data) != stop - start:
+            raise Dropped(f"{len(data)} bytes came, but {stop - start} were asked for")
+        return data
+
+
+# What the filesystems' info() calls that which is another when the content is another.
+_MARKS = (
+    *("size", "ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "crc32c", "content_md5"),
+    *("mtime", "LastModified", "last_modified", "updated", "modified", "modificationTime", "modification_time"),
+    *("created", "fileId", "file_id", "ino"),
+)
+
+
+def info_marks(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What in the ``info()`` of a file tells its content from another: size, ETag, version, times."""
+    return {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}
