@@ -14,7 +14,7 @@ from tarkit.store.objects import place
 from tarkit.store.read import open_read
 
 DATA = b"0123456789" * 1000
-CODES = (301, 302, 303, 307, 308)
+CODES = (301, 302, 307)
 
 
 @pytest.fixture
@@ -81,3 +81,34 @@ def test_the_body_of_an_upload_goes_nowhere_else(store: LyingStore, elsewhere: L
     sink.discard()
     assert elsewhere.asked == []
     assert any(method in ("PUT", "POST") for method, _, _ in store.asked)
+
+
+def test_a_bucket_in_another_region_is_asked_there_by_the_protocol_of_s3(elsewhere: LyingStore) -> None:
+    """And not at the place that the answer names."""
+    with lying_store("s3", DATA) as store:
+        answer = store.answer
+
+        def only_signed_for_its_region(method: str, path: str, asked: dict[str, str]) -> Answer:
+            if "/eu-west-1/s3/" in asked["authorization"]:
+                return answer(method, path, asked)
+            return Answer(307, {"Location": elsewhere.url, "x-amz-bucket-region": "eu-west-1"}, b"")
+
+        store.answer = only_signed_for_its_region  # type: ignore[method-assign]
+        assert read_all("s3") == DATA
+    assert elsewhere.asked == []
+
+
+def test_a_store_that_sends_to_its_own_region_again_is_named(elsewhere: LyingStore) -> None:
+    with lying_store("s3", DATA) as store:
+        there = {"Location": elsewhere.url, "x-amz-bucket-region": "eu-west-1"}
+        store.redirect = dict.fromkeys(("HEAD", "GET"), (307, there))
+        with pytest.raises(GivenUpError, match=rf"redirect \(307\) to {host_of(elsewhere.url)}"):
+            read_all("s3")
+    assert elsewhere.asked == []
+
+
+def test_a_redirect_to_what_is_not_a_url_and_to_another_path(store: LyingStore) -> None:
+    for location, said in (("//[x/", "an address that is not a URL"), ("/login", "another path")):
+        store.redirect = dict.fromkeys(("HEAD", "GET"), (302, {"Location": location}))
+        with pytest.raises(GivenUpError, match=said):
+            read_all(store.kind)

@@ -123,6 +123,29 @@ def test_a_page_of_a_proxy_with_status_200_is_no_data(fake: FakeHdfs) -> None:
         read(fake)
 
 
+NOT_BYTES: dict[str, tuple[webhdfs_server.Answer, str]] = {
+    "a page of that length": (
+        lambda h: h.reply(200, b"<html>".ljust(len(CONTENT)), "text/html"),
+        "sends text/html in place of the file's bytes",
+    ),
+    "compressed to that length": (
+        lambda h: h.reply(200, bytes(len(CONTENT)), "application/octet-stream", Content_Encoding="gzip"),
+        "sends the bytes in a Content-Encoding that was not asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_BYTES)
+def test_what_cannot_be_the_bytes_is_no_data_whatever_its_length(fake: FakeHdfs, kind: str) -> None:
+    lie, said = NOT_BYTES[kind]
+    fake.put("/a", CONTENT)
+    fake.nasty["data-OPEN"] = [lie]
+    assert read(fake) == CONTENT
+    fake.nasty["data-OPEN"] = [lie] * 4
+    with pytest.raises(TemporaryStreamError, match=said):
+        read(fake)
+
+
 def test_json_that_is_no_exception_is_no_data_either(fake: FakeHdfs) -> None:
     fake.put("/a", b"{}")
     fake.nasty["data-OPEN"] = [lambda h: h.reply(200, b"{}")]

@@ -10,6 +10,7 @@ import http.client
 import json
 import socket
 from contextlib import suppress
+from email.message import Message
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
@@ -34,6 +35,15 @@ class _NodeDropped(Dropped):
     def __init__(self, reason: str, node: str, answered: bool) -> None:
         super().__init__(reason, answered=answered)
         self.node = node
+
+
+def _unfit(headers: Message) -> str | None:
+    """Why the body of an answer cannot be the bytes of a file, whatever its length; None if it can."""
+    kind = headers.get_content_type()
+    if "Content-Type" in headers and kind.startswith("text/"):
+        return f"{kind} in place of the file's bytes"
+    encoding = headers.get("Content-Encoding", "identity").strip().lower() or "identity"
+    return None if encoding == "identity" else "the bytes in a Content-Encoding that was not asked for"
 
 
 class WebHdfsClient(HdfsClient):
@@ -90,10 +100,12 @@ class WebHdfsClient(HdfsClient):
             response, node = self._follow("GET", self._address.url(path, "OPEN", options), path)
             if response.status != 200 or "json" in response.headers.get("Content-Type", ""):
                 self._refused(response, path)
+            problem = _unfit(response.headers)
             if response.length not in (None, size - offset):
+                problem = f"{response.length} bytes, but the file has {size - offset} from there on"
+            if problem:
                 response.close()
-                sent = f"the server sends {response.length} bytes"
-                raise Dropped(f"{sent}, but the file has {size - offset} from there on")
+                raise Dropped(f"the server sends {problem}")
             body = HttpBody(response, self._address.secrets, offset, size, True)
         except _NodeDropped as drop:
             self._node = drop.node

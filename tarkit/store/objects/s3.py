@@ -57,8 +57,9 @@ def _direct_sessions() -> Any:
 
         async def send(self, request: Any) -> Any:
             answer = await super().send(request)
-            # With a region, botocore makes a new request, for an endpoint that it knows.
-            if "x-amz-bucket-region" not in answer.headers:
+            # To another region, botocore makes a new request, for an endpoint that it knows.
+            region = answer.headers.get("x-amz-bucket-region")
+            if region is None or f"/{region}/s3/" in str(request.headers.get("Authorization")):
                 try:
                     refuse_redirect(answer.status_code, answer.headers.get("location"))
                 except Dropped:
