@@ -8,15 +8,22 @@ import hashlib
 import random
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from faults.lyingstore import KINDS, NAMES, Answer, Lie, LyingStore, lying_store
 from faults.times import fast
 
 from tarkit.errors import DataError, GivenUpError, StreamError
+from tarkit.store.cache import PartCache
+from tarkit.store.cachedread import open_through_cache
+from tarkit.store.objects import source
+from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import open_read, read_range
+from tarkit.store.retry import Retry
+from tarkit.store.transfer import copy_file
 
-DATA = random.Random(4).randbytes(3_000_000)
+DATA = random.Random(4).randbytes(300_000)
 PAGE = b"<html><body>Please log in to the network.</body></html>"
 
 
@@ -31,6 +38,12 @@ def running(request: pytest.FixtureRequest) -> Iterator[LyingStore]:
 def store(running: LyingStore) -> LyingStore:
     running.begin(DATA)
     return running
+
+
+@pytest.fixture(autouse=True)
+def small_requests_and_no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_FIRST_REQUEST", 100_000)
+    monkeypatch.setattr(Retry, "wait_before", lambda self, failures: 0.0)
 
 
 def page(answer: Answer) -> None:
@@ -103,27 +116,43 @@ def read_all(store: LyingStore, attempts: int = 8) -> bytes:
 
 @pytest.mark.parametrize("lie", LIES)
 def test_an_answer_that_does_not_fit_is_a_failed_attempt_that_resumes(store: LyingStore, lie: Lie) -> None:
+    name = NAMES[store.kind]
     store.lies = [lie, None, lie]
     assert read_all(store) == DATA
+    assert store.lies == []
+    store.lies = [lie]
+    assert read_range(name, 1000, 90_000, size=len(DATA), retry=fast()) == DATA[1000:90_000]
     assert store.lies == []
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_store_that_never_answers_what_was_asked_gives_nothing(store: LyingStore, lie: Lie) -> None:
+    name = NAMES[store.kind]
     store.lies = [lie] * 9
-    with pytest.raises(GivenUpError, match=rf"^{NAMES[store.kind]}, offset 0: .*; failed after 2 attempts"):
+    with pytest.raises(GivenUpError, match=rf"^{name}, offset 0: .*; failed after 2 attempts"):
         read_all(store, attempts=2)
+    with pytest.raises(GivenUpError, match=rf"^{name}, offset 0: .*; failed after 2 attempts"):
+        read_range(name, 1000, 90_000, size=len(DATA), retry=fast(attempts=2))
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_ranges_are_held_against_what_was_asked(store: LyingStore, lie: Lie) -> None:
+@pytest.mark.parametrize("lie", [page_of_that_length, other_object, encoded_to_that_length])
+def test_copies_caches_and_files_by_ranges_are_made_of_what_was_asked(
+    store: LyingStore, lie: Lie, tmp_path: Path
+) -> None:
     name = NAMES[store.kind]
     store.lies = [lie]
-    assert read_range(name, 1000, 90_000, size=len(DATA), retry=fast()) == DATA[1000:90_000]
+    assert copy_file(name, str(tmp_path / "x.tar")) == len(DATA)
+    assert (tmp_path / "x.tar").read_bytes() == DATA
+    cache = PartCache(tmp_path / "cache")
+    for lies in ([lie], []):
+        store.lies = lies
+        with open_through_cache(name, cache) as stream:
+            assert b"".join(iter(lambda: stream.read(1 << 20), b"")) == DATA
+    store.lies = [lie]
+    file = RangedFile(name)
+    file.seek(5)
+    assert file.read(100) == DATA[5:105]
     assert store.lies == []
-    store.lies = [lie] * 9
-    with pytest.raises(GivenUpError):
-        read_range(name, 1000, 90_000, size=len(DATA), retry=fast(attempts=2))
 
 
 def flipped(answer: Answer) -> None:

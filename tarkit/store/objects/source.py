@@ -18,7 +18,7 @@ from tarkit.store.objects.filesystem import raise_dropped, translated
 from tarkit.store.resume import Body, ReportedOrigin
 from tarkit.store.retry import Dropped
 
-_FIRST_REQUEST = 1 << 20
+_FIRST_REQUEST = 4 << 20
 _LARGEST_REQUEST = 32 << 20
 
 
