@@ -11,6 +11,7 @@ from faults.times import fast
 from tarkit.errors import GivenUpError, TarkitError
 from tarkit.store.entries import entries, stat
 from tarkit.store.objects import place
+from tarkit.store.objects.filesystem import ask
 from tarkit.store.read import open_read
 
 DATA = b"0123456789" * 1000
@@ -40,7 +41,7 @@ def store(running: LyingStore) -> LyingStore:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking and listing have two attempts, and no waits."""
-    monkeypatch.setitem(place.ask.__kwdefaults__, "retry", fast(attempts=2))  # type: ignore[arg-type]
+    monkeypatch.setitem(ask.__kwdefaults__, "retry", fast(attempts=2))  # type: ignore[arg-type]
 
 
 def read_all(kind: str) -> bytes:

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,7 @@ class LyingStore:
     data: bytes
     extra: dict[str, str] = field(default_factory=dict)
     stored: dict[str, Any] = field(default_factory=dict)
-    lies: list[Lie | None] = field(default_factory=list)
+    lies: Sequence[Lie | None] = field(default_factory=list)
     redirect: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
@@ -76,8 +76,8 @@ class LyingStore:
             return Answer(200, self.headers(), b"")
         if self.kind == "gs" and "alt=media" not in path:
             crc32c = base64.b64encode(google_crc32c.value(self.data).to_bytes(4, "big")).decode()
-            about = {"name": "x.tar", "bucket": "b", "size": len(self.data), "generation": "17", "crc32c": crc32c}
-            return Answer(200, {"Content-Type": "application/json"}, json.dumps({**about, **self.stored}).encode())
+            info = {"name": "x.tar", "bucket": "b", "size": len(self.data), "generation": "17", "crc32c": crc32c}
+            return Answer(200, {"Content-Type": "application/json"}, json.dumps({**info, **self.stored}).encode())
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked.get("x-ms-range", asked.get("range", "")))
         assert found, f"{method} {path} asks for no range"
         start, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
@@ -88,7 +88,7 @@ class LyingStore:
             digest = hashlib.md5(self.data[start:end], usedforsecurity=False).digest()
             kept["Content-MD5"] = base64.b64encode(digest).decode()
         answer = Answer(206, {**kept, **about}, self.data[start:end])
-        lie = self.lies.pop(0) if self.lies else None
+        lie, self.lies = self.lies[0] if self.lies else None, self.lies[1:]
         if lie is not None:
             lie(answer)
         return answer
