@@ -15,6 +15,8 @@ from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
 from tarkit.store.objects.source import ObjectSource
 
 EXTRA = "gcs"
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
 
 
 def without_retries(kind: Any) -> Any:
@@ -28,9 +30,13 @@ def without_retries(kind: Any) -> Any:
         return status, headers, info, content
 
     async def set_session(fs: Any) -> Any:
-        # aiohttp would ask for compressed answers, and decompress each.
+        import aiohttp
+
+        # aiohttp would ask for compressed answers, and decompress each; and end each after 300 seconds, however large.
         headers = {**fs.session_kwargs.get("headers", {}), "Accept-Encoding": "identity"}
-        fs.session_kwargs = {**fs.session_kwargs, "auto_decompress": False, "headers": headers}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+        ours = {"auto_decompress": False, "headers": headers}
+        fs.session_kwargs = {"timeout": timeout, **fs.session_kwargs, **ours}
         return await kind._set_session(fs)
 
     session = property(lambda fs: DirectSession(kind.session.fget(fs)))
