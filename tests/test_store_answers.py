@@ -170,6 +170,7 @@ CRC32 = base64.b64encode(zlib.crc32(DATA).to_bytes(4, "big")).decode()
 SUMS: list[tuple[str, dict[str, str], Lie, str]] = [
     ("s3", {"Server": "AmazonS3"}, flipped, "the md5 of what came is"),
     ("s3", {"x-amz-checksum-crc32": CRC32, "x-amz-checksum-type": "FULL_OBJECT"}, flipped, "the crc32 of what came is"),
+    ("s3", {"x-amz-checksum-crc32": CRC32}, flipped, "the crc32 of what came is"),
     ("gs", {}, flipped, "the crc32c of what came is"),
     ("az", {"Content-MD5": MD5}, flipped, "MD5 mismatch"),
     ("az", {"Content-MD5": MD5}, flipped_without_its_own_sum, "the md5 of what came is"),
@@ -186,8 +187,16 @@ def test_a_flipped_body_of_the_right_length_is_found(kind: str, headers: dict[st
             read_all(store, attempts=2)
 
 
-@pytest.mark.parametrize("headers", [{"Server": "other"}, {"Server": "AmazonS3", "ETag": '"0-3"'}])
-def test_an_etag_that_need_not_be_an_md5_is_not_taken_for_one(headers: dict[str, str]) -> None:
+NOT_OF_THE_WHOLE = [
+    {"Server": "other"},
+    {"Server": "AmazonS3", "ETag": '"0-3"'},
+    {"x-amz-checksum-crc32": "AAAAAA==", "ETag": '"0-3"'},
+    {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-type": "COMPOSITE"},
+]
+
+
+@pytest.mark.parametrize("headers", NOT_OF_THE_WHOLE)
+def test_what_need_not_be_a_sum_of_the_whole_is_not_taken_for_one(headers: dict[str, str]) -> None:
     with lying_store("s3", DATA) as store:
         store.extra = {"ETag": f'"{"0" * 32}"', **headers}
         assert read_all(store) == DATA

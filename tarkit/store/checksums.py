@@ -73,9 +73,10 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
 
     Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent decompressed;
     ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256; ``x-amz-checksum-`` crc32c, crc32, sha256 and
-    sha1 of type FULL_OBJECT; ``Content-MD5``; and the ETag of Amazon S3 itself where its documentation says that it is
-    an MD5: 32 hex digits (so no multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The
-    ETags of other stores look the same and may be anything."""
+    sha1 of type FULL_OBJECT, or without a type if the ETag is not that of a multipart object; ``Content-MD5``; and the
+    ETag of Amazon S3 itself where its documentation says that it is an MD5: 32 hex digits (so no multipart), not
+    encrypted with KMS or a customer's key, not in a directory bucket. The ETags of other stores look the same and may
+    be anything."""
     given: list[tuple[str, str]] = []
     stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
     if stored == headers.get("Content-Encoding", "identity").strip().lower():
@@ -84,7 +85,9 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
     for header in ("Repr-Digest", "Digest"):
         text = _listed(headers.get_all(header, [])).get("sha-256", "")
         given.append(("sha256", text.strip().strip(":")))
-    if headers.get("x-amz-checksum-type", "").upper() == "FULL_OBJECT":
+    # Other stores than Amazon's leave the type out; but an object whose ETag has no number of parts was put at once.
+    kind = headers.get("x-amz-checksum-type", "" if "-" in headers.get("ETag", "-") else "FULL_OBJECT")
+    if kind.upper() == "FULL_OBJECT":
         given += [(name, headers.get(f"x-amz-checksum-{name}", "")) for name in ("crc32c", "crc32", "sha256", "sha1")]
     given.append(("md5", headers.get("Content-MD5", "")))
     return next(filter(None, (_decoded(name, text) for name, text in given)), None) or _amazon_md5(headers, host)
