@@ -44,8 +44,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ask.__kwdefaults__, "retry", fast(attempts=2))  # type: ignore[arg-type]
 
 
-def read_all(kind: str) -> bytes:
-    with open_read(NAMES[kind], compression=None, retry=fast(attempts=2)) as stream:
+def read_all(kind: str, links: str = "") -> bytes:
+    with open_read(links + NAMES[kind], compression=None, retry=fast(attempts=2)) as stream:
         return b"".join(iter(lambda: stream.read(1 << 18), b""))
 
 
@@ -113,3 +113,13 @@ def test_a_redirect_to_what_is_not_a_url_and_to_another_path(store: LyingStore) 
         store.redirect = dict.fromkeys(("HEAD", "GET"), (302, {"Location": location}))
         with pytest.raises(GivenUpError, match=said):
             read_all(store.kind)
+
+
+def test_a_chain_over_s3_is_not_redirected(elsewhere: LyingStore) -> None:
+    with lying_store("s3", DATA) as store:
+        store.redirect = {"GET": (307, {"Location": f"{elsewhere.url}/b/x.tar"})}
+        with pytest.raises(TarkitError, match="redirect"):
+            read_all("s3", "simplecache::")
+        store.redirect = {}
+        assert read_all("s3", "simplecache::") == DATA
+    assert elsewhere.asked == []

@@ -79,7 +79,8 @@ class LyingStore:
             info = {"name": "x.tar", "bucket": "b", "size": len(self.data), "generation": "17", "crc32c": crc32c}
             return Answer(200, {"Content-Type": "application/json"}, json.dumps({**info, **self.stored}).encode())
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked.get("x-ms-range", asked.get("range", "")))
-        assert found, f"{method} {path} asks for no range"
+        if found is None:
+            return Answer(200, self.headers(), self.data)
         start, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
         about = {"Content-Range": f"bytes {start}-{end - 1}/{len(self.data)}"}
         # Checksums of the whole do not come with a part.

@@ -55,7 +55,7 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     try:
         if is_chain(url):
             # Chains (simplecache::s3://…) keep the retries of their libraries.
-            fs, path = fsspec.core.url_to_fs(url)
+            fs, path = fsspec.core.url_to_fs(url, **_link_settings(url, fsspec.config.conf))
         else:
             fs, path = _without_retries(place, fsspec.get_filesystem_class(protocol), url)
         return fs, path
@@ -71,6 +71,16 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
         if isinstance(error, ValueError) and "not known" in str(error):
             raise UsageError(f"{printable(name)}: {_unknown(str(error).rpartition(' ')[2])}") from None
         raise_foreign(error, url, name, None)
+
+
+def _link_settings(url: str, configured: dict[str, Any]) -> dict[str, Any]:
+    """For links of a chain: settings that keep their libraries from following redirects, where they have such."""
+    settings = {}
+    for link in url.split("::"):
+        scheme = link.partition("://")[0]
+        if "://" in link and hasattr(place := module_of(link), "without_redirects"):
+            settings[scheme] = place.without_redirects(configured.get(scheme, {}))
+    return settings
 
 
 def _without_retries(place: Any, kind: Any, url: str) -> tuple[Any, str]:

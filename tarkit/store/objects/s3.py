@@ -45,6 +45,15 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
     return {**ours, **fs.config_kwargs, **once}
 
 
+def without_redirects(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of s3fs that tarkit changes where it cannot replace the class. settings: what the user asked for."""
+    try:
+        return {"config_kwargs": {"http_session_cls": _direct_sessions(), **settings.get("config_kwargs", {})}}
+    except ImportError:
+        # fsspec says what is missing.
+        return {}
+
+
 @functools.cache
 def _direct_sessions() -> Any:
     from aiobotocore.httpsession import AIOHTTPSession
