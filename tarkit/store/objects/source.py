@@ -127,8 +127,9 @@ class SourceOrigin(ReportedOrigin):
         return info_marks(info), self._source.checksum(info)
 
     def open_at(self, offset: int) -> Body:
-        stop = self._source.size if self._stop is None else self._stop
-        return SourceBody(self, offset, stop, _FIRST_REQUEST if self._stop is None else _LARGEST_REQUEST)
+        if self._stop is None:
+            return SourceBody(self, offset, self._source.size, _FIRST_REQUEST)
+        return SourceBody(self, offset, min(self._stop, self._source.size), _LARGEST_REQUEST)
 
     def fetch(self, start: int, stop: int) -> bytes:
         """Bytes of the object as it was reported. Raises: Dropped. StreamError."""
