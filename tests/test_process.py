@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.errors import MissingInputError, UsageError
+from tarkit.errors import MissingInputError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -115,6 +115,24 @@ def test_lambdas_with_all_that_they_hold(shards: list[Path], tmp_path: Path) -> 
     )
     assert (counts.out, counts.filtered) == (2, 1)
     assert contents(tmp_path / "out.tar") == {"k0.cls": b"0!?", "k2.cls": b"2!?"}
+
+
+def test_samples_of_two_contents_of_an_input_are_not_published(shards: list[Path], tmp_path: Path) -> None:
+    """Written over in place while it is read: it had the samples of both, and success."""
+    long, other = tmp_path / "long.tar", tmp_path / "other.tar"
+    for path, content in ((long, b"old"), (other, b"new")):
+        with tarkit.TarWriter(str(path), encoder=False) as writer:
+            for number in range(400):
+                writer.write({"__key__": f"k{number:03d}", "cls": content, "dat": bytes(8000)})
+
+    class Overwrite(Reporter):
+        def advanced(self, read: int, failed: int) -> None:
+            if read == 1:
+                long.write_bytes(other.read_bytes())
+
+    with pytest.raises(TemporaryStreamError, match="changed while it was read"):
+        tarkit.process(long, output="out.tar", function=lambda sample: sample, mem=1 << 20, reporter=Overwrite())
+    assert not (tmp_path / "out.tar").exists()
 
 
 def test_no_shard_of_another_function_is_taken_as_done(shards: list[Path], tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_an_input_that_changes_while_it_is_read(world: World) -> None:
     totals = world.run(change, slots=1)
     assert (totals.shards_done, totals.shards_failed, totals.exit_code) == (2, 1, 75)
     assert world.told.done[0][:2] == ("s0.tar", "failed")
-    assert str(world.told.done[0][2]).endswith("the input changed while it was read")
+    assert "changed while it was read" in str(world.told.done[0][2])
     assert not (world.out / "s0.tar").exists()
     assert world.run().shards_done == 1
 

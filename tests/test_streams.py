@@ -19,7 +19,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tarkit.errors import (
     CompressionError,
+    DataError,
     GivenUpError,
     MissingExtraError,
     MissingInputError,
@@ -109,16 +110,67 @@ def all_children() -> list[int]:
 # Reading files
 
 
-def test_local_file_is_read_by_the_file_itself(tmp_path: Path) -> None:
+def test_local_file_by_any_of_its_names(tmp_path: Path) -> None:
     path = tmp_path / "a b%41.tar"
     path.write_bytes(DATA)
     for url in (str(path), path, f"file://{path}", path.as_uri(), f"file://localhost{path}"):
         with open_read(url) as stream:
-            assert isinstance(stream.read.__self__, io.FileIO)  # type: ignore[attr-defined]
             assert stream.size_hint == len(DATA)
             assert read_all(stream) == DATA
     with pytest.raises(ValueError, match="closed"):
         stream.read(1)
+
+
+def _replace(path: Path) -> None:
+    (path.parent / "new").write_bytes(b"2" * 10)
+    os.replace(path.parent / "new", path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "changed while it was read;"),
+        (
+            lambda path: path.write_bytes(bytes(99 << 10)),
+            r"changed while it was read: it had \d+ bytes, and has 101376 now",
+        ),
+        (lambda path: os.truncate(path, 7), r"changed while it was read: it had \d+ bytes, and has 7 now;"),
+        (_replace, "replaced while it was read;"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_local_file_that_is_not_the_same_at_its_end(
+    tmp_path: Path, change: Callable[[Path], object], said: str, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    with open_publish(path) as out:
+        out.write(DATA)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(TemporaryStreamError, match=said) as caught, open_read(path) as stream:
+        stream.read(10)
+        change(path)
+        read_all(stream)
+    assert caught.value.url == str(path)
+
+
+def test_a_local_file_that_seems_damaged_was_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(DATA)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(TemporaryStreamError, match="changed while it was read"), open_read(path) as stream:
+        stream.read(10)
+        path.write_bytes(DATA)
+        raise DataError("damaged")
+
+
+def test_a_local_file_that_is_removed_or_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for change, may_be_replaced in ((Path.unlink, False), (_replace, True)):
+        path.write_bytes(DATA)
+        with open_read(path, may_be_replaced=may_be_replaced) as stream:
+            head = stream.read(10)
+            change(path)
+            assert head + read_all(stream) == DATA
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz", "lz4"])

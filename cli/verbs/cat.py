@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, StreamError, counted
+from tarkit.errors import EXIT_OK, counted
 
 from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_option
 from ..shared.results import exit_code_of, met
@@ -103,15 +103,9 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     with open_publish(output, compression=None) as sink:
         for url in expand(urls, allow_pipe_in_lists=allow_pipe):
             count += 1
-            begin = sink.bytes_written
             with open_read(url, compression=None) as stream:
                 while data := stream.read(_PIECE):
                     sink.write(data)
-                size = sink.bytes_written - begin
-                if stream.size_hint is not None and size < stream.size_hint:
-                    raise StreamError(
-                        f"the file was cut while it was read: it had {stream.size_hint} bytes", url=url, offset=size
-                    )
     if not quiet and output != "-":
         say("tarkit cat", f"{counted(count, 'input')}, {sink.bytes_written} bytes")
     return EXIT_OK

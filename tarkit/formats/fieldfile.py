@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 
-from tarkit.errors import StreamError
+from tarkit.errors import StreamError, TemporaryStreamError
 
 LARGE = 32 * 1024 * 1024
 """Bytes; what reads and writes whole samples keeps fields above this in files."""
@@ -36,7 +36,7 @@ class FieldFile:
     The file has no name, or may lose it: it is there as long as this object is. Several fields can share one. url,
     member: where the content comes from, for errors."""
 
-    __slots__ = ("_file", "_size", "_start", "member", "url")
+    __slots__ = ("_file", "_mtime", "_size", "_start", "member", "url")
 
     def __init__(
         self, file: _Descriptor, size: int, *, start: int = 0, url: str | None = None, member: str | None = None
@@ -44,6 +44,7 @@ class FieldFile:
         self._file = file
         self._start = start
         self._size = size
+        self._mtime: int | None = None
         self.url = url
         self.member = member
 
@@ -83,8 +84,10 @@ class FieldFile:
 
     @classmethod
     def at(cls, path: str) -> FieldFile:
-        """The content of a file that is there, of the length that it has now."""
-        return cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        """The content of a file of the user, which must stay as it is now until all of it was read."""
+        found = cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        found._mtime = os.fstat(found._file.number).st_mtime_ns
+        return found
 
     @classmethod
     def opened(cls, descriptor: int, name: str) -> FieldFile:
@@ -97,7 +100,8 @@ class FieldFile:
 
     def pieces(self) -> Iterator[bytes]:
         """All of it, in pieces of at most 1 MiB. It can be read again.
-        Raises: StreamError: the file cannot be read, or is shorter than it was."""
+        Raises: StreamError: the file cannot be read, or is shorter than it was. TemporaryStreamError: it was written
+        to since it was opened with :meth:`at`."""
         position, end = self._start, self._start + self._size
         while position < end:
             try:
@@ -109,6 +113,8 @@ class FieldFile:
                 raise StreamError(reason, url=self.url, member=self.member)
             position += len(piece)
             yield piece
+        if self._mtime not in (None, os.fstat(self._file.number).st_mtime_ns):
+            raise TemporaryStreamError("the file was changed while it was read", url=self.url, member=self.member)
 
     def read(self) -> bytes:
         """All of it at once."""

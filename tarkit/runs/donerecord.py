@@ -135,7 +135,7 @@ def read_record(url: str) -> DoneRecord | None:
     """The record at ``url`` (see :func:`done_record_url`); None if there is none of this format.
     Raises: DataError: it is not a done record. StreamError, TemporaryStreamError: it cannot be read."""
     try:
-        with open_read(url, compression=None) as stream:
+        with open_read(url, compression=None, may_be_replaced=True) as stream:
             content = b""
             while (piece := stream.read(1 << 20)) and len(content) < _MAX_SIZE:
                 content += piece

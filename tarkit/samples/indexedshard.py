@@ -95,7 +95,7 @@ class IndexedShard:
         found: list[Sample] = []
         self.index.check_keys(None if self._asked or end - start > 1 else start)
         self._asked = True
-        file = self._unchanged_file()
+        file = self._open_file()
         if file is None:
             return found
         bounds = self.index.bounds(start, end, _PIECE)
@@ -103,6 +103,8 @@ class IndexedShard:
         if not base < behind <= self._stat.st_size:  # a line that is wrong could ask for any amount of memory
             return found
         data = os.pread(file, behind - base, base)
+        if self._is_changed(file):  # asked after the read: so before it and during it
+            return found
         for number, (begin, stop) in enumerate(pairwise(bounds), start):
             sample = self._plain_sample(number, data, begin - base, stop - base)
             if sample is None:
@@ -159,8 +161,8 @@ class IndexedShard:
     def _is_field(self, name: str, key: str, field: str) -> bool:
         return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
 
-    def _unchanged_file(self) -> int | None:
-        """A descriptor of a local shard that is still the one of the index; None: it is not, or not local."""
+    def _open_file(self) -> int | None:
+        """A descriptor of a local shard, which was the one of the index when it was opened; None: not, or not local."""
         if self._file is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -169,11 +171,11 @@ class IndexedShard:
                     self._file, self._stat = file, os.fstat(file)
                 else:
                     self._close()
-        if self._file is None:
-            return None
-        now = os.fstat(self._file)
-        same = (now.st_size, now.st_mtime_ns) == (self._stat.st_size, self._stat.st_mtime_ns)
-        return self._file if same else None
+        return self._file
+
+    def _is_changed(self, file: int) -> bool:
+        now = os.fstat(file)
+        return (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns)
 
     def release(self) -> None:
         """Close a local shard's descriptor; it is opened again for the next sample."""

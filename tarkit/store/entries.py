@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tarkit.errors import MissingInputError, StreamError, UsageError
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.store.place import Entry, Identity
 from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_temporary_name, remove_if_dead
@@ -40,9 +40,9 @@ def identify(url: str) -> Identity:
 
 
 def check_same(url: str, identity: Identity) -> None:
-    """Refuse to go on if what is there is not what had this identity. Raises: StreamError: it was replaced."""
+    """Refuse to go on if what is there is not what had this identity. Raises: TemporaryStreamError: it was replaced."""
     if identify(url) != identity:
-        raise StreamError("was replaced while it was read", url=display_name(url))
+        raise TemporaryStreamError("was replaced while it was read", url=display_name(url))
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:

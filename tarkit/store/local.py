@@ -9,26 +9,35 @@ import os
 import shutil
 import stat as modes
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NoReturn
 
-from tarkit.errors import MissingInputError, StreamError
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.resume import check_size, read_up_to
 from tarkit.store.retry import Retry
 from tarkit.store.sinks import open_file_sink
 from tarkit.store.url import is_url, local_path
 
+_READ_AGAIN = "read it again when nothing writes to it"
+
 
 class FileReader:
-    """A file descriptor: of a file, of stdin, of a named pipe."""
+    """A file descriptor: of a file, of stdin, of a named pipe.
+    path: if it is a regular file, it must be the same at its end as when it was opened, by this path too. None: that is
+    not looked at."""
 
-    def __init__(self, file: io.FileIO) -> None:
+    def __init__(self, file: io.FileIO, path: str | None = None, name: str = "") -> None:
         self.file = file
+        self.name = name
         status = os.fstat(file.fileno())
         # Only what is a regular file can be read at an offset without being consumed.
         self.seekable = modes.S_ISREG(status.st_mode)
         self._start = file.tell() if self.seekable else 0
         self.size = max(0, status.st_size - self._start) if self.seekable else None
+        self._path = path if self.seekable else None
+        self._content = _content_of(status)
+        self.may_be_replaced = False
 
     @property
     def position(self) -> int:
@@ -36,10 +45,35 @@ class FileReader:
         return self.file.tell() - self._start if self.seekable else 0
 
     def read(self, count: int) -> bytes:
-        return self.file.read(count) or b""
+        data = self.file.read(count) or b""
+        if not data:
+            self.check_unchanged()
+        return data
+
+    def check_unchanged(self) -> None:
+        """Raises: TemporaryStreamError: the file was written to since it was opened; or another one has its path now,
+        unless ``may_be_replaced``. A file that was removed is as it was."""
+        if self._path is None:
+            return
+        now = _content_of(os.fstat(self.file.fileno()))
+        if now != self._content:
+            reason = "the file was changed while it was read"
+            if now[0] != self._content[0]:
+                reason += f": it had {self._content[0]} bytes, and has {now[0]} now"
+            raise TemporaryStreamError(reason, url=self.name, hint=_READ_AGAIN)
+        if not self.may_be_replaced:
+            with suppress(OSError):
+                now = _content_of(os.stat(self._path))
+            if now != self._content:
+                raise TemporaryStreamError("the file was replaced while it was read", url=self.name, hint=_READ_AGAIN)
 
     def close(self) -> None:
         self.file.close()
+
+
+def _content_of(status: os.stat_result) -> tuple[int, int]:
+    """What changes when the content of a file does. Not its inode, which some network filesystems make up anew."""
+    return status.st_size, status.st_mtime_ns
 
 
 def _path(url: str) -> str:
@@ -55,7 +89,7 @@ def open_path(path: str, name: str) -> FileReader:
     """As ``open_read``, of what is known to be a path, whatever it looks like."""
     try:
         # An int, so that a "file" of /dev/fd is not opened twice.
-        return FileReader(io.FileIO(path, "r"))
+        return FileReader(io.FileIO(path, "r"), path, name)
     except OSError as error:
         _raise_os_error(error, name)
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import DataError, UsageError, printable
 from tarkit.store.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
 from tarkit.store.local import FileReader, open_path
 from tarkit.store.place import RawReader
@@ -24,9 +24,9 @@ from tarkit.store.window import Window
 
 class ReadStream:
     """Bytes to read, decompressed.
-    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit codes were verified. For a
-    plain local file it is the file's own method, so it costs nothing (and raises OSError as the system does). name: the
-    URL as it may be shown. size_hint: length in bytes of a plain local file, else None."""
+    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit codes were verified, and
+    that a local file is as it was (OSErrors are those of the system). name: the URL as it may be shown. size_hint:
+    length in bytes of a plain local file, else None."""
 
     __slots__ = ("__weakref__", "_raw", "_source", "name", "read", "size_hint")
 
@@ -56,8 +56,13 @@ class ReadStream:
     def __enter__(self) -> ReadStream:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            # What seems damaged may be half of one content and half of the next.
+            if kind is not None and issubclass(kind, DataError) and isinstance(self._source, FileReader):
+                self._source.check_unchanged()
+        finally:
+            self.close()
 
 
 def _closed(count: int) -> bytes:
@@ -71,6 +76,7 @@ def open_read(
     allow_pipe: bool = True,
     retry: Retry = DEFAULT_RETRY,
     read_ahead: int = READ_AHEAD,
+    may_be_replaced: bool = False,
 ) -> ReadStream:
     """Open a stream of bytes.
 
@@ -83,17 +89,21 @@ def open_read(
         allow_pipe: whether ``pipe:`` URLs may run a command.
         retry: how often, and how patiently, a read over a network is tried again.
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.
+        may_be_replaced: whether another local file may take the name meanwhile; what is read is the old one then.
 
     Raises:
         MissingInputError: no such file. StreamError: it cannot be read, has not the
         length or checksum that its store gives, or was changed while it was read.
-        TemporaryStreamError: the last attempt failed; a later try may help.
+        TemporaryStreamError: the last attempt failed, or (at its end) a local file was changed or replaced while it
+        was read; a later try may help.
         CompressionError (by read): damaged or cut.
         UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
     """
     if compression not in ("auto", None):
         check_codec(compression)
     raw, name = _open_raw(url, allow_pipe, retry)
+    if isinstance(raw, FileReader):
+        raw.may_be_replaced = may_be_replaced
     try:
         return _decompressed(raw, name, compression, read_ahead)
     except BaseException:
@@ -154,8 +164,9 @@ def first_bytes(url: str, count: int, *, compression: str | None = "auto") -> by
 
 
 def read_whole(url: str | os.PathLike[str], *, compression: str | None = "auto") -> bytes:
-    """The content of a file, whatever its size. Raises: as :func:`open_read`."""
-    with open_read(url, compression=compression) as stream:
+    """The content of a file, whatever its size: the old or the new one of a local file that is replaced meanwhile.
+    Raises: as :func:`open_read`."""
+    with open_read(url, compression=compression, may_be_replaced=True) as stream:
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
 
 
@@ -165,8 +176,7 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
     codec = compression
     read: Callable[[int], bytes]
     if plain:
-        # Bound to the file itself: nothing of this package runs when a plain file is read.
-        read = plain.read
+        read = raw.read
         if compression == "auto":
             codec = sniff(os.pread(plain.fileno(), SNIFF_BYTES, plain.tell()))
     else:
