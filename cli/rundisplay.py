@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from tarkit.errors import UsageError, printable
@@ -16,6 +16,7 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.work import Work
+from tarkit.specs.outputcheck import other_than
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.url import display_name, join
@@ -183,13 +184,16 @@ class RunDisplay(Reporter):
 
 
 @contextlib.contextmanager
-def open_report(path: str | None) -> Iterator[PublishStream | None]:
-    """The file for the report, opened before the run, since after it is too late for complaints."""
+def open_report(path: str | None, inputs: Iterable[str] = ()) -> Iterator[PublishStream | None]:
+    """The file for the report, opened before the run, since after it is too late for complaints.
+    inputs: as they were given; it must not be one of them."""
     if path is None:
         yield None
         return
     if path == "-":
         raise UsageError("--report - would mix with the tar or the commands' output; name a file")
+    for _ in other_than([path], inputs):
+        pass
     report = open_publish(path, compression=None)
     try:
         yield report

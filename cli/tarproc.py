@@ -62,7 +62,7 @@ def tarproc(**options: Any) -> int:
     from .rundisplay import RunDisplay, open_report, report_document
 
     begin = time.monotonic()
-    with closing(RunDisplay(NAME, work)) as display, open_report(work.report) as report:
+    with closing(RunDisplay(NAME, work)) as display, open_report(work.report, work.inputs) as report:
         error: BaseException | None = None
         empty: str | None = None
         try:

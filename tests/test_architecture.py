@@ -22,7 +22,7 @@ ROOMS = {
     "errors": "",
     "store": "allocator cache cachedread childstart compression entries faults publish rangedfile read retry sinks "
     "temporary transfer url waits window",
-    "specs": "braces inputset inputslice manifest outputnames shardspec slicedlist",
+    "specs": "braces inputset inputslice manifest outputcheck outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har parquet recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",

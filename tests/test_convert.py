@@ -560,12 +560,17 @@ def test_records_of_two_kinds_are_not_mixed(shard: Path) -> None:
         assert convert(inputs, f"{folder}/b.seq", "sequencefile", Encoding(piece=True)) == 40
 
 
-def test_an_earlier_output_in_a_folder_of_inputs_is_not_an_input(shard: Path) -> None:
+def test_an_output_is_not_an_input(shard: Path) -> None:
     folder = shard.parent
     assert convert(str(folder), f"{folder}/all.recordio", "recordio") == 20
-    with pytest.raises(UsageError, match=r"all\.recordio is the output, and in a folder or pattern of inputs; write"):
-        convert(str(folder), f"{folder}/all.recordio", "recordio", Encoding(piece=True))
-    assert convert(f"{folder}/all.recordio", f"{folder}/all.recordio", "recordio", verify=True) == 20
+    os.link(f"{folder}/all.recordio", f"{folder}/all.link")
+    for name in (folder, f"{folder}/all.recordio", f"{folder}/all.link"):
+        with pytest.raises(UsageError, match=r"all\.\w+ is an input, and .*; name another output"):
+            convert(str(name), f"{folder}/all.recordio", "recordio", Encoding(piece=True))
+    with pytest.raises(UsageError, match=f"the folder {folder}/new is missing"):
+        convert("gone.tar", f"{folder}/new/x.recordio", "recordio")
+    with pytest.raises(UsageError, match=r"\.foo is not written"):
+        convert("gone.recordio", f"{folder}/x.tar.foo", "tar")
 
 
 OTHERS = {

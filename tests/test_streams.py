@@ -132,7 +132,7 @@ def _replace(path: Path) -> None:
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "changed while it was read;"),
         (
             lambda path: path.write_bytes(bytes(99 << 10)),
-            r"changed while it was read: it had \d+ bytes, and has 101376 now",
+            r"changed while it was read: it had \d+ bytes, and has 101376",
         ),
         (lambda path: os.truncate(path, 7), r"changed while it was read: it had \d+ bytes, and has 7 now;"),
         (_replace, "replaced while it was read;"),

@@ -60,8 +60,10 @@ class Series:
 
     def earlier(self) -> list[str]:
         """Its shards that are there: an error without --force; with it, none where they cannot be listed."""
+        from tarkit.specs.outputcheck import check_tar_output
         from tarkit.specs.outputnames import existing_shards
 
+        check_tar_output(self.pattern)
         try:
             found = existing_shards(self.pattern, self.start)
         except StreamError as error:
@@ -101,6 +103,7 @@ class Series:
 
     def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
         """Complain of an input that the series would replace or remove, perhaps before it is read."""
+        from tarkit.specs.outputcheck import other_than
         from tarkit.specs.outputnames import number_of_shard
         from tarkit.store.url import one_name
 
@@ -113,6 +116,8 @@ class Series:
                     f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or "
                     "removes; write the series under another name or into another folder"
                 )
+        for _ in other_than(earlier, inputs):
+            pass
 
     @contextmanager
     def open(

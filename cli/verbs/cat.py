@@ -60,9 +60,11 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    from tarkit.specs.outputcheck import check_folder, check_tar_output
     from tarkit.specs.outputnames import reject_pattern
 
     reject_pattern(output)
+    (check_folder if raw else check_tar_output)(output)
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.formats.tally import Tally
@@ -74,7 +76,7 @@ def command(
     policies |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe}
     if format is None:
         with open_publish(output) as stream:
-            joined = concatenate(urls, stream, **policies)
+            joined = concatenate(urls, stream, target=output, **policies)
     else:
         joined = rewrite(urls, output, format=format, **policies)
     code = exit_code_of(tally)
@@ -92,6 +94,7 @@ def command(
 
 def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int:
     """Pass the bytes on."""
+    from tarkit.specs.outputcheck import other_than
     from tarkit.specs.shardspec import expand
     from tarkit.store.publish import open_publish
     from tarkit.store.read import open_read
@@ -101,7 +104,7 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     count = 0
     # The name of the output says how the input is compressed already, so it must not be done again.
     with open_publish(output, compression=None) as sink:
-        for url in expand(urls, allow_pipe_in_lists=allow_pipe):
+        for url in other_than([output], expand(urls, allow_pipe_in_lists=allow_pipe)):
             count += 1
             with open_read(url, compression=None) as stream:
                 while data := stream.read(_PIECE):

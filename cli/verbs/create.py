@@ -80,6 +80,7 @@ def command(
         raise UsageError("--allow-pipe goes with --plan")
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
+    from tarkit.specs.outputcheck import check_tar_output, other_than
     from tarkit.specs.outputnames import is_pattern
     from tarkit.writer import TarWriter
 
@@ -90,11 +91,16 @@ def command(
     if series is None:
         reject_series_options()
     earlier = series.earlier() if series is not None else []
+    if series is None:
+        check_tar_output(output)
     files, notes = (
         _gathered(paths, earlier or [output], rule, directory, skip_others)
         if plan is None
         else (_planned(plan, rule, directory, skip_others, allow_pipe), [])
     )
+    if series is None:
+        for _ in other_than([output], (file.source for file in files if not str(file.source).startswith("text:"))):
+            pass
     if on_same_extension == "error":
         refuse_same_extension(files, rule)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:

@@ -169,7 +169,7 @@ def command(
             reason = "; see --kind, and --model_file for files that are not images"
             raise UsageError(f"{display_name(sources[0])} gives no record{reason}")
         if force:
-            clear_record_files(output_dir, force=True)
+            clear_record_files(output_dir, force=True, sources=sources)
         files = 0
 
         def published(name: str, count: int) -> None:

@@ -21,6 +21,7 @@ from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.walk import MAGIC
+from tarkit.store.compression import check_tar_name
 from tarkit.store.read import first_bytes
 from tarkit.store.url import base_name, display_name, is_stream, reads_once, split_query
 
@@ -69,7 +70,9 @@ def format_by_name(url: str) -> str | None:
 def check_output_name(url: str, to: str) -> None:
     """Refuse a name by which the output would be taken for another format.
     Raises: UsageError: no such format; the name ends as those of another format, or is not that of an archive."""
-    if to != "tar":
+    if to == "tar":
+        check_tar_name(url)
+    else:
         format_module(to)
     named = format_by_name(url)
     if named not in (None, to):

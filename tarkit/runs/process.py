@@ -21,6 +21,7 @@ from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
+from tarkit.specs.outputcheck import check_tar_output, other_than
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove
@@ -118,6 +119,9 @@ def process(
         _run_one_output(work, inputs, counts, reporter)
     elif work.retry_failed is None:
         outputs, record = _outputs(work, inputs, once=once)
+        # By their names and folders they differ, but an input may be a link to an output.
+        for _ in other_than([output for _, output in outputs], [url for url, _ in outputs]):
+            pass
         if work.manifest is not None:
             # That of an earlier run would list other shards as soon as the first one is published.
             remove_manifest(work.manifest)
@@ -230,10 +234,13 @@ def _inputs(work: Work) -> tuple[str, ...]:
 
 def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter: Reporter) -> None:
     """All inputs into one output, or into none."""
+    if work.output is not None:
+        check_tar_output(work.output)
     if work.count is None:
         check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
-    shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe)
     failed_output = _failed_target(work)
+    outputs = [output for output in (work.output, failed_output) if output is not None]
+    shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe, outputs=outputs)
     with open_engine(work, reporter) as engine:
         sinks = Sinks(work.output, failed_output, engine.writer_options)
         reporter.started(counts, number, failed_are_kept=failed_output is not None)

@@ -15,7 +15,7 @@ from tarkit.samples.tarwriter import TarWriter
 from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputnames import shard_name
-from tarkit.store.compression import write_compression
+from tarkit.store.compression import check_tar_name, write_compression
 from tarkit.store.publish import WholeOutput, check_target
 
 
@@ -70,6 +70,7 @@ class ShardWriter(WholeOutput):
         if opener is None:
             check_target(first)
             write_compression("auto", first)
+            check_tar_name(first)
         self.pattern = pattern
         self.maxcount = maxcount
         self.maxsize = maxsize

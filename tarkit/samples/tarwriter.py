@@ -28,6 +28,7 @@ from tarkit.samples.sample import (
     skip_reason,
 )
 from tarkit.samples.writtenindex import WrittenIndex
+from tarkit.store.compression import check_tar_name
 from tarkit.store.publish import FileWriter
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
@@ -97,6 +98,8 @@ class TarWriter(FileWriter):
         if index and on_repeated_key != "error":
             raise UsageError("a shard with repeated keys has no index")
         compression = "auto" if compress is None else compress
+        if compression == "auto" and isinstance(fileobj, (str, os.PathLike)):
+            check_tar_name(os.fspath(fileobj))
         self._index = WrittenIndex(fileobj, compression) if index else None
         self.keep_meta = keep_meta
         self.samples = 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse_braces
 from tarkit.specs.manifest import is_manifest, read_manifest
+from tarkit.specs.outputcheck import other_than
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.url import local_path, scheme_of
 
@@ -234,10 +235,12 @@ def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> N
         raise MissingInputError(f"{missing} of {known} inputs are missing, for example {', '.join(examples)}")
 
 
-def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[Iterator[str], int | None]:
+def counted_shards(
+    specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Iterable[str] = ()
+) -> tuple[Iterator[str], int | None]:
     """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
-    Raises: as :func:`expand`."""
-    shards = expand(specs, allow_pipe_in_lists=allow_pipe_in_lists)
+    Raises: UsageError: one of them is one of the outputs. As :func:`expand`."""
+    shards = other_than(outputs, expand(specs, allow_pipe_in_lists=allow_pipe_in_lists))
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
     is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
     count = None if is_stream or len(first) > _MOST_SHARDS else len(first)

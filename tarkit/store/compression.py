@@ -61,14 +61,28 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
     Raises: UsageError: no codec has this name; or by its name the file is of a format that is not written."""
     if choice == "auto":
         if _ending(name) in _NOT_WRITTEN:
-            raise UsageError(
-                f"{printable(redact(name))}: {_ending(name)} is not written; name it .tar, or for a compressed tar "
-                ".tar.gz, .tgz, .tar.zst, .tar.bz2, .tar.xz or .tar.lz4"
-            )
+            raise _not_written(name, _ending(name))
         return compression_for_name(name)
     if choice is True:
         return "gz"
     return check_codec(choice) if choice else None
+
+
+def check_tar_name(name: str) -> None:
+    """Refuse the path or URL of a tar to write that has ``.tar`` before an unknown ending: by its name it is neither a
+    plain tar nor one of a known compression. Raises: UsageError."""
+    base = name.partition("?")[0]
+    base = base[base.rfind("/") + 1 :]
+    ending = _ending(base)
+    if ".tar." in base.lower() and ending not in (".tar", *_SUFFIXES, *_NOT_WRITTEN):
+        raise _not_written(name, ending)
+
+
+def _not_written(name: str, ending: str) -> UsageError:
+    return UsageError(
+        f"{printable(redact(name))}: {ending} is not written; name it .tar, or for a compressed tar "
+        ".tar.gz, .tgz, .tar.zst, .tar.bz2, .tar.xz or .tar.lz4"
+    )
 
 
 def check_codec(name: object) -> str:

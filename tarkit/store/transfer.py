@@ -22,7 +22,7 @@ from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores
 from tarkit.store.temporary import is_temporary_name
-from tarkit.store.url import base_name, display_name, join, local_path, scheme_of, split_query
+from tarkit.store.url import base_name, display_name, join, local_path, one_name, scheme_of, split_query
 from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20
@@ -71,7 +71,18 @@ def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
         if first != job.source.url:
             reason = f"would replace the copy of {display_name(first)} as {display_name(job.target)}"
             job = job._replace(problem=StreamError(reason, url=display_name(job.source.url)))
+        elif job.problem is None and _is_same(job.source.url, job.target):
+            reason = f"is the same file as {display_name(job.target)}, its copy"
+            job = job._replace(problem=StreamError(reason, url=display_name(job.source.url)))
         yield job
+
+
+def _is_same(source: str, target: str) -> bool:
+    """Whether two names are of one file, by a link or another spelling."""
+    paths = local_path(source), local_path(target)
+    if paths[0] is None or paths[1] is None:
+        return one_name(source) == one_name(target)
+    return os.path.exists(paths[1]) and os.path.samefile(paths[0], paths[1])
 
 
 def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterator[FileCopy]:

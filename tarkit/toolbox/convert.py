@@ -30,10 +30,11 @@ from tarkit.formats.tally import Tally
 from tarkit.samples.read import placed_samples
 from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.specs.outputcheck import check_folder, other_than
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
-from tarkit.store.url import display_name, is_stream, one_name, reads_once
+from tarkit.store.url import display_name, reads_once
 from tarkit.toolbox.convertinputs import Inputs, Record, check_tar, samples_of_rows, samples_of_tar
 from tarkit.toolbox.encoding import DEFAULT, Encoding, sample_of_row, values_of
 
@@ -84,8 +85,9 @@ def convert(
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = hashlib.sha256() if verify else None
+    check_folder(output)
     listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
-    names = _without_output(listed, inputs, output)
+    names = other_than([output], listed)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
     first = next(sources)
     _check_encoding(encoding, to, first[1])
@@ -124,15 +126,6 @@ def _check_encoding(encoding: Encoding, to: str, first: str) -> None:
         raise UsageError(f"a row of {min(rows)} is a sample, with a column for each field; leave out {flag}")
     if rows and encoding.is_default and not all(map(holds_files, others)):
         raise UsageError(f"say what a record of {min(others)} is, with --field FIELD or --example")
-
-
-def _without_output(names: Iterator[str], given: list[str], output: str) -> Iterator[str]:
-    """The inputs. The output of an earlier run may be one only by its name, not by a folder or pattern."""
-    for name in names:
-        if not is_stream(name) and one_name(name) == one_name(output) and name not in given:
-            reason = f"{display_name(output)} is the output, and in a folder or pattern of inputs"
-            raise UsageError(f"{reason}; write it elsewhere")
-        yield name
 
 
 def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:

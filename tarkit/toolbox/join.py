@@ -18,6 +18,7 @@ from tarkit.redaction import redact
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import PublishStream
 from tarkit.store.read import open_read
@@ -60,8 +61,9 @@ def concatenate(
     on_damage: str = "error",
     tally: Tally | None = None,
     allow_pipe_in_lists: bool = False,
+    target: str = "-",
 ) -> Joined:
-    """Write all members of several shards as one shard; the caller commits ``output``.
+    """Write all members of several shards as one shard; the caller commits ``output``, which is of ``target``.
 
     Members keep their bytes and their order, also folders, links and files that are no part of a
     sample; only with ``on_damage="skip"`` these are left out. End-of-archive marks are dropped, but
@@ -72,13 +74,13 @@ def concatenate(
 
     Raises:
         DataError: damage; a repeated key or field; a global extended header that would apply to the
-            members of the archives after its own.
+            members of the archives after its own. UsageError: a shard is the output itself.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     tally = Tally() if tally is None else tally
     joined = Joined(on_repeated_key)
     globals_seen: list[FarReachingError] = []
-    for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
+    for url in other_than([target], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists)):
         joined.shards += 1
         with open_read(url) as stream:
             write = output.write if on_damage == "error" else None
@@ -120,7 +122,8 @@ def rewrite(
     joined = Joined(on_repeated_key)
     # Keys are checked here, since the message names both shards.
     with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key="allow") as writer:
-        for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
+        targets = [os.fspath(output)] if isinstance(output, (str, os.PathLike)) else []
+        for url in other_than(targets, expand(urls, allow_pipe_in_lists=allow_pipe_in_lists)):
             joined.shards += 1
             for sample in read_samples(
                 [url],

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from tarkit.errors import MissingInputError, UsageError, counted, printable
 from tarkit.formats.recordio import RecordWriter
 from tarkit.redaction import redact
+from tarkit.specs.outputcheck import other_than
 from tarkit.store.entries import entries, remove
 from tarkit.store.url import join
 
@@ -52,9 +53,9 @@ def write_record_files(
     return total
 
 
-def clear_record_files(folder: str, *, force: bool = False) -> int:
+def clear_record_files(folder: str, *, force: bool = False, sources: Iterable[str] = ()) -> int:
     """Make sure that no file of an earlier run would be taken for one of this run; how many were removed.
-    Raises: UsageError: there are such files, and ``force`` was not asked for."""
+    Raises: UsageError: there are such files, and ``force`` was not asked for; or one of them is one of the sources."""
     pattern = re.compile(r"data(-\d+)+")
     try:
         found = [entry for entry in entries(folder) if not entry.is_folder and pattern.fullmatch(entry.name)]
@@ -65,6 +66,8 @@ def clear_record_files(folder: str, *, force: bool = False) -> int:
             f"{printable(redact(folder))} has {counted(len(found), 'file')} of an earlier run, such as "
             f"{printable(found[0].name)}; --force replaces them"
         )
+    for _ in other_than([entry.url for entry in found], sources):
+        pass
     for entry in found:
         remove(entry.url)
     return len(found)

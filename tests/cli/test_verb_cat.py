@@ -152,10 +152,25 @@ def test_compression_by_name_and_by_content(run: Run, tmp_path: Path) -> None:
     assert body(gzip.decompress((tmp_path / "o.tgz").read_bytes())) == body(one) + body(two)
 
 
-def test_an_output_may_be_one_of_the_inputs(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--raw"], ["--format", "gnu"]])
+def test_an_output_that_is_one_of_the_inputs(run: Run, tmp_path: Path, more: list[str]) -> None:
     one, two = write(tmp_path, one=tar_of(member("a.txt")), two=tar_of(member("b.txt")))
-    assert run("tarkit", "cat", one, two, "-o", one).code == 0
-    assert [sample["__key__"] for sample in read_samples(str(one))] == ["a", "b"]
+    (tmp_path / "link").symlink_to(one)
+    for output in (one, tmp_path / "link"):
+        result = run("tarkit", "cat", two, one, "-o", output, *more)
+        assert result.code == 2 and "one.tar is an input, and " in result.stderr
+        assert [sample["__key__"] for sample in read_samples(str(one))] == ["a"]
+
+
+@pytest.mark.parametrize("more", [[], ["--raw"], ["--format", "gnu"]])
+def test_an_output_in_a_folder_that_is_missing(run: Run, tmp_path: Path, more: list[str]) -> None:
+    result = run("tarkit", "cat", "gone.tar", "-o", tmp_path / "new" / "x.tar", *more)
+    assert result.code == 2 and f"the folder {tmp_path}/new is missing; make it" in result.stderr
+
+
+def test_an_ending_behind_tar_that_is_not_known(run: Run, tmp_path: Path) -> None:
+    result = run("tarkit", "cat", "gone.tar", "-o", tmp_path / "x.tar.foo")
+    assert result.code == 2 and "x.tar.foo: .foo is not written; name it .tar" in result.stderr
 
 
 def test_key_in_two_shards(run: Run, tmp_path: Path) -> None:

@@ -281,6 +281,7 @@ def test_files_of_one_sample_with_other_extensions(run: Run, tmp_path: Path) -> 
 def test_a_pattern_is_a_series_of_shards(run: Run, tmp_path: Path) -> None:
     data = make(tmp_path / "data", **{f"s{number}_txt": "x" * 10 for number in range(7)})
     out = [tmp_path / "new" / f"o-{number:03d}.tar" for number in range(3)]
+    out[0].parent.mkdir()
     command = ["tarkit", "create", "-o", f"{tmp_path}/new/o-%03d.tar", data, "--maxcount", "3"]
     result = run(*command)
     assert (result.code, result.lines) == (0, [str(path) for path in out])
@@ -298,6 +299,21 @@ def test_shards_of_an_earlier_run_are_not_put_into_new_ones(run: Run, tmp_path: 
     result = run(*command, "--force")
     assert result.code == 0 and "left out: the output itself 2" in result.stderr
     assert [list(members(data / f"o-{number}.tar")) for number in range(2)] == [["a.txt"], ["b.txt"]]
+
+
+def test_an_output_that_goes_into_itself_or_has_no_folder(run: Run, tmp_path: Path) -> None:
+    data = make(tmp_path / "data", a_txt="A")
+    shard = data / "o.tar"
+    shard.write_bytes(b"old")
+    os.link(shard, data / "b.tar")
+    (data / "plan").write_text("a.txt text:1\no.tar b.tar\n")
+    for what in (["a.txt", "b.tar"], ["--plan", data / "plan"]):
+        result = run("tarkit", "create", "-o", shard, "-C", data, *what)
+        assert result.code == 2 and "b.tar is an input, and the same file as the output" in result.stderr
+        assert shard.read_bytes() == b"old"
+    for output in ("new/x.tar", "new/x-%d.tar"):
+        result = run("tarkit", "create", "-o", f"{tmp_path}/{output}", "gone.txt")
+        assert result.code == 2 and f"the folder {tmp_path}/new is missing" in result.stderr
 
 
 def test_a_series_that_would_replace_the_files_that_go_into_it_is_refused(run: Run, tmp_path: Path) -> None:
@@ -322,6 +338,7 @@ def test_a_percent_sign_in_the_name_of_one_shard_stays_as_it_is(name: str, run: 
     data = make(tmp_path / "data", a_txt="A")
     for command in (["create", "-C", data, "."], ["cat", tmp_path / "out" / name]):
         out = tmp_path / ("out" if command[0] == "create" else "copy") / name
+        out.parent.mkdir(parents=True)
         assert run("tarkit", *command, "-o", out).code == 0
         assert members(out) == {"a.txt": b"A"}
 

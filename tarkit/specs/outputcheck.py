@@ -1,0 +1,73 @@
+"""What an output may be: in a folder that is there, and not one of the inputs, by whatever path."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import TypeVar
+
+from tarkit.errors import UsageError, printable
+from tarkit.redaction import redact
+from tarkit.specs.outputnames import is_pattern, split_pattern
+from tarkit.store.compression import check_tar_name
+from tarkit.store.url import is_stream, local_path, one_name
+
+_Name = TypeVar("_Name", bound=str | PurePath)
+
+
+def check_tar_output(output: str) -> None:
+    """Refuse what ``-o`` names, before anything is read, if it has no folder or is not the name of a tar.
+    output: a path, a URL, or a pattern of a series. Raises: UsageError."""
+    if not is_stream(output):
+        check_folder(output)
+        check_tar_name(output)
+
+
+def check_folder(output: str) -> None:
+    """Refuse a local output whose folder is missing. Folders with the number of a series in their names are made with
+    its shards. Raises: UsageError."""
+    path = None if is_stream(output) else local_path(output)
+    if path is None:
+        return
+    if is_pattern(path):
+        path = split_pattern(path)[0]
+    # A link is followed: its target is what will be written.
+    folder = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
+    if folder and not os.path.isdir(folder):
+        shown = printable(folder)
+        reason = "is not a folder" if os.path.lexists(folder) else "is missing; make it, or correct the name"
+        raise UsageError(f"-o {printable(redact(output))}: the folder {shown} {reason}")
+
+
+def other_than(outputs: Iterable[str], names: Iterable[_Name]) -> Iterator[_Name]:
+    """The inputs, each looked at when it is drawn: none may be one of the outputs, by a link or by another spelling.
+    What is not a regular file, such as /dev/null or a pipe, may be both. Raises: UsageError: an input is an output."""
+    taken = {found: output for output in outputs if (found := _file_of(output, 1)) is not None}
+    return _checked(taken, names) if taken else iter(names)
+
+
+def _checked(taken: dict[object, str], names: Iterable[_Name]) -> Iterator[_Name]:
+    for name in names:
+        if (output := taken.get(_file_of(name, 0))) is not None:
+            shown, replaced = printable(redact(str(name))), printable(redact(output))
+            which = "an output too" if shown == replaced else f"the same file as the output {replaced}"
+            raise UsageError(f"{shown} is an input, and {which}; name another output")
+        yield name
+
+
+def _file_of(name: str | PurePath, standard: int) -> object:
+    """What is equal for two names of one file or folder; None of what is not there, and of pipes and devices.
+    standard: descriptor that ``-`` stands for."""
+    if isinstance(name, str) and name.startswith("pipe:"):
+        return None
+    path: str | int | None = standard if name == "-" else local_path(name) if isinstance(name, str) else str(name)
+    if path is None:
+        return one_name(str(name))
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    kept = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return (status.st_dev, status.st_ino) if kept else None

@@ -1,0 +1,114 @@
+"""An output is none of the inputs, and has a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tarkit.errors import UsageError
+from tarkit.runs.process import process
+from tarkit.specs.outputcheck import check_tar_output, other_than
+from tarkit.store.transfer import copy_all, plan_copies
+from tarkit.toolbox.recordfiles import clear_record_files
+
+
+@pytest.fixture
+def shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "in.tar"
+    with tarkit.TarWriter(str(path), encoder=False) as writer:
+        writer.write({"__key__": "a", "x": b"1"})
+    os.link(path, "hard.tar")
+    os.symlink(path, "soft.tar")
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["./in.tar", "hard.tar", "soft.tar", "file://HERE/in.tar", "{soft,hard}.tar"]
+)
+def test_tarproc_does_not_replace_its_input(shard: Path, name: str) -> None:
+    before = shard.read_bytes()
+    with pytest.raises(UsageError, match=r"\.tar is an input, and .*name another output"):
+        process([name.replace("HERE", str(shard.parent)), "in.tar"], output="hard.tar", command="true")
+    assert shard.read_bytes() == before
+
+
+def test_tarproc_does_not_replace_an_input_by_failed_samples_or_by_what_it_retries(shard: Path) -> None:
+    os.rename("hard.tar", "o.tar.failed.tar")
+    with pytest.raises(UsageError, match=r"in\.tar is an input, and the same file as the output o\.tar\.failed\.tar"):
+        process("in.tar", output="o.tar", command="true")
+    with pytest.raises(UsageError, match=r"o\.tar\.failed\.tar is an input, and an output too"):
+        process(retry_failed="o.tar.failed.tar", output="o.tar.failed.tar", command="true")
+
+
+def test_tarproc_does_not_replace_an_input_that_is_a_link_to_its_output(shard: Path) -> None:
+    os.mkdir("out")
+    before = shard.read_bytes()
+    for place in (os.link, os.symlink):
+        place(shard, "out/in.tar")
+        with pytest.raises(UsageError, match=r"in\.tar is an input, and the same file as the output out/in\.tar"):
+            process("in.tar", outdir="out", command="true")
+        os.unlink("out/in.tar")
+    assert shard.read_bytes() == before
+    assert process("in.tar", outdir="out", command="true").shards_done == 1
+
+
+def test_what_is_not_a_file_may_be_input_and_output(shard: Path) -> None:
+    os.mkfifo("fifo")
+    names = ["fifo", "/dev/null", "pipe:cat", "gone", "in.tar", "s3://b/x"]
+    assert list(other_than(["fifo", "/dev/null", "pipe:cat", "gone", "-"], names)) == names
+    assert process("in.tar", output="/dev/null", command="true").out == 1
+    with pytest.raises(UsageError, match="s3://b/x is an input, and an output too"):
+        list(other_than(["s3://b/x"], names))
+
+
+def test_the_output_that_standard_input_reads(shard: Path) -> None:
+    keep = os.dup(0)
+    with open(shard, "rb") as file:
+        os.dup2(file.fileno(), 0)
+    try:
+        with pytest.raises(UsageError, match="- is an input, and the same file as the output in.tar"):
+            list(other_than(["in.tar"], ["-"]))
+    finally:
+        os.dup2(keep, 0)
+        os.close(keep)
+
+
+def test_an_output_without_a_folder_is_refused_before_anything_is_read(shard: Path) -> None:
+    os.symlink("new/x.tar", "link")
+    for output, said in (
+        ("new/x.tar", "the folder new is missing; make it"),
+        ("file:///gone-folder/x.tar", "the folder /gone-folder is missing"),
+        ("link", "/new is missing"),
+        ("in.tar/x.tar", r"the folder in\.tar is not a folder"),
+        ("x.tar.foo", r"x\.tar\.foo: \.foo is not written; name it \.tar"),
+        ("s3://b/x.tar.foo?v=1", r"\.foo is not written"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            process("gone.tar", output=output, command="true")
+    assert not os.path.exists("new")
+    with pytest.raises(UsageError, match="the folder new is missing"):
+        check_tar_output("new/x-%d.tar")
+    for output in ("x.tar", "x", "x.v1.tar.gz", "x.tar.TGZ", "in-%06d/x.tar", "pipe:cat > new/x.tar.foo", "-"):
+        check_tar_output(output)
+    for write in (tarkit.TarWriter, lambda name: tarkit.ShardWriter(f"{name}.%d")):
+        with pytest.raises(UsageError, match="is not written"):
+            write("x.tar.foo")
+
+
+def test_a_file_is_not_copied_onto_itself(shard: Path) -> None:
+    for target in ("in.tar", "hard.tar", "soft.tar", "."):
+        (done,) = copy_all(plan_copies(["in.tar"], target))
+        assert "is the same file as" in str(done.error) and "in.tar" in str(done.error)
+    (done,) = copy_all(plan_copies(["in.tar"], "new.tar"))
+    assert done.error is None and shard.stat().st_ino == os.stat("hard.tar").st_ino
+
+
+def test_record_files_that_are_the_source_are_not_removed(shard: Path) -> None:
+    os.rename("hard.tar", "data-00000")
+    with pytest.raises(UsageError, match=r"in\.tar is an input, and the same file as the output .*data-00000"):
+        clear_record_files(".", force=True, sources=["in.tar"])
+    assert clear_record_files(".", force=True, sources=["soft.csv"]) == 1
