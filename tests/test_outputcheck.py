@@ -26,9 +26,7 @@ def shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "name", ["./in.tar", "hard.tar", "soft.tar", "file://HERE/in.tar", "{soft,hard}.tar"]
-)
+@pytest.mark.parametrize("name", ["./in.tar", "hard.tar", "soft.tar", "file://HERE/in.tar", "{soft,hard}.tar"])
 def test_tarproc_does_not_replace_its_input(shard: Path, name: str) -> None:
     before = shard.read_bytes()
     with pytest.raises(UsageError, match=r"\.tar is an input, and .*name another output"):
