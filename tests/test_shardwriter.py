@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
 from tarkit.errors import EncodeError, StreamError, UsageError
+from tarkit.formats.har import HarWriter
+from tarkit.formats.recordio import RecordWriter
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
+from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.manifest import read_manifest
+from tarkit.store.publish import open_publish
 from tarkit.writer import ShardWriter
 
 
@@ -258,3 +266,61 @@ def test_what_has_no_manifest(tmp_path: Path) -> None:
     with ShardWriter(str(tmp_path / "s-%d.tar"), manifest=str(tmp_path / "d.json")):
         pass
     assert '"shardlist": []' in (tmp_path / "d.json").read_text()
+
+
+def test_a_writer_that_is_forgotten_says_what_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was collected without a word, and the shard was not there."""
+    made: list[tuple[str, Callable[[], object]]] = [
+        ("x-2.tar", lambda: _written(ShardWriter(f"{tmp_path}/x-%d.tar", maxcount=2), *map(sample, range(5)))),
+        ("x.tar", lambda: _written(TarWriter(str(tmp_path / "x.tar")), sample(0))),
+        ("x.rec", lambda: _written(RecordWriter(tmp_path / "x.rec"), b"1")),
+        ("x.har/part-0", lambda: HarWriter(tmp_path / "x.har").write("a", b"1")),
+        ("x.json", lambda: _written(open_publish(tmp_path / "x.json"), b"1")),
+    ]
+    for (name, forget), what in zip(made, ("1 sample", "1 sample", "1 record", "1 file", "it"), strict=True):
+        with pytest.warns(ResourceWarning, match="never closed"):
+            forget()
+            gc.collect()
+        said = f"{tmp_path}/{name}: its writer was never closed, so {what} is not published; call close()"
+        assert said in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["x-0.tar", "x-1.tar"]
+
+
+def _written(writer: Any, *samples: Any) -> None:
+    for each in samples:
+        writer.write(each)
+
+
+def test_a_writer_that_was_ended_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for end in (ShardWriter.close, ShardWriter.discard):
+        writer = ShardWriter(f"{tmp_path}/x-%d.tar")
+        writer.write(sample(0))
+        end(writer)
+    with pytest.raises(KeyError), ShardWriter(f"{tmp_path}/y-%d.tar") as writer:
+        writer.write(sample(0))
+        raise KeyError
+    with pytest.raises(ValueError, match="unsupported"):
+        TarWriter(io.BytesIO(), checksum="md77")
+    del writer
+    gc.collect()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_writer_that_is_not_closed_at_the_end_of_a_program(tmp_path: Path) -> None:
+    """Once, by the process that made it: a forked child, such as a worker of a DataLoader, has a copy."""
+    code = """
+import os, sys
+from tarkit import ShardWriter
+writer = ShardWriter(sys.argv[1])
+writer.write({"__key__": "a", "x": b"1"})
+if child := os.fork():
+    os.waitpid(child, 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, f"{tmp_path}/x-%d.tar"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == (
+        f"tarkit: {tmp_path}/x-0.tar: its writer was never closed, so 1 sample is not published; "
+        "call close() or discard(), or write in a with block\n"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,16 +34,7 @@ def _as_runtime_error(kind: type[TarkitError]) -> Iterator[None]:
         raise RecordIOError(error) from error
 
 
-class _Output(RecordWriter):
-    """A writer that does not stay silent when a program forgets to close it."""
-
-    def __del__(self) -> None:
-        if self.records and not self.closed:
-            message = f"{self.records} RecordIO records were not written: their file was not closed"
-            warnings.warn(message, RuntimeWarning, stacklevel=2, source=self)
-
-
-class Writer(_Output):
+class Writer(RecordWriter):
     """Writes a file of Go's dialect. The file appears when it is closed.
 
     Raises:
@@ -140,9 +130,11 @@ class File:
         self._encoder = encoder
         self._decoder = decoder
         self._index: RecordIndex | None = None
-        self._output: _Output | None = None
+        self._output: RecordWriter | None = None
         if mode.startswith("w"):
-            self._output = _Output(file_path, compression=compressor, max_chunk_size=max_chunk_size, dialect=PYRECORDIO)
+            self._output = RecordWriter(
+                file_path, compression=compressor, max_chunk_size=max_chunk_size, dialect=PYRECORDIO
+            )
         else:
             with _as_runtime_error(DataError):
                 self._index = read_index(file_path)

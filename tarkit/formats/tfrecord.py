@@ -325,7 +325,6 @@ class RecordWriter(FileWriter):
     """
 
     def __init__(self, target: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto") -> None:
-        self.records = 0
         self._crc32c = _crc32c()
         super().__init__(target, compression)
 
@@ -337,4 +336,4 @@ class RecordWriter(FileWriter):
         length = _LENGTH.pack(len(data))
         sums = [_SUM.pack(_masked(self._crc32c(part))) for part in (length, data)]
         self._out.write(b"".join((length, sums[0], data, sums[1])))
-        self.records += 1
+        self._written.count += 1

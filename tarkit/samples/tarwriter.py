@@ -77,6 +77,8 @@ class TarWriter(FileWriter):
         StreamError: the shard, or (from close, when the shard is published) its index cannot be written.
     """
 
+    _unit = "sample"
+
     def __init__(
         self,
         fileobj: str | os.PathLike[str] | BinaryIO,
@@ -102,7 +104,6 @@ class TarWriter(FileWriter):
             check_tar_name(os.fspath(fileobj))
         self._index = WrittenIndex(fileobj, compression) if index else None
         self.keep_meta = keep_meta
-        self.samples = 0
         self.bytes_written = 0
         self._encode = make_encoder(encoder) if encoder else None
         self._seen: set[str] | None = set() if on_repeated_key == "error" else None
@@ -123,10 +124,15 @@ class TarWriter(FileWriter):
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ended = False
+        name = "sha256" if checksum is True else checksum
+        digest = hashlib.new(name, usedforsecurity=False) if name else None
         super().__init__(fileobj, compression)
-        if checksum:
-            name = "sha256" if checksum is True else checksum
-            self._out.digest = hashlib.new(name, usedforsecurity=False)
+        self._out.digest = digest
+
+    @property
+    def samples(self) -> int:
+        """How many were written."""
+        return self.records
 
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
@@ -134,7 +140,7 @@ class TarWriter(FileWriter):
         Nothing of a sample is written if any part of it is refused."""
         prepared = self._prepare(obj)
         self._append(*prepared)
-        self.samples += 1
+        self._written.count += 1
         return prepared[1]
 
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
@@ -151,7 +157,7 @@ class TarWriter(FileWriter):
             raise
         for each in prepared:
             self._append(*each)
-        self.samples += len(prepared)
+        self._written.count += len(prepared)
         return sum(size for _, size, _, _ in prepared)
 
     def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str, _Plan]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
+import warnings
 import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from tarkit.errors import StreamError, UsageError
+from tarkit.errors import StreamError, UsageError, counted, printable
 from tarkit.store.compression import new_compressor, write_compression
 from tarkit.store.place import Sink
 from tarkit.store.registry import function_of, offered
@@ -50,10 +53,33 @@ class WholeOutput(ABC):
         self.discard()
 
 
+class Unpublished:
+    """What will not be published if a stream is forgotten. count: of what was written so far, unit: such as sample; for
+    the line that reports it. name: of the stream."""
+
+    __slots__ = ("count", "name", "unit")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.unit: str | None = None
+
+    def report(self) -> None:
+        """A line on stderr, and a warning, which Python shows only if it is asked to."""
+        what = "it" if self.unit is None else counted(self.count, self.unit)
+        are = "is" if self.unit is None or self.count == 1 else "are"
+        message = f"{printable(self.name)}: its writer was never closed, so {what} {are} not published"
+        if sys.stderr is not None:
+            with suppress(OSError, ValueError):
+                sys.stderr.write(f"tarkit: {message}; call close() or discard(), or write in a with block\n")
+        warnings.warn(message, ResourceWarning, stacklevel=2)
+
+
 class PublishStream(WholeOutput):
     """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
-    If it is forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression. bytes_sent:
-    after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go through it."""
+    If it is forgotten, it discards and says so. name: the URL as it may be shown. bytes_written: before compression.
+    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go
+    through it. unpublished: what a writer counts."""
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
         self.name = name
@@ -64,7 +90,8 @@ class PublishStream(WholeOutput):
         self._compressor = None if codec is None else new_compressor(codec)
         self._buffer = bytearray()
         self._outcome: str | BaseException | None = None
-        self._finalizer = weakref.finalize(self, _abandon, sink, os.getpid())
+        self.unpublished = Unpublished(name)
+        self._finalizer = weakref.finalize(self, _abandon, sink, os.getpid(), self.unpublished)
 
     @property
     def closed(self) -> bool:
@@ -149,10 +176,12 @@ class PublishStream(WholeOutput):
         raise StreamError(f"the stream was {self._outcome}, so it cannot be {what}", url=self.name)
 
 
-def _abandon(sink: Sink, owner: int) -> None:
+def _abandon(sink: Sink, owner: int, unpublished: Unpublished) -> None:
+    """A stream is collected, or the program ends, and it was neither published nor discarded."""
     # A forked child has a copy of the stream; the file and the command are its parent's.
     if os.getpid() == owner:
         sink.discard()
+        unpublished.report()
 
 
 def check_target(url: str) -> None:
@@ -214,6 +243,8 @@ def open_publish(
 class FileWriter(WholeOutput):
     """A writer of one file, of whatever format. Arguments: those of :func:`open_publish`."""
 
+    _unit = "record"
+
     def __init__(
         self,
         target: str | os.PathLike[str] | BinaryIO,
@@ -222,11 +253,18 @@ class FileWriter(WholeOutput):
         if_absent: bool = False,
     ) -> None:
         self._out = open_publish(target, compression=compression, if_absent=if_absent)
+        self._written = self._out.unpublished
+        self._written.unit = self._unit
 
     @property
     def name(self) -> str:
         """The target as it may be shown."""
         return self._out.name
+
+    @property
+    def records(self) -> int:
+        """How many were written."""
+        return self._written.count
 
     @property
     def closed(self) -> bool:

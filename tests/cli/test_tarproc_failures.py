@@ -311,9 +311,9 @@ def test_damaged_and_missing_input(bench: Bench) -> None:
 
 
 def test_output_that_can_not_be_written(bench: Bench) -> None:
-    for target in ("in.tar/folder/out.tar", ".", "in.tar/x"):
+    for target, code in (("in.tar/folder/out.tar", 2), (".", 1), ("in.tar/x", 2)):
         done = bench.run("-c", "true", "in.tar", "-o", target)
-        assert done.returncode == 1
+        assert done.returncode == code
         one_line(done.stderr)
 
 

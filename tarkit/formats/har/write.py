@@ -96,6 +96,7 @@ class HarWriter(WholeOutput):
         for piece in (content,) if isinstance(content, (bytes, bytearray, memoryview)) else content:
             out.write(piece)
         size = out.bytes_written - offset
+        out.unpublished.count += 1
         props = self._props(self._mtime if mtime is None else mtime, mode)
         path = f"/{name}"
         self._lines[path] = file_line(path, self._parts[-1].name, offset, size, props)
@@ -130,6 +131,7 @@ class HarWriter(WholeOutput):
         if not self._parts or self._parts[-1].out.bytes_written >= self._part_size:
             name = f"part-{len(self._parts)}"
             self._parts.append(_Part(name, self._open(name)))
+            self._parts[-1].out.unpublished.unit = "file"
         return self._parts[-1].out
 
     def _props(self, mtime: float, mode: int) -> str:

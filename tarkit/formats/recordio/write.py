@@ -52,7 +52,6 @@ class RecordWriter(FileWriter):
         dialect: Dialect = GO,
         if_absent: bool = False,
     ) -> None:
-        self.records = 0
         if compression not in dialect.codes:
             raise UsageError(f"no compression {compression!r} in RecordIO; use {', '.join(dialect.codes)}")
         if not 0 < max_chunk_size <= MOST:
@@ -76,7 +75,7 @@ class RecordWriter(FileWriter):
             self._make_room(size)
         self._gathered += LENGTH.pack(size), record
         self._room -= size + 4
-        self.records += 1
+        self._written.count += 1
 
     def write_batch(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
         """Add many records.

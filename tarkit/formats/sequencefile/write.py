@@ -77,7 +77,6 @@ class PairWriter(FileWriter):
         self._values: list[bytes] = []
         self._pending = 0
         self._last_mark = 0
-        self.records = 0
         super().__init__(target, compression=None)
         self._write = self._out.write
         self._write(header.encode() + self._sync)
@@ -109,7 +108,7 @@ class PairWriter(FileWriter):
                 self._last_mark = self._out.bytes_written
             size = len(key_bytes) + len(value_bytes)
             self._write(struct.pack(">ii", size, len(key_bytes)) + key_bytes + value_bytes)
-        self.records += 1
+        self._written.count += 1
 
     def _check(self, *parts: bytes) -> None:
         """A reader that begins in the middle would take the sync mark inside a part for a real one."""
