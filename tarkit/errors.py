@@ -209,7 +209,7 @@ class UnsupportedMemberError(DataError):
 
 
 class TooLargeError(DataError):
-    """A sample or record has more bytes than the memory it may take."""
+    """A sample or record, or the window of a compressed stream, has more bytes than the memory it may take."""
 
 
 class MissingFieldError(DataError, KeyError):

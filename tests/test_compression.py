@@ -15,11 +15,13 @@ import textwrap
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lz4.frame
 import pytest
 
-from tarkit.errors import CompressionError, UsageError
+from tarkit.errors import CompressionError, TooLargeError, UsageError
+from tarkit.store.codecmemory import xz_dictionary, zstd_window
 from tarkit.store.compression import (
     CODECS,
     ZLIB,
@@ -30,6 +32,7 @@ from tarkit.store.compression import (
     sniff,
     write_compression,
 )
+from tarkit.store.read import read_whole
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -63,8 +66,10 @@ SMALL = b"".join(b"%d little words, " % RNG.randrange(50) for _ in range(12)) + 
 LARGE = b"".join(RNG.choice((RNG.randbytes(300), b"abc" * 99, SMALL)) for _ in range(3000)) + b"\0" * 300_000
 
 
-def read_all(data: bytes, codec: str, read: Callable[[int], bytes] | None = None, step: int = 10_000) -> bytes:
-    reader = DecompressingReader(read or io.BytesIO(data).read, codec, "shard")
+def read_all(
+    data: bytes, codec: str, read: Callable[[int], bytes] | None = None, step: int = 10_000, memory: int = 0
+) -> bytes:
+    reader = DecompressingReader(read or io.BytesIO(data).read, codec, "shard", memory)
     parts = []
     while part := reader.read(step):
         assert len(part) <= step
@@ -150,7 +155,7 @@ def test_flipped_bits_never_give_other_data(codec: str) -> None:
             try:
                 # Bits that carry nothing (a time stamp, say) may be flipped: the content must be right.
                 assert read_all(bytes(damaged), codec) == SMALL
-            except CompressionError:
+            except (CompressionError, TooLargeError):
                 caught += 1
     assert caught > 7 * len(made)
 
@@ -209,8 +214,23 @@ def test_skippable_frames(codec: str) -> None:
     made = packed(SMALL, codec)
     note = struct.pack("<II", 0x184D2A53, 600_000) + bytes(600_000)
     assert read_all(note + made + note + made + note, codec) == SMALL + SMALL
-    with pytest.raises(CompressionError, match="cut short"):
-        read_all(made + note[:-1], codec)
+    assert read_all(note, codec) == b""
+    for cut in (note[:-1], note[:7]):
+        with pytest.raises(CompressionError, match="cut short"):
+            read_all(made + cut, codec)
+
+
+def test_what_is_behind_a_skippable_frame_says_which_codec_it_is(tmp_path: Path) -> None:
+    """zst and lz4 have the same sixteen magic numbers for it."""
+    note = struct.pack("<II", 0x184D2A50, 5) + b"12345"
+    for codec in ("zst", "lz4"):
+        path = tmp_path / codec
+        path.write_bytes(note + note + packed(SMALL, codec) + note)
+        assert read_whole(path) == SMALL
+        with pytest.raises(CompressionError, match=f"{codec} stream has other bytes after its end"):
+            read_all(note + packed(SMALL, codec) + packed(SMALL, "lz4" if codec == "zst" else "zst"), "zst")
+    with pytest.raises(CompressionError, match="zst stream does not begin as zst does"):
+        read_all(note + b"something else", "zst")
 
 
 def test_damaged_frames() -> None:
@@ -239,7 +259,7 @@ def test_frames_that_need_a_dictionary(tmp_path: Path) -> None:
     words.write_bytes(SMALL * 3)
     samples = [SMALL[n : n + 60] for n in range(len(SMALL) - 60)]
     made = zstd.compress(SMALL, zstd_dict=zstd.train_dict(samples, 1024))
-    with pytest.raises(CompressionError, match="Dictionary mismatch"):
+    with pytest.raises(CompressionError, match="zst stream needs a dictionary"):
         read_all(made, "zst")
     packed_lz4 = packed(SMALL, "lz4")
     with pytest.raises(CompressionError, match="needs a dictionary"):
@@ -251,11 +271,69 @@ def test_frames_that_need_a_dictionary(tmp_path: Path) -> None:
         read_all(subprocess.run(command, input=SMALL, stdout=subprocess.PIPE, check=True).stdout, "lz4")
 
 
-def test_a_window_of_two_gib_is_refused() -> None:
-    """Memory is bounded by 128 MiB, whatever window a frame asks for."""
+def test_a_window_that_is_too_large_is_not_damage() -> None:
+    """Memory is bounded by 128 MiB or --mem, whatever window a frame asks for."""
     made = b"\x28\xb5\x2f\xfd" + bytes([0, 21 << 3]) + b"\x01\x00\x00"
-    with pytest.raises(CompressionError, match="too much memory"):
+    said = (
+        "needs 2147483648 bytes of memory to decompress, and the limit is 134217728; decompress it first .*--long=31.*"
+    )
+    with pytest.raises(TooLargeError, match=f"{said}--mem 2147483648"):
         read_all(made, "zst")
+    larger = made[:5] + bytes([21 << 3 | 7]) + made[6:]
+    with pytest.raises(TooLargeError, match=r"needs 4026531840 bytes .*; no zstd decompresses more"):
+        read_all(larger, "zst", memory=1 << 33)
+
+
+def test_a_window_that_fits_into_mem_is_read() -> None:
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
+    made = compressor.compress(SMALL) + compressor.flush()
+    with pytest.raises(TooLargeError, match="needs 268435456 bytes"):
+        read_all(made, "zst")
+    assert read_all(made, "zst", memory=1 << 28) == SMALL
+
+
+def test_how_much_memory_a_zstd_frame_needs() -> None:
+    for size in (0, 1, 255, 256, 65_791, 65_792, 3_000_000):
+        for level in (1, 19):
+            found = zstd_window(zstd.compress(bytes(size), level)[:18])
+            assert found is not None and found <= max(size, 1024)
+    assert zstd_window(b"\x28\xb5\x2f\xfd\x00") is None
+
+
+def with_dictionary(xz: bytes, bits: int, at: int = 12) -> bytes:
+    """The stream with another size of the dictionary in the block header at this offset."""
+    end = at + 4 * xz[at]
+    header = xz[at:end].replace(b"\x21\x01" + xz[at + 4 : at + 5], b"\x21\x01" + bytes([bits]))
+    return xz[:at] + header + struct.pack("<I", zlib.crc32(header)) + xz[end + 4 :]
+
+
+def test_an_xz_dictionary_that_is_too_large_is_not_damage() -> None:
+    xz = packed(SMALL, "xz")
+    said = r"xz stream needs 1610612736 bytes of memory .* is 1073741824; decompress .* \(xz -d\).* --mem 1610612736"
+    with pytest.raises(TooLargeError, match=said):
+        read_all(xz + with_dictionary(xz, 37), "xz")
+    with pytest.raises(TooLargeError, match="needs 4294967295 bytes"):
+        read_all(with_dictionary(xz, 40), "xz")
+    assert read_all(with_dictionary(xz, 28), "xz") == SMALL
+    if shutil.which("xz") is None:
+        pytest.skip("the program xz is not installed")
+    command = ["xz", "-c", "-T1", "--block-size=100"]
+    blocks = subprocess.run(command, input=SMALL, stdout=subprocess.PIPE, check=True).stdout
+    second = blocks.index(blocks[12:24], 24)
+    with pytest.raises(TooLargeError, match="needs more memory .* --mem 4294967296"):
+        read_all(with_dictionary(blocks, 37, second), "xz")
+
+
+@pytest.mark.parametrize("filters", [[], [lzma.FILTER_X86], [lzma.FILTER_DELTA, lzma.FILTER_ARM]])
+def test_how_much_memory_an_xz_block_needs(filters: list[int]) -> None:
+    for size in (4096, 6144, 1 << 20, 3 << 19):
+        chain: list[Any] = [*({"id": each} for each in filters), {"id": lzma.FILTER_LZMA2, "dict_size": size}]
+        assert xz_dictionary(lzma.compress(SMALL, filters=chain)[:128]) == size
+    if shutil.which("xz") is not None and not filters:
+        # With several threads it writes the sizes of a block into its header.
+        made = subprocess.run(["xz", "-T2", "-c"], input=LARGE, stdout=subprocess.PIPE, check=True).stdout
+        assert xz_dictionary(made[:128]) == 8 << 20 and made[13] & 0xC0
+    assert xz_dictionary(lzma.compress(b"")) is None and xz_dictionary(b"short") is None
 
 
 def test_an_error_never_turns_into_an_end() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.errors import MissingInputError, TemporaryStreamError, UsageError
+from tarkit.errors import MissingInputError, TemporaryStreamError, TooLargeError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -25,6 +25,7 @@ from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError
 from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
+from tarkit.store.compression import zstd_library
 
 TWICE = "cat sample.cls sample.cls > x; mv x sample.cls"
 
@@ -115,6 +116,16 @@ def test_lambdas_with_all_that_they_hold(shards: list[Path], tmp_path: Path) -> 
     )
     assert (counts.out, counts.filtered) == (2, 1)
     assert contents(tmp_path / "out.tar") == {"k0.cls": b"0!?", "k2.cls": b"2!?"}
+
+
+def test_mem_is_the_limit_of_the_window_of_a_compressed_shard(shards: list[Path], tmp_path: Path) -> None:
+    zstd = zstd_library()
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
+    path = tmp_path / "long.tar.zst"
+    path.write_bytes(compressor.compress(shards[0].read_bytes()) + compressor.flush())
+    with pytest.raises(TooLargeError, match="needs 268435456 bytes of memory .* --mem 268435456"):
+        tarkit.process(path, output="out.tar", command="true", on_damage="skip")
+    assert tarkit.process(path, output="out.tar", command="true", mem=268435456).out == 3
 
 
 def test_samples_of_two_contents_of_an_input_are_not_published(shards: list[Path], tmp_path: Path) -> None:

@@ -435,7 +435,8 @@ def raw_pax(content: bytes) -> bytes:
         (raw_pax(b"0 path=a\n"), "malformed"),
         (raw_pax(b"-9 path=a\n"), "has no length"),
         (raw_pax(b" path=a\n"), "has no length"),
-        (raw_pax(b"9" * 30 + b" path=a\n"), "has no length"),
+        (raw_pax(b"9" * 30 + b" path=a\n"), "malformed"),
+        (raw_pax(b"9" * 5000 + b" path=a\n"), "malformed"),
         (raw_pax(b"\0" + record(b"path", b"b.x")), "has no length"),
         (raw_pax(record(b"size", b"-1")), "size="),
         (raw_pax(record(b"size", b"")), "size="),
@@ -465,6 +466,15 @@ def test_nul_padding_inside_an_extended_header_is_allowed() -> None:
 def test_a_pax_size_counts_instead_of_the_header_s() -> None:
     data = pax({b"size": b"3"}) + header(b"a.x", 0) + padded(b"abc") + member(b"b.x") + END
     assert [item[:2] for item in members_of(data)] == [("a.x", b"abc"), ("b.x", b"")]
+
+
+def test_numbers_of_an_extended_header_have_any_number_of_digits() -> None:
+    """POSIX.1, pax: decimal, without a bound. Zeros before them were taken for damage."""
+    for zeros in (3, 30, 6000):
+        size = record(b"size", b"0" * zeros + b"3")
+        rest = b" path=b.x\n"
+        data = raw_pax(b"%0*d" % (zeros, zeros + len(rest)) + rest + size) + header(b"a.x", 0) + padded(b"abc") + END
+        assert [item[:2] for item in members_of(data)] == [("b.x", b"abc")]
 
 
 @pytest.mark.parametrize("before", [pax({b"path": b"a.x"}), long_name(b"a.x")])

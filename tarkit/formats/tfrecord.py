@@ -140,7 +140,7 @@ class _Walk:
             check_codec(codec)
             first, read = [self.buffer] * bool(self.buffer), self.read
             self.buffer = b""
-            self.read = DecompressingReader(lambda n: first.pop() if first else read(n), codec, self.url).read
+            self.read = DecompressingReader(lambda n: first.pop() if first else read(n), codec, self.url, self.mem).read
 
     def records(self) -> Iterator[bytes]:
         """The loop that all speed depends on: the records that are whole in the buffer, then ``more``.

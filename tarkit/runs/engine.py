@@ -111,6 +111,7 @@ class Engine:
             on_damage=work.on_damage,
             tally=tally,
             literal=True,
+            mem=work.mem,
             large=self.large,
         )
         with closing(reader):

@@ -164,7 +164,9 @@ class RetryRun:
     def _read(self, url: str) -> Generator[Sample, None, None]:
         # The rule is that by which the shards were written; by another one their samples would be others.
         work, large = self._engine.work, self._engine.large
-        return read_samples([url], literal=True, split=True, rule=work.key_rule, on_repeated_key="allow", large=large)
+        return read_samples(
+            [url], literal=True, split=True, rule=work.key_rule, on_repeated_key="allow", mem=work.mem, large=large
+        )
 
     def _as_given(self, failed: Iterator[Sample], record: DoneRecord) -> Iterator[Sample]:
         """Failed samples as the first run had them, with the place that they came from."""

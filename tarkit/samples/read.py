@@ -57,8 +57,9 @@ def read_samples(
             listing of a store may well have ``[`` or ``{`` in its names.
         split: ``urls`` are those that this process is to read. Else reading is an error in one of several ranks, or
             workers of a torch DataLoader, because each would read every sample.
-        mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size.
-        large: another way for members that are too large (:mod:`tarkit.formats.tar.large`); ``mem`` has no effect then.
+        mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size. Also
+            those of the window of a compressed shard, if it is more than what any stream may have.
+        large: another way for members that are too large (:mod:`tarkit.formats.tar.large`).
         cache: where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
 
     Raises:
@@ -73,7 +74,7 @@ def read_samples(
     large = RefuseLarge(mem) if large is None else large
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
-        with open_read(url) if cache is None else open_through_cache(url, cache) as stream:
+        with open_read(url, mem=mem) if cache is None else open_through_cache(url, cache) as stream:
             tally.part_read = stream.part_read
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),

@@ -2,7 +2,8 @@
 
 Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0), the LZ4 frame format 1.6.4, and
 zlib (RFC 1950) where it is asked for. All of them may be several members or frames one after another; such a stream is
-read to its true end. Memory is bounded whatever the input says: every step of decompression yields at most 1 MiB."""
+read to its true end. Memory is bounded whatever the input says: every step of decompression yields at most 1 MiB, and
+a window or dictionary that is larger than the limit is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from tarkit.errors import CompressionError, UsageError, printable
+from tarkit.errors import CompressionError, TooLargeError, UsageError, printable
 from tarkit.redaction import redact
+from tarkit.store.codecmemory import ZSTD_MOST, needs_dictionary, xz_dictionary, zstd_window
 from tarkit.store.window import Window
 
 ReadFunction = Callable[[int], bytes]
@@ -35,7 +37,8 @@ _MAGIC = {
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 _PIECE = 256 * 1024
 _STEP = 1024 * 1024
-_XZ_MEMORY = 1 << 30
+_LEAST_MEMORY = {"zst": 128 << 20, "xz": 1 << 30}
+"""Bytes that the window of a stream may have in any case."""
 
 
 def compression_for_name(name: str) -> str | None:
@@ -118,7 +121,7 @@ class _CompressedInput(Window):
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
         super().__init__(read)
-        self._codec = codec
+        self.codec = codec
         self._url = url
 
     def skip_zeros(self) -> int:
@@ -133,7 +136,17 @@ class _CompressedInput(Window):
     def fail(self, reason: str) -> CompressionError:
         """An error at the position that was reached."""
         hint = "the offset counts compressed bytes"
-        return CompressionError(f"{self._codec} stream {reason}", url=self._url, offset=self.offset, hint=hint)
+        return CompressionError(f"{self.codec} stream {reason}", url=self._url, offset=self.offset, hint=hint)
+
+    def too_large(self, needed: int | None, memory: int) -> TooLargeError:
+        """The error for a stream that needs more memory than the limit."""
+        size = "more" if needed is None else f"{needed} bytes of"
+        reason = f"{self.codec} stream needs {size} memory to decompress, and the limit is {memory}"
+        program = "zstd -d --long=31" if self.codec == "zst" else "xz -d"
+        hint = f"decompress it first ({program}), or read it with --mem {needed or 4 * memory} (mem=)"
+        if self.codec == "zst" and (needed or 0) > ZSTD_MOST:
+            hint = f"no zstd decompresses more than {ZSTD_MOST}, so its header may be damaged: fetch it again"
+        return TooLargeError(reason, url=self._url, hint=hint)
 
 
 def zstd_library() -> Any:
@@ -145,7 +158,7 @@ def zstd_library() -> Any:
     return zstd
 
 
-def _new_decoder(codec: str) -> Any:
+def _new_decoder(codec: str, memory: int) -> Any:
     """A decompressor of one member, with the methods of those of the standard library."""
     decoder: Any
     if codec in ("gz", ZLIB):
@@ -154,7 +167,9 @@ def _new_decoder(codec: str) -> Any:
         flag = igzip_lib.DECOMP_GZIP if codec == "gz" else igzip_lib.DECOMP_ZLIB
         decoder = igzip_lib.IgzipDecompressor(flag=flag)
     elif codec == "zst":
-        decoder = zstd_library().ZstdDecompressor()
+        # What a frame asks for was held against the limit before; this one is a power of two.
+        zstd = zstd_library()
+        decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
     elif codec == "lz4":
         import lz4.frame
 
@@ -166,13 +181,33 @@ def _new_decoder(codec: str) -> Any:
     else:
         import lzma
 
-        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+        # Beside its dictionary it takes some KiB.
+        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=memory + _STEP)
     return decoder
 
 
-def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
-    """Whether another member or frame begins here; False at the end of the stream.
+def _next_member(source: _CompressedInput, codec: str, first: bool) -> str | None:
+    """The codec of the member or frame that begins here; None at the end of the stream.
     Raises: CompressionError: something else does."""
+    if codec in ("zst", "lz4") and _skip_frames(source):
+        # Behind them at the beginning, either may follow: only now it is known which.
+        codec = "lz4" if first and source.peek(4) == _MAGIC["lz4"] else codec
+        first = first and source.peek(4) not in (b"", _MAGIC[codec])
+    return codec if _begins_member(source, codec, first) else None
+
+
+def _skip_frames(source: _CompressedInput) -> bool:
+    """Pass over skippable frames; whether there were any."""
+    start = source.offset
+    while _is_skippable(head := source.peek(8)):
+        end = source.offset + 8 + int.from_bytes(head[4:], "little")
+        source.skip_to(end)
+        if len(head) < 8 or source.offset < end:
+            raise source.fail("is cut short")
+    return source.offset > start
+
+
+def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
     zeros = source.skip_zeros() if codec in ("gz", "xz") and not first else 0
     if codec == "xz" and zeros % 4:
         raise source.fail(f"has a padding of {zeros} zero bytes, which is not a multiple of 4")
@@ -181,8 +216,6 @@ def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
     magic = head[:2] if codec == ZLIB and begins_zlib(head) else _MAGIC.get(codec, b"\x78\x01")
     if not head and not first:
         return False
-    if codec in ("zst", "lz4") and _is_skippable(head):
-        return True
     if head != magic and magic.startswith(head):
         raise source.fail("is cut short")
     if not head.startswith(magic):
@@ -192,12 +225,30 @@ def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
     return True
 
 
-def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
+def _check_memory(source: _CompressedInput, codec: str, memory: int) -> None:
+    """Raises: TooLargeError: the member that begins here needs more memory. CompressionError: it needs a dictionary."""
+    if codec == "xz":
+        needed = xz_dictionary(source.peek(128))
+    elif codec == "zst":
+        needed = zstd_window(head := source.peek(18))
+        if needs_dictionary(head):
+            raise source.fail("needs a dictionary, which tarkit does not have")
+        memory = min(memory, ZSTD_MOST)
+    else:
+        return
+    if needed is not None and needed > memory:
+        raise source.too_large(needed, memory)
+
+
+def _members(source: _CompressedInput, codec: str, memory: int) -> Iterator[bytes]:
     """The content of every member or frame of a stream."""
     first = True
-    while _begins_member(source, codec, first):
+    while (found := _next_member(source, codec, first)) is not None:
         first = False
-        decoder = _new_decoder(codec)
+        source.codec = codec = found
+        memory = max(memory, _LEAST_MEMORY.get(codec, 0))
+        _check_memory(source, codec, memory)
+        decoder = _new_decoder(codec, memory)
         while not decoder.eof:
             piece = b""
             if decoder.needs_input and not (piece := source.read(_PIECE)):
@@ -207,6 +258,9 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
             except MemoryError:
                 raise
             except Exception as error:
+                if codec == "xz" and "Memory usage limit" in str(error):
+                    # Of a block behind the first one.
+                    raise source.too_large(None, memory) from None
                 # Each library raises a class of its own for damaged bytes.
                 raise source.fail(f"is damaged ({error}), at or before this offset") from None
             if content:
@@ -217,10 +271,12 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
 
 class DecompressingReader(Window):
     """What a compressed stream holds; its end comes only when every checksum was right.
-    Raises: CompressionError (by read): damaged, cut short, or followed by other bytes."""
+    memory: bytes that its window may have; those that any stream may have are less.
+    Raises (by read): CompressionError: damaged, cut short, or followed by other bytes. TooLargeError: more memory is
+    needed."""
 
-    def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
-        members = _members(_CompressedInput(read, codec, url), codec)
+    def __init__(self, read: ReadFunction, codec: str, url: str, memory: int = 0) -> None:
+        members = _members(_CompressedInput(read, codec, url), codec, memory)
         super().__init__(lambda _: next(members, b""))
 
 

@@ -77,6 +77,7 @@ def open_read(
     retry: Retry = DEFAULT_RETRY,
     read_ahead: int = READ_AHEAD,
     may_be_replaced: bool = False,
+    mem: int = 0,
 ) -> ReadStream:
     """Open a stream of bytes.
 
@@ -90,13 +91,14 @@ def open_read(
         retry: how often, and how patiently, a read over a network is tried again.
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.
         may_be_replaced: whether another local file may take the name meanwhile; what is read is the old one then.
+        mem: bytes that the window of a compressed stream may have; 128 MiB of zst and 1 GiB of xz in any case.
 
     Raises:
         MissingInputError: no such file. StreamError: it cannot be read, has not the
         length or checksum that its store gives, or was changed while it was read.
         TemporaryStreamError: the last attempt failed, or (at its end) a local file was changed or replaced while it
         was read; a later try may help.
-        CompressionError (by read): damaged or cut.
+        CompressionError (by read): damaged or cut. TooLargeError (by read): it needs more memory than ``mem``.
         UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
     """
     if compression not in ("auto", None):
@@ -105,7 +107,7 @@ def open_read(
     if isinstance(raw, FileReader):
         raw.may_be_replaced = may_be_replaced
     try:
-        return _decompressed(raw, name, compression, read_ahead)
+        return _decompressed(raw, name, compression, read_ahead, mem)
     except BaseException:
         raw.close()
         raise
@@ -170,7 +172,7 @@ def read_whole(url: str | os.PathLike[str], *, compression: str | None = "auto")
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
 
 
-def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:
+def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int, mem: int) -> ReadStream:
     source = raw
     plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None
     codec = compression
@@ -189,7 +191,7 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
             raw = ReadAhead(raw, read_ahead)
         read = Window(raw.read, buffer=head).read if head else raw.read
     if codec is not None:
-        read = DecompressingReader(read, codec, name).read
+        read = DecompressingReader(read, codec, name, mem).read
     return ReadStream(raw, read, name, raw.size if plain and codec is None else None, source)
 
 

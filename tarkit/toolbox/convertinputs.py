@@ -113,7 +113,7 @@ class Inputs:
         if encoding.piece:
             if self.on_damage != "error":
                 raise UsageError("pieces of a damaged tar are not the tar: repair it with tarkit cat --on-damage skip")
-            with open_read(name) as stream:
+            with open_read(name, mem=self.encoding.mem) as stream:
                 # Nothing is left out, so the tally has nothing to count.
                 yield from sample_pieces(
                     stream.read,
@@ -163,7 +163,7 @@ def check_tar(name: str) -> None:
     """Look whether a file is a tar that was taken for one because it is of no other format.
     Raises: DataError: it is not; what it looks like."""
     if not reads_once(name):
-        with open_read(name) as stream:
+        with open_read(name, mem=self.encoding.mem) as stream:
             next(read_members(stream.read, url=stream.name), None)
 
 

@@ -78,7 +78,7 @@ def read_batches(
     tally = tally if tally is not None else Tally()
     new_walk = partial(ChunkWalk, skip=on_damage == "skip", tally=tally, mem=mem)
     if index is None:
-        with open_read(source) as stream:
+        with open_read(source, mem=mem) as stream:
             yield from _batches(new_walk(stream.read, stream.name), start, stop)
         return
     stop = index.records if stop is None else min(stop, index.records)

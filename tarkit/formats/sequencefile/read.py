@@ -130,7 +130,7 @@ def _batches(
 ) -> Iterator[Batch]:
     part = bool(start) or stop is not None
     # Offsets of a part are those of the file as it is.
-    with open_read(source, compression=None if part else "auto") as stream:
+    with open_read(source, compression=None if part else "auto", mem=mem) as stream:
         window = Window(stream.read)
         header = read_header(window, stream.name)
         # A reader of the part only: what is before it need not come at all.

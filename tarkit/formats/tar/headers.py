@@ -55,6 +55,7 @@ MAX_SIZE = 8**11 - 1
 """Bytes that eleven octal digits can say; larger members need an extended header."""
 
 _CHECKSUM_MODULUS = 65521
+_MOST_DIGITS = 30
 
 
 class MemberHeader(NamedTuple):
@@ -120,17 +121,31 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
     # Some writers pad with NUL inside the stated size.
     records = records.rstrip(b"\0")
     while position < len(records):
-        blank = records.find(b" ", position, position + 20)
-        digits = records[position:blank] if blank > 0 else b""
-        if not digits.isdigit():
+        blank = records.find(b" ", position)
+        length = _decimal(records[position:blank] if blank > 0 else b"")
+        if length < 0:
             raise ValueError(f"record at byte {position} has no length")
-        end = position + int(digits)
+        end = position + length
         key, equals, value = records[blank + 1 : end - 1].partition(b"=")
         if end <= blank + 1 or end > len(records) or records[end - 1 : end] != b"\n" or not equals:
             raise ValueError(f"record at byte {position} is malformed")
         found[key.decode("utf-8", "surrogateescape")] = value
         position = end
     return found
+
+
+def pax_size(value: bytes) -> int:
+    """The size of a member that an extended header gives. Raises: ValueError: it is not one."""
+    size = _decimal(value)
+    if not 0 <= size < 1 << 64:
+        raise ValueError(f"extended header says size={value[:20]!r}")
+    return size
+
+
+def _decimal(digits: bytes) -> int:
+    """A number of any number of digits; -1 if it is not one."""
+    # Of a number that has more without its zeros, the first ones are too large for all that is a length.
+    return int(digits.lstrip(b"0")[:_MOST_DIGITS] or b"0") if digits.isdigit() else -1
 
 
 def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes: bytes) -> str | None:

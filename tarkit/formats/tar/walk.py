@@ -232,7 +232,7 @@ class Archive:
             if reason is not None and header.kind in headers.CONTENTLESS_TYPES:
                 size = 0
             else:
-                size = int(records["size"]) if "size" in records else header.size
+                size = headers.pax_size(records["size"]) if "size" in records else header.size
             if reason is None and name.endswith(b"/") and not size:
                 reason = "folder"
             if self.drop_next:
@@ -309,9 +309,10 @@ class Archive:
             raise self.corrupt(f"bad extended header: {error}") from None
         if b"\0" in found.get("path", b""):
             raise self.corrupt("extended header gives a path with a NUL in it")
-        size = found.get("size", b"0")
-        if not size.isdigit() or len(size) > 20:
-            raise self.corrupt(f"extended header says size={size[:20]!r}")
+        try:
+            headers.pax_size(found.get("size", b"0"))
+        except ValueError as error:
+            raise self.corrupt(str(error)) from None
         if header.kind != _PAX_GLOBAL:
             records.update(found)
             if not records.get("path", b"."):

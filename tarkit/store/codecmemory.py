@@ -1,0 +1,53 @@
+"""How much memory a compressed stream needs, by the header of its first frame or block. Pure: bytes to numbers."""
+
+from __future__ import annotations
+
+ZSTD_MOST = 1 << 31
+"""Bytes of the largest window that the library for zstd decompresses."""
+
+
+def zstd_window(head: bytes) -> int | None:
+    """Bytes of content that a frame needs at hand. head: its first 18 bytes. None: it is cut, or needs no window.
+    Source: RFC 8878, 3.1.1.1."""
+    if len(head) < 6:
+        return None
+    descriptor = head[4]
+    is_single, size_flag = descriptor & 0x20, descriptor >> 6
+    at = (5 if is_single else 6) + _id_size(descriptor)
+    length = (1 if is_single else 0, 2, 4, 8)[size_flag]
+    content = int.from_bytes(head[at : at + length], "little") + (256 if length == 2 else 0) if length else None
+    if is_single:
+        return content
+    base = 1 << (10 + (head[5] >> 3))
+    size = base + base // 8 * (head[5] & 7)
+    return size if content is None else min(size, content)
+
+
+def needs_dictionary(head: bytes) -> bool:
+    """Whether a zstd frame that begins so was compressed with a dictionary."""
+    at = 5 if head[4:5] and head[4] & 0x20 else 6
+    return len(head) > 4 and any(head[at : at + _id_size(head[4])])
+
+
+def _id_size(descriptor: int) -> int:
+    return (0, 1, 2, 4)[descriptor & 3]
+
+
+def xz_dictionary(head: bytes) -> int | None:
+    """Bytes of the dictionary of the first block. head: the first 128 bytes of a stream. None: it is not found.
+    Source: The .xz File Format 1.1.0, 3.1 (block header) and 5.3.1 (LZMA2)."""
+    if len(head) < 14 or not head[12]:
+        return None
+    flags, at = head[13], 14
+    for _ in range((flags >> 6 & 1) + (flags >> 7)):
+        # A size: seven bits a byte, the last one below 128.
+        while head[at : at + 1] >= b"\x80":
+            at += 1
+        at += 1
+    for _ in range(flags & 3):
+        # Another filter before LZMA2, which is the last one: its ID, and the size of its properties.
+        at += 2 + int.from_bytes(head[at + 1 : at + 2], "little")
+    if head[at : at + 2] != b"\x21\x01" or len(head) < at + 3 or head[at + 2] > 40:
+        return None
+    bits = head[at + 2]
+    return (1 << 32) - 1 if bits == 40 else (2 | bits & 1) << (bits // 2 + 11)
