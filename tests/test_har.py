@@ -5,6 +5,7 @@ What Hadoop's own reader makes of them is in services/test_hadoop_formats.py.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,37 @@ def test_an_archive_that_is_there_stays(tmp_path: Path) -> None:
         except AlreadyPublishedError:
             assert content == b"2"
     assert HarArchive(tmp_path / "x.har").read("a") == b"1"
+
+
+def _build(target: Path, files: dict[str, bytes], **arguments: Any) -> None:
+    with HarWriter(target, part_size=1, **arguments) as writer:
+        for name, content in files.items():
+            writer.write(name, content)
+
+
+def test_a_writer_that_was_killed_after_its_last_file_can_be_repeated(tmp_path: Path) -> None:
+    """It had published the archive, and had not ended yet: the same command has to end well."""
+    target = tmp_path / "x.har"
+    files = {"a": b"1" * 3_000_000, "b": b"2"}
+    _build(target, files)
+    before = {path.name: (path.stat().st_ino, path.read_bytes()) for path in target.iterdir()}
+    os.link(target / "_masterindex", target / "._masterindex.tarkit-0123abcd")
+    _build(target, files)
+    assert {path.name: (path.stat().st_ino, path.read_bytes()) for path in target.iterdir()} == before
+    for other in (
+        {},
+        {"a": files["a"]},
+        {**files, "b": b"3"},
+        {**files, "b": b""},
+        {**files, "b": b"22"},
+        {**files, "c": b"3"},
+        {"a": files["a"], "d": b"2"},
+    ):
+        with pytest.raises(AlreadyPublishedError, match="_masterindex: there is another archive already; remove it"):
+            _build(target, other)
+    with pytest.raises(AlreadyPublishedError, match="another archive"):
+        _build(target, files, mtime=7)
+    assert {path.name: (path.stat().st_ino, path.read_bytes()) for path in target.iterdir()} == before
 
 
 def test_of_two_writers_at_once_one_wins(tmp_path: Path) -> None:

@@ -139,10 +139,11 @@ class Series:
             yield writer
         stale = sorted(set(earlier) - set(writer.shards))
         for name in stale:
-            with suppress(MissingInputError):
-                remove(name)
+            # The index first: killed in between, a shard is left, which the next run finds.
             if has_index_name(name):
                 remove_index(name)
+            with suppress(MissingInputError):
+                remove(name)
         if stale:
             first = printable(redact(stale[0]))
             say(self.program, f"removed {counted(len(stale), 'shard')} of an earlier run, from {first} on")

@@ -12,6 +12,7 @@ import pytest
 
 from tarkit import TarWriter, read_samples
 from tarkit.specs.outputnames import existing_shards, shard_name
+from tarkit.store import local
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 
@@ -153,6 +154,30 @@ def test_a_series_that_would_replace_its_own_inputs_is_refused(
     assert (result.code, result.stdout) == (2, b"")
     assert "is an input, and one of the shards that --force replaces or removes; write the series " in result.stderr
     assert [path.read_bytes() for path in series] == before and len(list(tmp_path.glob("p-*"))) == 5
+
+
+def test_no_index_outlives_its_shard_whenever_force_is_killed(
+    run: Run, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the two, it left an index that no later run found."""
+    command = ["tarkit", "split", shard, "-o", f"{tmp_path}/p-%d.tar", "--index", "--force", "--maxcount"]
+    remove = local.remove
+    for last in range(1, 5):
+        assert run(*command, "9").code == 0
+        removed: list[str] = []
+
+        def killed(url: str, name: str, is_folder: bool, last: int = last, removed: list[str] = removed) -> None:
+            if len(removed) == last:
+                raise KeyboardInterrupt
+            remove(url, name, is_folder)
+            removed.append(url)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(local, "remove", killed)
+            run(*command, "25")
+        assert len(removed) == last
+        assert run(*command, "25").code == 0
+        assert sorted(path.name for path in tmp_path.glob("p-*")) == ["p-0.idx", "p-0.tar"]
 
 
 def test_the_end_of_a_series_may_be_cut_again_behind_its_inputs(shell: Run, series: list[Path], tmp_path: Path) -> None:

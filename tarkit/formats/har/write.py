@@ -7,11 +7,42 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tarkit.errors import AlreadyPublishedError, EncodeError, TarkitError, UsageError
+from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, TarkitError, UsageError
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, encode_index, file_line, folder_line, properties
-from tarkit.store.entries import entries, exists, remove
+from tarkit.store.entries import entries, exists, remove, remove_left_behind
 from tarkit.store.publish import PublishStream, WholeOutput, open_publish
-from tarkit.store.url import display_name, join
+from tarkit.store.read import open_read
+from tarkit.store.url import display_name, join, local_path
+
+
+class _SameSink:
+    """In place of a file of an archive that is there: takes the bytes that it has, and no others."""
+
+    def __init__(self, archive: str, name: str) -> None:
+        self._master = display_name(join(archive, MASTER_INDEX))
+        try:
+            self._stream = open_read(join(archive, name), compression=None)
+        except MissingInputError:
+            raise self._other() from None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            found = self._stream.read(len(rest))
+            if not found or rest[: len(found)] != found:
+                raise self._other()
+            rest = rest[len(found) :]
+
+    def commit(self) -> None:
+        if self._stream.read(1):
+            raise self._other()
+        self._stream.close()
+
+    def discard(self) -> None:
+        self._stream.close()
+
+    def _other(self) -> AlreadyPublishedError:
+        return AlreadyPublishedError("there is another archive already", url=self._master, hint="remove it first")
 
 
 @dataclass
@@ -34,13 +65,15 @@ class HarWriter(WholeOutput):
     ...     writer.write("a/1.jpg", b"...")
 
     Args:
-        target: path or URL of the folder, by custom with ``.har`` at its end. An archive that is there stays.
+        target: path or URL of the folder, by custom with ``.har`` at its end. An archive that is there stays: what is
+            written is compared with it, so that a run that was killed at its end can be repeated.
         part_size: bytes of contents after which another part begins.
         mtime: seconds since 1970, of folders, and of files for which none is given.
         owner, group: of all files and folders.
 
     Raises:
-        AlreadyPublishedError: there is an archive, or (from write and close) another writer publishes one.
+        AlreadyPublishedError: (from write and close) there is an archive with other bytes, or another writer publishes
+        one.
         StreamError: it cannot be written. UsageError: no such protocol.
     """
 
@@ -68,17 +101,17 @@ class HarWriter(WholeOutput):
         self._left_behind: set[str] = set()
         self._published: list[str] = []
         self._is_new = not exists(self._target)
+        self._is_there = not self._is_new and self._has_master()
         if not self._is_new:
-            self._refuse_existing()
             self._left_behind = {entry.name for entry in entries(self._target)}
 
-    def _refuse_existing(self) -> None:
-        master = join(self._target, MASTER_INDEX)
-        if exists(master):
-            raise AlreadyPublishedError("there is an archive already", url=display_name(master), hint="remove it first")
+    def _has_master(self) -> bool:
+        return exists(join(self._target, MASTER_INDEX))
 
     def _open(self, name: str) -> PublishStream:
         """A file of the archive. What was not there at the beginning is of another writer, and stays."""
+        if self._is_there:
+            return PublishStream(_SameSink(self._target, name), display_name(join(self._target, name)), None)
         if_absent = name not in self._left_behind
         return open_publish(join(self._target, name), compression=None, if_absent=if_absent)
 
@@ -141,7 +174,9 @@ class HarWriter(WholeOutput):
         if self._closed:
             return
         self._part()
-        self._refuse_existing()
+        if not self._is_there and self._has_master():
+            master = display_name(join(self._target, MASTER_INDEX))
+            raise AlreadyPublishedError("another writer has published an archive", url=master, hint="remove it first")
         for part in self._parts:
             part.out.commit()
             self._published.append(part.name)
@@ -150,6 +185,9 @@ class HarWriter(WholeOutput):
                 out.write(content)
             self._published.append(name)
         self._closed = True
+        if self._is_there and local_path(self._target) is not None:
+            for _ in remove_left_behind(self._target, older_than=0, now=0):
+                pass
 
     def _index(self) -> tuple[bytes, bytes]:
         """(_index, _masterindex)."""
@@ -167,7 +205,7 @@ class HarWriter(WholeOutput):
         # What failed is reported, and not that something stays.
         with suppress(TarkitError):
             # Without its last file it is not an archive, unless that is of another writer.
-            if self._published and not exists(join(self._target, MASTER_INDEX)):
+            if self._published and not self._has_master():
                 for name in self._published:
                     remove(join(self._target, name))
             # Where there are folders, writing has made one.
