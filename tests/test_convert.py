@@ -567,8 +567,6 @@ def test_an_output_is_not_an_input(shard: Path) -> None:
     for name in (folder, f"{folder}/all.recordio", f"{folder}/all.link"):
         with pytest.raises(UsageError, match=r"all\.\w+ is an input, and .*; name another output"):
             convert(str(name), f"{folder}/all.recordio", "recordio", Encoding(piece=True))
-    with pytest.raises(UsageError, match=f"the folder {folder}/new is missing"):
-        convert("gone.tar", f"{folder}/new/x.recordio", "recordio")
     with pytest.raises(UsageError, match=r"\.foo is not written"):
         convert("gone.recordio", f"{folder}/x.tar.foo", "tar")
 

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.specs.inputslice import parse_slice
+from tarkit.specs.braces import expand_braces
+from tarkit.specs.inputslice import parse_slice, plan_slice
 from tarkit.specs.outputnames import output_name, shard_name
-from tarkit.specs.shardspec import expand, take_slice
+from tarkit.specs.shardspec import expand, fixed_names, take_slice
 from tarkit.store.objects.filesystem import ask
 
 
@@ -77,9 +78,50 @@ def test_braces_agree_with_bash(pattern: str) -> None:
 
 def test_huge_ranges_begin_at_once() -> None:
     started = time.process_time()
-    urls = expand("s3://b/{0000000000..9999999999}-{000000..999999}.tar")
+    urls = expand_braces("s3://b/{0000000000..9999999999}-{000000..999999}.tar")
     assert list(islice(urls, 2)) == ["s3://b/0000000000-000000.tar", "s3://b/0000000000-000001.tar"]
+    assert next(expand("x-{0..9999999}.tar")) == "x-0.tar"
     assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("spec", ["x-{0..9999999999}.tar", "{0..9}" * 60, f"x-{{0..{10**29}}}"])
+def test_a_pattern_of_more_names_than_can_be_held_is_refused_at_once(spec: str, folder: Path) -> None:
+    (folder / "list").write_text(f"{spec}\n")
+    for each in (spec, "@list"):
+        with pytest.raises(UsageError, match="stands for more than 10000000 names; check the numbers"):
+            next(expand(each))
+    assert fixed_names(spec) is not None, "a slice of it may be no more than any other"
+    with pytest.raises(UsageError, match="slice 1/7 has more than 10000000 inputs"):
+        plan_slice(["s3://b/x-{0..9999999999}.tar"], "out", 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("{" * 4_000 + "a" + "}" * 4_000, "more than 100 braces are inside of each other"),
+        ("{" * 50_000, "more than 100 braces are inside of each other"),
+        ("{a,b" * 101 + "}" * 101, "more than 100 braces are inside of each other"),
+        ("{a}" * 20_000, "more than 100 parts are made of braces"),
+        ("{0..0}" * 101, "more than 100 parts are made of braces"),
+        ("{{a,b}c" * 51 + "}" * 51, "more than 100 parts are made of braces"),
+        ("{0..%s}" % ("9" * 5_000), "a number in braces has more than 30 digits"),
+        ("{a..z..%s}" % ("9" * 31), "a number in braces has more than 30 digits"),
+    ],
+)  # fmt: skip
+def test_more_braces_than_a_name_has_are_refused_at_once(spec: str, said: str) -> None:
+    """They were a RecursionError, or took a minute."""
+    started = time.process_time()
+    with pytest.raises(UsageError, match=f"{said}; name the shards in an @list"):
+        next(expand(spec))
+    with pytest.raises(UsageError, match=said):
+        fixed_names(spec)
+    assert time.process_time() - started < 10
+
+
+def test_as_many_braces_as_are_allowed() -> None:
+    spec = "{a,b" * 49 + "}" * 49
+    assert len(list(expand(spec))) == 50
+    assert next(expand("{0..0}" * 100)) == "0" * 100
 
 
 @pytest.mark.parametrize("pattern", ["a{1..3.tar", "a}b{1,2}", "a}b{", "{1{2,3}"])

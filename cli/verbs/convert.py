@@ -68,9 +68,11 @@ def command(
     refuse_terminal_input(inputs)
     with Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
+        from tarkit.specs.outputcheck import check_folder
         from tarkit.toolbox.convert import convert
         from tarkit.toolbox.encoding import Encoding
 
+        check_folder(output)
         tally = Tally()
 
         def progress(records: int) -> None:

@@ -18,6 +18,8 @@ Examples:
   tarkit index 'train-*.tar' --manifest dataset.json
   tarkit index --check --manifest dataset.json
 """
+_ERRORS = 100
+"""So many are shown."""
 
 
 @click.command("index", epilog=_EPILOG)
@@ -78,7 +80,10 @@ def command(
                 tally.skip(reason, number)
             if outcome.error is not None:
                 codes.add(outcome.error.exit_code)
-                meter.say(str(outcome.error))
+                if numbers["failed"] <= _ERRORS or verbose:
+                    meter.say(str(outcome.error))
+                elif numbers["failed"] == _ERRORS + 1:
+                    meter.say(f"more than {_ERRORS} shards failed; the others are counted, and -v shows their errors")
             if meter.is_due():
                 meter.show(f"{counted(sum(numbers.values()), 'shard')} so far", None)
     if not quiet:

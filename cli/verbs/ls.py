@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, islice
 
 import click
 
@@ -33,14 +34,15 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
     from tarkit.store.entries import entries
     from tarkit.store.url import display_name
 
-    urls = list(expand(list(specs) or ["."], allow_pipe=False, manifests=False))
+    urls = expand(list(specs) or ["."], allow_pipe=False, manifests=False)
+    first = list(islice(urls, 2))
     with Results() as results:
-        for url in urls:
+        for url in chain(first, urls):
             for entry in entries(url, recursive):
                 if as_lines:
                     results.line(json.dumps(as_json(entry)))
                     continue
-                name = display_name(entry.url) if len(urls) > 1 else entry.name
+                name = display_name(entry.url) if len(first) > 1 else entry.name
                 name += "/" if entry.is_folder else ""
                 if long:
                     size = "-" if entry.size is None else str(entry.size)

@@ -19,6 +19,13 @@ _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?\n?")
 _PADDED = re.compile(r"-?0\d")
 _LETTER_ORDER = ascii_uppercase + ascii_lowercase
 _ESCAPE = re.compile(r"\\(.)")
+_MOST_DEEP = 100
+"""Braces inside of each other and side by side: each is a call inside of another one."""
+_MOST_DIGITS = 30
+
+
+class _TooComplexError(ValueError):
+    """A pattern has more braces or digits than any list of names has; the text says which."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class Range:
     step: int
     count: int
     width: int
+    depth = 0
 
     def items(self, start: int, stop: int) -> Iterator[str]:
         """The texts of numbers ``start`` to ``stop``, not counting the latter."""
@@ -37,11 +45,13 @@ class Range:
 
 
 class Choice:
-    """``{a,b}``: the texts of one pattern after the other. A literal is a choice of one text."""
+    """``{a,b}``: the texts of one pattern after the other. A literal is a choice of one text.
+    depth: how many parts are in hand at once when a text is made."""
 
     def __init__(self, options: tuple[str | Product, ...]) -> None:
         self.options = options
         self.count: int = sum(1 if isinstance(option, str) else option.count for option in options)
+        self.depth: int = max((0 if isinstance(option, str) else option.depth for option in options), default=0)
 
     def items(self, start: int, stop: int) -> Iterator[str]:
         """The texts ``start`` to ``stop``, not counting the latter."""
@@ -65,6 +75,7 @@ class Product:
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
+        self.depth: int = len(parts) + max((part.depth for part in parts), default=0)
         self._tails = [1]
         for part in reversed(parts):
             self._tails.append(self._tails[-1] * part.count)
@@ -95,14 +106,20 @@ class Product:
 
 def parse_braces(pattern: str) -> Product:
     """The parts of a pattern. Without braces it is a literal, in which a backslash is one.
-    Raises: UsageError: the braces are not balanced."""
+    Raises: UsageError: the braces are not balanced, or too many."""
     if "{" not in pattern and "}" not in pattern:
         return Product((Choice((pattern,)),))
-    if _pieces(pattern) is None:
-        raise UsageError(
-            f"{printable(display_name(pattern))}: the braces are not balanced; write \\{{ and \\}} for plain braces"
-        )
-    return _product(pattern)
+    reason = "the braces are not balanced; write \\{ and \\} for plain braces"
+    try:
+        # First: that looks at each character once.
+        if _pieces(pattern) is not None:
+            found = _product(pattern)
+            if found.depth <= _MOST_DEEP:
+                return found
+            reason = f"more than {_MOST_DEEP} parts are made of braces; name the shards in an @list"
+    except _TooComplexError as error:
+        reason = f"{error}; name the shards in an @list"
+    raise UsageError(f"{printable(display_name(pattern))}: {reason}")
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
@@ -125,6 +142,8 @@ def _pieces(pattern: str, separator: str = "") -> list[str] | None:
                 parts.append(pattern[start:position])
                 start = position
             depth += 1
+            if depth > _MOST_DEEP:
+                raise _TooComplexError(f"more than {_MOST_DEEP} braces are inside of each other")
         elif character == "}":
             depth -= 1
             if depth == 0 and not separator:
@@ -157,7 +176,7 @@ def _group(inside: str) -> list[Part]:
         return [_range(match)]
     match = _LETTERS.fullmatch(inside)
     if match is not None:
-        first, last, step = _LETTER_ORDER.index(match[1]), _LETTER_ORDER.index(match[2]), int(match[3] or 1) or 1
+        first, last, step = _LETTER_ORDER.index(match[1]), _LETTER_ORDER.index(match[2]), _step(match[3])
         numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
         return [Choice(tuple(_LETTER_ORDER[number] for number in numbers))]
     options = _pieces(inside, ",") or []
@@ -167,7 +186,17 @@ def _group(inside: str) -> list[Part]:
 
 
 def _range(match: re.Match[str]) -> Range:
-    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1) or 1
+    first, last, step = _number(match[1]), _number(match[2]), _step(match[3])
     width = max(len(match[1]), len(match[2])) if any(_PADDED.match(end) for end in match.group(1, 2)) else 0
     number = abs(last - first) // step + 1
     return Range(first, step if first < last else -step, number, width)
+
+
+def _step(text: str | None) -> int:
+    return _number(text or "1") or 1
+
+
+def _number(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise _TooComplexError(f"a number in braces has more than {_MOST_DIGITS} digits")
+    return int(text)

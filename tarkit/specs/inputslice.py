@@ -9,7 +9,7 @@ from tarkit.errors import UsageError, printable
 from tarkit.specs.braces import Choice
 from tarkit.specs.inputset import InputSet
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
-from tarkit.specs.shardspec import expand, patterns_of, take_slice
+from tarkit.specs.shardspec import MOST_NAMES, expand, patterns_of, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
 
 
@@ -67,6 +67,8 @@ def plan_slice(
     for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns or ()), folder):
         pass
     wanted = take_slice(together.count, index, w)
+    if wanted.stop - wanted.start > MOST_NAMES:
+        raise UsageError(f"slice {index}/{w} has more than {MOST_NAMES} inputs; check the patterns, or make it smaller")
     pairs = list(plan_outputs(together.items(wanted.start, wanted.stop), folder))
     return pairs, InputSet.of_patterns(specs, patterns or ())
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
-from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse_braces
+from tarkit.specs.braces import Choice, Product, Range, parse_braces
 from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.specs.outputcheck import other_than
 from tarkit.store.entries import glob as store_glob
@@ -30,6 +30,8 @@ _GLOB = re.compile(r"[*?\[]")
 _FEW = 1000
 _MOST_SHARDS = 100_000
 """So many names are made before a run begins, to know how many there are."""
+MOST_NAMES = 10_000_000
+"""So many names may be made of one pattern: what holds them all still fits into memory."""
 
 
 def expand(
@@ -56,8 +58,9 @@ def expand(
     - ``-`` stays as it is; standard input can be named once.
 
     Raises:
-        UsageError: a spec that cannot be: unbalanced braces, a pattern on a server that cannot list,
-            a ``pipe:`` that is not allowed, a ZMQ scheme, standard input named twice.
+        UsageError: a spec that cannot be: unbalanced braces or more of them than names of shards have, a pattern of
+            more than 10 million names, a pattern on a server that cannot list, a ``pipe:`` that is not allowed, a ZMQ
+            scheme, standard input named twice.
         MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
         DataError: a JSON file that is not a manifest. StreamError: a list or manifest that cannot be read.
     """
@@ -101,7 +104,13 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool, manifests: b
         yield from _listed(spec) if manifests and is_manifest(spec) else (spec,)
     else:
         plain, is_listed = not _GLOB.search(spec), manifests and is_manifest(spec)
-        for name in expand_braces(spec):
+        pattern = parse_braces(spec)
+        if pattern.count > MOST_NAMES:
+            raise UsageError(
+                f"{quoted(spec)} stands for more than {MOST_NAMES} names; check the numbers in its braces, or name "
+                "parts of it in several runs"
+            )
+        for name in pattern.items(0, pattern.count):
             # Checked again, since braces could hide a command, a list or standard input.
             if name != spec and _is_special(name):
                 raise UsageError(f"{quoted(spec)} expands to {quoted(name)}; braces may only stand for names of shards")

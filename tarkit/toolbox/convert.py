@@ -30,7 +30,7 @@ from tarkit.formats.tally import Tally
 from tarkit.samples.read import placed_samples
 from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.specs.outputcheck import check_folder, other_than
+from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
@@ -85,7 +85,6 @@ def convert(
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = hashlib.sha256() if verify else None
-    check_folder(output)
     listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
     names = other_than([output], listed)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)

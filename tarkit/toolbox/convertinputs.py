@@ -163,7 +163,7 @@ def check_tar(name: str) -> None:
     """Look whether a file is a tar that was taken for one because it is of no other format.
     Raises: DataError: it is not; what it looks like."""
     if not reads_once(name):
-        with open_read(name, mem=self.encoding.mem) as stream:
+        with open_read(name) as stream:
             next(read_members(stream.read, url=stream.name), None)
 
 

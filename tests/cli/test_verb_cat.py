@@ -162,10 +162,13 @@ def test_an_output_that_is_one_of_the_inputs(run: Run, tmp_path: Path, more: lis
         assert [sample["__key__"] for sample in read_samples(str(one))] == ["a"]
 
 
-@pytest.mark.parametrize("more", [[], ["--raw"], ["--format", "gnu"]])
-def test_an_output_in_a_folder_that_is_missing(run: Run, tmp_path: Path, more: list[str]) -> None:
-    result = run("tarkit", "cat", "gone.tar", "-o", tmp_path / "new" / "x.tar", *more)
+@pytest.mark.parametrize(
+    "words", ["tarkit cat", "tarkit cat --raw", "tarkit convert --to tar", "tarkit create", "tarproc -c true"]
+)
+def test_an_output_in_a_folder_that_is_missing(run: Run, tmp_path: Path, words: str) -> None:
+    result = run(*words.split(), "gone.tar", "-o", tmp_path / "new" / "x.tar")
     assert result.code == 2 and f"the folder {tmp_path}/new is missing; make it" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_ending_behind_tar_that_is_not_known(run: Run, tmp_path: Path) -> None:

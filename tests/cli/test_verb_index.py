@@ -221,6 +221,7 @@ def all_indexed(folder: Path, run: Run, count: int) -> bool:
 def test_split(run: Run, tmp_path: Path) -> None:
     source = write_shard(tmp_path / "in.tgz", 10)
     folder = tmp_path / "out"
+    folder.mkdir()
     assert run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "2", "--index").code == 0
     assert all_indexed(folder, run, 5)
     again = run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "4", "--index", "--force")
@@ -239,6 +240,7 @@ def test_a_manifest_with_the_shards(run: Run, tmp_path: Path, verb: str, monkeyp
     if verb == "split":
         assert run("tarkit", "create", "-o", "in.tgz", *names).code == 0
         names = ["in.tgz"]
+    Path("out").mkdir()
     argv = [verb, *names, "-o", "out/s-%d.tar", "--manifest", "out/d.json"]
     assert run("tarkit", *argv, "--maxcount", "4").code == 0
     assert [shard.nsamples for shard in read_manifest("out/d.json")] == [4, 4, 2]
@@ -257,6 +259,7 @@ def test_split_without_indexes_over_shards_that_have_some(run: Run, tmp_path: Pa
     """Those of shards that are removed go with them; those of shards that are replaced are stale, which readers see."""
     source = write_shard(tmp_path / "in.tgz", 10)
     folder = tmp_path / "out"
+    folder.mkdir()
     run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "2", "--index")
     run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "9", "--force")
     assert sorted(path.name for path in folder.iterdir()) == ["s-0.idx", "s-0.tar", "s-1.idx", "s-1.tar"]
@@ -269,6 +272,7 @@ def test_create(run: Run, tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"k{number}.txt").write_text("x" * number)
     names = [f"k{number}.txt" for number in range(5)]
+    (tmp_path / "out").mkdir()
     for output in ("one.tar", "s-%d.tar"):
         argv = ["-C", tmp_path, "-o", f"{tmp_path}/out/{output}", "--index", *names]
         assert run("tarkit", "create", *argv, *(["--maxcount", "2"] if "%" in output else [])).code == 0
@@ -278,7 +282,20 @@ def test_create(run: Run, tmp_path: Path) -> None:
 def test_tarproc(run: Run, shards: list[Path], tmp_path: Path) -> None:
     assert run("tarproc", "-c", "true", "s-{1..3}.tar", "-O", "out", "--index").code == 0
     assert all_indexed(tmp_path / "out", run, 3)
+    (tmp_path / "one").mkdir()
     assert run("tarproc", "-c", "test $(cat __key__) != k1", "s-3.tar", "-o", "one/x.tar", "--index").code == 3
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["x.idx", "x.tar", "x.tar.failed.tar"]
     refused = run("tarproc", "-c", "true", "s-3.tar", "--index")
     assert (refused.code, "--index goes with -o or -O" in refused.stderr) == (2, True)
+
+
+def test_errors_of_very_many_shards_are_counted(run: Run, tmp_path: Path) -> None:
+    spec = f"{tmp_path}/gone-{{000..104}}.tar"
+    result = run("tarkit", "index", spec)
+    lines = result.stderr.splitlines()
+    assert result.code == 66 and len([line for line in lines if "gone-" in line]) == 100
+    assert [line for line in lines if "gone-" not in line] == [
+        "tarkit index: more than 100 shards failed; the others are counted, and -v shows their errors",
+        "tarkit index: 105 shards: made 0, renewed 0, fresh 0, failed 105; 0 samples",
+    ]
+    assert run("tarkit", "index", spec, "-v").stderr.count("gone-") == 105
