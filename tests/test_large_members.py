@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tarbuild import END, header, member, short_reads, whole_reads
 
 from tarkit import TarWriter, read_samples
-from tarkit.errors import StreamError, TooLargeError, TruncatedError
+from tarkit.errors import StreamError, TemporaryStreamError, TooLargeError, TruncatedError
 from tarkit.formats import fieldfile
 from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.formats.tally import Tally
@@ -87,6 +87,13 @@ def test_a_file_that_is_cut_while_it_is_written_publishes_nothing(tmp_path: Path
     path.write_bytes(b"cut")
     with pytest.raises(StreamError, match=f"cut while it was read: {PIECE - 3} of {PIECE} bytes"):
         content.read()
+    path.write_bytes(bytes(PIECE))
+    os.utime(path, ns=(1, 1))
+    changed = FieldFile.at(str(path))
+    path.write_bytes(bytes(PIECE))
+    with pytest.raises(TemporaryStreamError, match="the file was changed while it was read"):
+        changed.read()
+    path.write_bytes(b"cut")
     with (
         pytest.raises(StreamError, match="was cut"),  # also where the caller goes on: sample a is lost
         TarWriter(str(tmp_path / "x.tar"), encoder=False) as writer,
