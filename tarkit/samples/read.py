@@ -74,7 +74,7 @@ def read_samples(
     large = RefuseLarge(mem) if large is None else large
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
-        with open_read(url, mem=mem) if cache is None else open_through_cache(url, cache) as stream:
+        with open_read(url, mem=mem) if cache is None else open_through_cache(url, cache, mem=mem) as stream:
             tally.part_read = stream.part_read
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),

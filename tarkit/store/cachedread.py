@@ -10,19 +10,19 @@ from tarkit.store.url import display_name, local_path, reads_once
 _PART = 16 << 20
 
 
-def open_through_cache(url: str, cache: PartCache) -> ReadStream:
+def open_through_cache(url: str, cache: PartCache, *, mem: int) -> ReadStream:
     """The stream of :func:`tarkit.store.read.open_read`, of which each part of 16 MiB is fetched once.
 
     What is local, is a command, or has no version or time is read without the cache: it could not be known that it
-    was replaced.
+    was replaced. mem: as of ``open_read``.
 
     Raises:
         StreamError: it was replaced while it was read. What ``open_read`` raises.
     """
     if local_path(url) is not None or reads_once(url):
-        return open_read(url)
+        return open_read(url, mem=mem)
     known = identify(url)
-    return open_read(url if None in known else _CachedFile(url, known, cache))  # type: ignore[arg-type]
+    return open_read(url if None in known else _CachedFile(url, known, cache), mem=mem)  # type: ignore[arg-type]
 
 
 class _CachedFile:

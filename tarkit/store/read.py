@@ -21,6 +21,8 @@ from tarkit.store.retry import DEFAULT_RETRY, Retry
 from tarkit.store.url import display_name, name_of_file
 from tarkit.store.window import Window
 
+_MEM = 1 << 30
+
 
 class ReadStream:
     """Bytes to read, decompressed.
@@ -77,7 +79,7 @@ def open_read(
     retry: Retry = DEFAULT_RETRY,
     read_ahead: int = READ_AHEAD,
     may_be_replaced: bool = False,
-    mem: int = 0,
+    mem: int = _MEM,
 ) -> ReadStream:
     """Open a stream of bytes.
 
@@ -91,7 +93,7 @@ def open_read(
         retry: how often, and how patiently, a read over a network is tried again.
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.
         may_be_replaced: whether another local file may take the name meanwhile; what is read is the old one then.
-        mem: bytes that the window of a compressed stream may have; 128 MiB of zst and 1 GiB of xz in any case.
+        mem: bytes that the window of a compressed stream may have; at least 128 MiB of zst and 1 GiB of xz.
 
     Raises:
         MissingInputError: no such file. StreamError: it cannot be read, has not the
