@@ -77,7 +77,7 @@ class Unpublished:
 
 class PublishStream(WholeOutput):
     """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
-    If it is forgotten, it discards and says so. name: the URL as it may be shown. bytes_written: before compression.
+    If it is forgotten, it discards and reports that. name: the URL as it may be shown. bytes_written: before compression.
     bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go
     through it. unpublished: what a writer counts."""
 
