@@ -77,9 +77,9 @@ class Unpublished:
 
 class PublishStream(WholeOutput):
     """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
-    If it is forgotten, it discards and reports that. name: the URL as it may be shown. bytes_written: before compression.
-    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go
-    through it. unpublished: what a writer counts."""
+    If it is forgotten, it discards, and reports that. name: the URL as it may be shown. bytes_written: before
+    compression. bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are
+    sent go through it. unpublished: what a writer counts."""
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
         self.name = name
