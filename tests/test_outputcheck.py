@@ -50,6 +50,10 @@ def test_tarproc_does_not_replace_an_input_that_is_a_link_to_its_output(shard: P
         with pytest.raises(UsageError, match=r"in\.tar is an input, and the same file as the output out/in\.tar"):
             process("in.tar", outdir="out", command="true")
         os.unlink("out/in.tar")
+    os.rename("hard.tar", "in.tar.foo")
+    with pytest.raises(UsageError, match=r"in\.tar\.foo: \.foo is not written"):
+        process(["in.tar", "in.tar.foo"], outdir="out", command="true")
+    assert os.listdir("out") == []
     assert shard.read_bytes() == before
     assert process("in.tar", outdir="out", command="true").shards_done == 1
 
@@ -88,9 +92,10 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_read(shard: Pa
         with pytest.raises(UsageError, match=said):
             process("gone.tar", output=output, command="true")
     assert not os.path.exists("new")
-    with pytest.raises(UsageError, match="the folder new is missing"):
-        check_tar_output("new/x-%d.tar")
-    for output in ("x.tar", "x", "x.v1.tar.gz", "x.tar.TGZ", "in-%06d/x.tar", "pipe:cat > new/x.tar.foo", "-"):
+    for pattern in ("new/x-%d.tar", "new/%06d.tar", "new/%06d/x.tar"):
+        with pytest.raises(UsageError, match="the folder new is missing"):
+            check_tar_output(pattern)
+    for output in ("x.tar", "x", "x.har/", "x.v1.tar.gz", "x.tar.TGZ", "in-%06d/x.tar", "pipe:cat > new/x.tar.foo", "-"):
         check_tar_output(output)
     for write in (tarkit.TarWriter, lambda name: tarkit.ShardWriter(f"{name}.%d")):
         with pytest.raises(UsageError, match="is not written"):

@@ -560,6 +560,23 @@ def test_a_shard_that_is_replaced_while_it_is_open(shard: str) -> None:
         list(opened.samples(0, 10))
 
 
+def test_a_shard_that_is_written_over_while_its_samples_are_read(shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it was looked at, and before it is read: with members of the same names and sizes."""
+    opened = open_indexed(shard)
+    assert opened is not None
+    data = Path(shard).read_bytes()
+    real = os.pread
+
+    def overwriting(*arguments: int) -> bytes:
+        Path(shard).write_bytes(data)
+        os.utime(shard, ns=(1, 1))
+        return real(*arguments)
+
+    monkeypatch.setattr("tarkit.samples.indexedshard.os.pread", overwriting)
+    with pytest.raises(DataError, match="was replaced since it was looked at"):
+        opened.sample(3)
+
+
 def test_the_last_sample_is_cut(shard: str) -> None:
     _, end = build_index(shard).span(0, 200)
     with open(shard, "r+b") as file:

@@ -21,7 +21,7 @@ from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
-from tarkit.specs.outputcheck import check_tar_output, other_than
+from tarkit.specs.outputcheck import check_pairs, check_tar_output
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove
@@ -119,9 +119,7 @@ def process(
         _run_one_output(work, inputs, counts, reporter)
     elif work.retry_failed is None:
         outputs, record = _outputs(work, inputs, once=once)
-        # By their names and folders they differ, but an input may be a link to an output.
-        for _ in other_than([output for _, output in outputs], [url for url, _ in outputs]):
-            pass
+        check_pairs(outputs)
         if work.manifest is not None:
             # That of an earlier run would list other shards as soon as the first one is published.
             remove_manifest(work.manifest)

@@ -18,6 +18,7 @@ from tarkit.runs.runrecord import record_of
 from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
 from tarkit.specs.inputslice import all_inputs
+from tarkit.specs.outputcheck import check_pairs
 from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, plan_outputs
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import entries
@@ -70,6 +71,7 @@ def process(
     outputs = list(plan_outputs(inputs, str(work.outdir)))
     if not outputs:
         raise UsageError("name the input shards")
+    check_pairs(outputs)
     if context is None:
         context = current_context()
     number = min(partitions or len(outputs), len(outputs))

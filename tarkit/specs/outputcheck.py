@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -31,6 +31,8 @@ def check_folder(output: str) -> None:
     path = None if is_stream(output) else local_path(output)
     if path is None:
         return
+    # A Hadoop archive is a folder itself, and may be named as one.
+    path = path.rstrip("/")
     if is_pattern(path):
         path = split_pattern(path)[0]
     # A link is followed: its target is what will be written.
@@ -39,6 +41,15 @@ def check_folder(output: str) -> None:
         shown = printable(folder)
         reason = "is not a folder" if os.path.lexists(folder) else "is missing; make it, or correct the name"
         raise UsageError(f"-o {printable(redact(output))}: the folder {shown} {reason}")
+
+
+def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Refuse inputs with outputs of their own, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them by name, of
+    which one is a link to an output, or has not the name of a tar. Raises: UsageError."""
+    for _, output in pairs:
+        check_tar_name(output)
+    for _ in other_than([output for _, output in pairs], [url for url, _ in pairs]):
+        pass
 
 
 def other_than(outputs: Iterable[str], names: Iterable[_Name]) -> Iterator[_Name]:
