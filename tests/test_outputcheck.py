@@ -95,7 +95,7 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_read(shard: Pa
     for pattern in ("new/x-%d.tar", "new/%06d.tar", "new/%06d/x.tar"):
         with pytest.raises(UsageError, match="the folder new is missing"):
             check_tar_output(pattern)
-    for output in ("x.tar", "x", "x.har/", "x.v1.tar.gz", "x.tar.TGZ", "in-%06d/x.tar", "pipe:cat > new/x.tar.foo", "-"):
+    for output in ("x.tar", "x.har/", "x.v1.tar.gz", "x.tar.TGZ", "in-%06d/x.tar", "pipe:cat > new/x.tar.foo", "-"):
         check_tar_output(output)
     for write in (tarkit.TarWriter, lambda name: tarkit.ShardWriter(f"{name}.%d")):
         with pytest.raises(UsageError, match="is not written"):
