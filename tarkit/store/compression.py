@@ -143,7 +143,8 @@ class _CompressedInput(Window):
         size = "more" if needed is None else f"{needed} bytes of"
         reason = f"{self.codec} stream needs {size} memory to decompress, and the limit is {memory}"
         program = "zstd -d --long=31" if self.codec == "zst" else "xz -d"
-        hint = f"decompress it first ({program}), or where there is --mem, read it with --mem {needed or 4 * memory} (mem=)"
+        larger = f"--mem {needed or 4 * memory}"
+        hint = f"decompress it first ({program}), or where there is --mem, read it with {larger} (mem=)"
         if self.codec == "zst" and (needed or 0) > ZSTD_MOST:
             hint = f"no zstd decompresses more than {ZSTD_MOST}, so its header may be damaged: fetch it again"
         return TooLargeError(reason, url=self._url, hint=hint)
