@@ -170,6 +170,8 @@ class RowWriter(FileWriter):
         MissingExtraError: pyarrow is not installed. EncodeError (from close): no row has one of ``columns``.
     """
 
+    _unit = "row"
+
     def __init__(self, target: str, *, columns: Sequence[str] | None = None) -> None:
         self._arrow = library("pyarrow", "writing Parquet", "parquet")
         self._parquet = library("pyarrow.parquet", "writing Parquet", "parquet")
@@ -192,6 +194,7 @@ class RowWriter(FileWriter):
             reason = f"column {printable(min(new))} is not in rows before it, whose columns are written already"
             raise EncodeError(reason, url=self.name, key=row.get(KEY), hint="name all columns, with --columns A,B")
         self._rows.append(row)
+        self._written.count += 1
         self._size += _ROW_BYTES + sum(len(value) for value in row.values() if isinstance(value, (bytes, str)))
         if self._size >= GROUP_BYTES:
             self._write_group()

@@ -244,6 +244,7 @@ class FileWriter(WholeOutput):
     """A writer of one file, of whatever format. Arguments: those of :func:`open_publish`."""
 
     _unit = "record"
+    """What is counted, for the line that reports a writer that was never closed."""
 
     def __init__(
         self,
