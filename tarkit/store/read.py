@@ -163,7 +163,7 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
 
 def first_bytes(url: str, count: int, *, compression: str | None = "auto") -> bytes:
     """The first ``count`` bytes of a file, fewer only if it has not so many. Raises: as :func:`open_read`."""
-    with open_read(url, compression=compression, read_ahead=0) as stream:
+    with open_read(url, compression=compression, read_ahead=0, may_be_replaced=True) as stream:
         return Window(lambda _: stream.read(count)).peek(count)
 
 
