@@ -29,7 +29,7 @@ ROOMS = {
     "samples": "cachedshard codecs gather images index indexedshard pieces read sample "
     "shardwriter tarwriter transforms",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
-    "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
+    "mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules",
     "readers": "create ranged reader",
     "service": "client credentials dataset leases progress serve watch",
     "runs": "counts donerecord engine process runrecord status work",

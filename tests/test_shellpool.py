@@ -114,7 +114,7 @@ COMMANDS = {
     "new key": "echo other > __key__",
     "stderr": "echo out; echo err >&2; ls nothing-here 2>/dev/null",
     "kill of a child": "sh -c 'kill -9 $$'; echo $?",
-    "SIGPIPE": "yes | head -1; echo $?",
+    "SIGPIPE": "yes | (head -1; exit 3); echo $?",
     "shift too far": "shift; echo $?",
     "eval": "eval 'echo a; exit 5'; echo b",
     "colon": ":",
@@ -140,7 +140,7 @@ ONLY_BASH = {
     "function export": "f() { echo in f; }; export -f f; bash -c f",
     "double brackets": "[[ $(cat __key__) == a/* ]] && echo yes",
     "brace expansion": "echo {1..3}",
-    "options": "echo $-; shopt -o | grep -v -c off",
+    "options": "case $- in *e*) shopt -o errexit pipefail nounset; esac",
     "line number": "echo $LINENO\necho $LINENO",
     "source": "echo 'return 4' > s; source ./s; echo $?",
     "exit trap in a function": "f() { trap 'echo f' RETURN; }; f; echo x",
@@ -183,32 +183,32 @@ def _result(outcome: Outcome) -> tuple[Any, ...]:
     return code, *said, outcome.made, outcome.stray
 
 
-def _alone(folder: Path, shell: str, command: str) -> tuple[Any, ...]:
+def _alone(folder: Path, shell: str, command: str, *flags: str) -> tuple[Any, ...]:
     """The same, of a shell started for the command alone."""
     extract(SAMPLE, str(folder), "sample")
-    done = subprocess.run([shell, "-c", command], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run([shell, *flags, "-c", command], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
     made, stray = collect(str(folder), SAMPLE, Rules())
     return code, _said(done.stdout), _said(done.stderr), [made], stray
 
 
-def _agree(tmp_path: Path, shell: str, command: str) -> None:
-    expected = _alone(tmp_path / "alone", shell, command)
+def _agree(tmp_path: Path, shell: str, command: str, *alone: str, flags: str | None = None) -> None:
+    expected = _alone(tmp_path / "alone", shell, command, *alone)
     # Three times in the same shell, so that nothing one of them did is seen by the next.
-    for outcome in _outcomes(tmp_path, command, 3, shell=shell, slots=1, ignore_status=True):
+    for outcome in _outcomes(tmp_path, command, 3, shell=shell, slots=1, ignore_status=True, flags=flags):
         assert _result(outcome) == expected
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *ONLY_BASH])
 def test_as_bash_c(tmp_path: Path, name: str) -> None:
-    _agree(tmp_path, "bash", {**COMMANDS, **ONLY_BASH}[name])
+    _agree(tmp_path, "bash", {**COMMANDS, **ONLY_BASH}[name], "-eo", "pipefail")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_as_dash_c(tmp_path: Path, name: str) -> None:
     if shutil.which("dash") is None:
         pytest.skip("dash is not installed")
-    _agree(tmp_path, "dash", COMMANDS[name])
+    _agree(tmp_path, "dash", COMMANDS[name], "-e")
 
 
 DIFFERENT = {

@@ -17,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tarkit.cli.tarproc import tarproc
 
+import tarkit
 from tarkit.errors import UsageError
+from tarkit.mapping.shellrules import is_simple
+from tarkit.runs.engine import Reporter
 from tarkit.runs.work import BYTES, FLAG, INTEGER, SECONDS, TEXT, Option, Variable, Work, options
 
 STORED = Path(__file__).resolve().parent / "data" / "runs"
@@ -152,8 +155,10 @@ def test_shards_of_an_earlier_version_are_done(stored: Path, name: str) -> None:
     before = {path.name: path.read_bytes() for path in (stored / name).iterdir()}
     program = [sys.executable, "-m", "tarkit.cli.tarproc"]
     environment = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    # Then, the last status was the only one that counted.
+    flags = ["--shell-flags", ""] if "-c" in CASES[name] else []
     for folder, done in ((name, "done 0, done before 1, failed 0"), ("new", "done 1, done before 0, failed 0")):
-        words = [*program, *CASES[name], "-O", folder, "in.tar"]
+        words = [*program, *CASES[name], *flags, "-O", folder, "in.tar"]
         result = subprocess.run(words, cwd=stored, env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == record["exit_code"], result.stderr
         assert done in result.stderr
@@ -162,3 +167,53 @@ def test_shards_of_an_earlier_version_are_done(stored: Path, name: str) -> None:
     made = {path.name: path.read_bytes() for path in (stored / "new").glob("[!.]*")}
     assert json.loads(made.pop("in.tar.done.json")) == {**json.loads(before.pop("in.tar.done.json")), "files": []}
     assert made == before
+
+
+def test_shards_made_when_only_the_last_status_counted_are_made_again_and_one_line_says_so(stored: Path) -> None:
+    reporter = Noted()
+    counts = tarkit.process(
+        str(stored / "in.tar"), outdir=stored / "command", command=CASES["command"][1], reporter=reporter
+    )
+    assert (counts.shards_done, counts.shards_before) == (1, 0)
+    (line,) = reporter.lines
+    assert "only the status of the last command counted" in line and "--shell-flags ''" in line
+    assert tarkit.process(str(stored / "in.tar"), outdir=stored / "command", command=CASES["command"][1]).shards_before
+
+
+class Noted(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def noted(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def test_one_simple_command_is_done_by_any_rules(tmp_path: Path) -> None:
+    for command, same in (("convert a b", True), ("a | b", False), ("a; b", False), ("a && b", False)):
+        work = Work(command=command)
+        assert (work.fingerprint() == work.fingerprint_without_rules()) is same
+    flags = {Work(command="a b", shell_flags=flags).fingerprint() for flags in (None, "", "-u")}
+    assert len(flags) == 2
+    assert Work(filter="a b").fingerprint() != Work(command="a b").fingerprint()
+
+
+SIMPLE = [
+    "convert a b",
+    "grep -qx 1 sample.cls",
+    "x > y 2>&1",
+    "A=1 b",
+    "cat <<< x",
+    "echo 'a|b;c'",
+    "a\\;b",
+    "exec ls",
+]
+NOT_SIMPLE = [
+    "", "a; b", "a && b", "a || b", "a | b", "a |& b", "a & b", "a\nb", 'echo "$(x)"', "echo `x`", "(a)", "{ a; }",
+    "if a; then b; fi", "! a", "eval 'a; b'", ". ./a", "time a", "a <(b)", "f() { a; }", "x=1 eval a", "echo 'a",
+    "while a", "[[ a ]]", "a # b", "A=1", "${x}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [*SIMPLE, *NOT_SIMPLE])
+def test_which_commands_are_certainly_simple(command: str) -> None:
+    assert is_simple(command) is (command in SIMPLE)

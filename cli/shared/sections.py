@@ -17,8 +17,8 @@ _SECTIONS = {
     "Security": "tls_key tls_certificate token_file insecure",
     "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",
-    "Command": "command script interpreter function setup shell shell_flags env param raw batch timeout base multi "
-    "subdirs separator working_dir",
+    "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
+    "multi subdirs separator working_dir",
     "Output": "output create outdir force work_id include exclude add_log mtime format index manifest report quiet "
     "print_config",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",

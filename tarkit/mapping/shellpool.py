@@ -23,6 +23,7 @@ from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import FieldNameError, Rules, collect, extract, has_other_names
+from tarkit.mapping.shellrules import Driven, driven, flags_of
 from tarkit.samples.sample import Sample
 
 # Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
@@ -31,12 +32,15 @@ from tarkit.samples.sample import Sample
 _DRIVER = (
     # The caller may have exported SHELLOPTS with errexit: that is for the command, not for this loop.
     "__tarkit_set=:; case $- in *e*) __tarkit_set='set -e'; set +e;; esac; "
-    "__tarkit_scratch=$1 __tarkit_out=$2 __tarkit_err=$3 __tarkit_command=$4; shift 4; "
+    "__tarkit_scratch=$1 __tarkit_out=$2 __tarkit_err=$3 __tarkit_command=$4 __tarkit_tail=$6; "
+    'eval "$5"; shift 6; '
     "while IFS= read -r __tarkit_folder; do "
-    '( cd -- "$__tarkit_scratch/$__tarkit_folder" || exit 126; $__tarkit_set; eval "$__tarkit_command"; ) '
+    '( cd -- "$__tarkit_scratch/$__tarkit_folder" || exit 126; $__tarkit_set; '
+    'eval "$__tarkit_command$__tarkit_tail"; %s) '
     '</dev/null >>"$__tarkit_out" 2>>"$__tarkit_err"; '
     "echo $?; done"
 )
+"""%s takes the commands that come after the command."""
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, *TOO_MANY_FILES)
 
@@ -44,14 +48,14 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM
 class _Slot(Worker):
     """One shell."""
 
-    def __init__(self, number: int, shell: str, command: str, scratch: str) -> None:
+    def __init__(self, number: int, shell: str, command: str, rules: Driven, scratch: str) -> None:
         """number: that no other slot has."""
         files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
                 self.process = subprocess.Popen(
-                    [shell, "-c", _DRIVER, shell, scratch, files.out, files.err, command], bufsize=0,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                    [shell, "-c", _DRIVER % rules.end, shell, scratch, files.out, files.err, command, *rules[:2]],
+                    bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
                 code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -91,12 +95,15 @@ class ShellPool(Pool[_Slot]):
         scratch: folder for the samples' folders.
         slots: how many commands at once.
         shell: bash, sh and dash are kept running; others are started for each batch.
+        flags: those of the shell; None means the rules of tarkit.mapping.shellrules, "" none, and with others a shell
+            is started for each batch.
         timeout: seconds for one batch, or None.
         grace: seconds between TERM and KILL.
         rules: how files become samples; None if they are not wanted.
         base: the part of the file names before the first dot.
         batched: lay out batches of one sample like those of several, too.
         ignore_status: gather the files whatever the command's exit code is.
+        is_filter: the command does not change its sample: 0 keeps it, 1 drops it, and more is a failure.
 
     Raises:
         CommandNotRunnableError: the shell cannot be started.
@@ -110,23 +117,28 @@ class ShellPool(Pool[_Slot]):
         *,
         slots: int = 1,
         shell: str = "bash",
+        flags: str | None = None,
         timeout: float | None = None,
         grace: float = 5.0,
         rules: Rules | None = None,
         base: str = "sample",
         batched: bool = False,
         ignore_status: bool = False,
+        is_filter: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if os.path.basename(shell) in _DRIVEN_DIRECTLY:
+        if os.path.basename(shell) in _DRIVEN_DIRECTLY and not flags:
             self._shell, self._command = shell, command
+            self._driven = driven(command, shell, flags, is_filter=is_filter)
         else:
-            self._shell, self._command = "sh", f"exec {shlex.quote(shell)} -c {shlex.quote(command)}"
+            self._shell, self._driven = "sh", Driven()
+            self._command = f"exec {shlex.join([shell, *flags_of(shell, flags), '-c', command])}"
         self._scratch = scratch
         self._rules = None if rules is None else rules._replace(folder=scratch)
         self._base = base
         self._batched = batched
         self._ignore_status = ignore_status
+        self._is_filter = is_filter
         self._numbers = itertools.count()
         self._remover = Remover()
         super().__init__(slots, timeout, grace, clock)
@@ -136,7 +148,7 @@ class ShellPool(Pool[_Slot]):
         self._remover.__exit__()
 
     def _new_worker(self) -> _Slot:
-        return _Slot(next(self._numbers), self._shell, self._command, self._scratch)
+        return _Slot(next(self._numbers), self._shell, self._command, self._driven, self._scratch)
 
     def has_room(self) -> bool:
         """One batch is kept extracted for each slot, so that no slot waits for the disk."""
@@ -198,7 +210,21 @@ class ShellPool(Pool[_Slot]):
         job, code = worker.jobs.popleft(), int(answer)
         # What it printed is put aside, so that the next one may print.
         printed = worker.files.take(f"{job[0]:08d}")
-        return [(job, Outcome([], printed, Failure("exit", _exit_message(code), code) if code else None))]
+        if self._is_filter and code in (0, 1):
+            return [(job, Outcome([[]] if code else [job[1]], printed))]
+        return [(job, Outcome([], printed, self._exit_failure(job[0], code) if code else None))]
+
+    def _exit_failure(self, ticket: int, code: int) -> Failure:
+        """Why a command failed: its exit code, and which part of it was the reason, if the shell reported that."""
+        message = _exit_message(code)
+        with suppress(FileNotFoundError):
+            path = f"{self._folder(ticket)}.why"
+            with open(path, "rb") as file:
+                reported, _, why = file.read().decode("utf-8", "replace").partition(" ")
+            os.unlink(path)
+            if reported == str(code):
+                message = f"{message}: {why}"
+        return Failure("exit", message, code)
 
     def _terminate(self, worker: _Slot) -> None:
         # Where the shell ends first, the rest of its group has the time of grace, too.
@@ -223,7 +249,10 @@ class ShellPool(Pool[_Slot]):
     def _complete(self, job: Job, outcome: Outcome) -> None:
         """Read what a command left in its folder, and have that removed."""
         ticket, batch = job
-        if outcome.failure is None or (outcome.failure.kind == "exit" and self._ignore_status):
+        if self._is_filter:
+            # It has its answer.
+            pass
+        elif outcome.failure is None or (outcome.failure.kind == "exit" and self._ignore_status):
             try:
                 outcome.made, outcome.stray = self._gather(batch, self._folder(ticket))
             except FileNotFoundError:

@@ -18,6 +18,7 @@ from tarkit.formats.tar.large import KeepInFiles
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome, Pool, ordered_map
 from tarkit.mapping.scratch import Rules, Scratch
+from tarkit.mapping.shellrules import what_is_missing
 from tarkit.runs.counts import Counts, Limit
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.work import Function, Work
@@ -139,6 +140,8 @@ def without_reports(samples: Iterable[Sample]) -> Iterator[Sample]:
 @contextmanager
 def open_engine(work: Work, reporter: Reporter) -> Iterator[Engine]:
     """The engine of a run, with its folder and its pool."""
+    if (work.command or work.filter) and (missing := what_is_missing(work.shell, work.shell_flags)):
+        reporter.noted(missing)
     with Scratch(path=work.working_dir) as scratch, _open_pool(work, scratch.path) as pool:
         yield Engine(work, pool, reporter, scratch.path)
 
@@ -165,16 +168,19 @@ def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
         raise UsageError(f"--base {work.base!r} must be a file name without a dot")
     include, exclude = _pattern(work.include, "--include"), _pattern(work.exclude, "--exclude")
     rules = Rules(work.base, work.multi, work.subdirs, work.separator, include, exclude, _large_field(work))
+    command = work.command if work.filter is None else work.filter
     return ShellPool(
-        work.command if work.command is not None else _script(str(work.script), work.interpreter),
+        command if command is not None else _script(str(work.script), work.interpreter),
         scratch,
         slots=slots,
         shell=work.shell,
+        flags=work.shell_flags if command is not None else "",
         timeout=work.timeout,
         rules=rules if work.output is not None or work.outdir is not None else None,
         base=work.base,
         batched=work.batch is not None,
         ignore_status=work.errors == "ignore",
+        is_filter=work.filter is not None,
     )
 
 

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
+from tarkit.mapping.shellrules import is_simple
 from tarkit.redaction import redact
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.runrecord import RunRecord, record_of
-from tarkit.runs.work import Function, Work
+from tarkit.runs.work import Function, Work, options
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
@@ -85,8 +86,9 @@ def process(
         inputs: paths, URLs, shard specs; or a whole :class:`~tarkit.runs.work.Work`.
         output: one shard for all samples. outdir: a folder, for a shard for each input; those that are done already
             are skipped. Without either, nothing is written.
-        command: run by bash in each sample's folder. function: from a sample, a dict, to a dict, None, or several;
-            ``module:name``, ``file.py:name``, or any callable, a lambda too.
+        command: run by bash in each sample's folder; the sample fails if any part of it fails. function: from a
+            sample, a dict, to a dict, None, or several; ``module:name``, ``file.py:name``, or any callable, a lambda
+            too.
         parallel: how many at once; the output is the same for any number.
         reporter: is called while the run goes on.
         options: other fields of Work, which are the long options of tarproc: ``fields="jpg cls"``, ``errors="skip"``.
@@ -156,8 +158,12 @@ def with_work_id(work: Work) -> Work:
 
 def check_work(work: Work) -> None:
     """Refuse options that do not go together."""
-    if [work.command, work.script, work.function].count(None) != 2:
-        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
+    if [work.command, work.script, work.function, work.filter].count(None) != 3:
+        raise UsageError("give one of -c COMMAND, -S SCRIPT, --map FUNCTION and --filter COMMAND")
+    if work.shell_flags is not None and work.command is None and work.filter is None:
+        raise UsageError("--shell-flags goes with -c or --filter: no shell runs a function or a script")
+    if work.filter is not None:
+        _check_filter(work, work.filter)
     if work.outdir is not None and work.output is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
     if work.output is not None:
@@ -193,6 +199,20 @@ def check_work(work: Work) -> None:
     field = work.add_log
     if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
         raise UsageError(f"--add-log {field!r} cannot be a field's name")
+
+
+def _check_filter(work: Work, command: str) -> None:
+    for name in ("batch", "multi", "subdirs", "separator", "include", "exclude"):
+        option = options()[name]
+        if getattr(work, name) != option.default:
+            raise UsageError(f"{option.name} does not go with --filter, which keeps or drops each sample as it is")
+    if work.errors == "ignore":
+        raise UsageError("--errors ignore does not go with --filter, whose exit code is the answer; take skip or keep")
+    if work.shell_flags is None and os.path.basename(work.shell) != "bash" and not is_simple(command):
+        raise UsageError(
+            f"--filter with --shell {work.shell}: only bash can tell the status 1 of the last command from that of the "
+            "others; write one simple command, or give --shell-flags"
+        )
 
 
 def _check_index(work: Work, option: str) -> None:

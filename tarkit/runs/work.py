@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -144,7 +144,15 @@ class Work:
     command: str | None = _option("-c", "Shell command to run in each sample's folder.")
     script: str | None = _unrecorded("-S", "Script to run in each sample's folder.", metavar="FILE")
     interpreter: str = _option("", "Runs the script.", "bash")
+    filter: str | None = _unrecorded(
+        "", "Shell command that decides: 0 keeps the sample as it is, 1 drops it, more fails it.", metavar="COMMAND"
+    )
     shell: str = _option("", "Runs the command.", "bash")
+    shell_flags: str | None = _unrecorded(
+        "",
+        "The shell's flags, before -c; with '', only the last status counts.  [default: errexit and pipefail]",
+        metavar="FLAGS",
+    )
     function: str | Function | None = _option(
         "--map", "Python function: module:name or file.py:name.", metavar="FUNCTION"
     )
@@ -278,6 +286,7 @@ class Work:
             known["format"] = self.format
         if self.require is None:
             del known["require"]
+        known |= self._rules_of_shell()
         known["script"] = _content(self.script)
         for name, path in self.files().items():
             known[f"{name}_file"] = _content(path)
@@ -285,6 +294,24 @@ class Work:
             known["work_id"] = self.work_id
         text = json.dumps(known, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def _rules_of_shell(self) -> dict[str, str]:
+        """What decides whether a command fails, left out where shards were done before there were rules: those of one
+        simple command are the same by any rules."""
+        from tarkit.mapping.shellrules import is_simple
+
+        known = {} if self.filter is None else {"filter": self.filter}
+        if self.shell_flags:
+            known["shell_flags"] = self.shell_flags
+        elif self.shell_flags is None and not is_simple(self.command or self.filter or "true"):
+            known["shell_flags"] = "errexit pipefail"
+        return known
+
+    def fingerprint_without_rules(self) -> str | None:
+        """The fingerprint of the same work when only the status of the last command counted; None if it had none."""
+        if self.command is None or self.shell_flags is not None:
+            return None
+        return replace(self, shell_flags="").fingerprint()
 
     def files(self) -> dict[str, str]:
         """Python files that the function and its setup are in, whose content is part of the fingerprint."""

@@ -1,0 +1,290 @@
+"""The rules by which a shell command fails: errexit and pipefail, except that a reader may have had enough.
+
+Bash alone would end a command with 141 (SIGPIPE) after ``yes | head -1``, which did all that was asked of it. So an ERR
+trap looks at the statuses of the pipeline: if the last is 0, and each of the others is 0 or 141, the command goes on.
+Bash would end the shell right after the trap, so the trap switches errexit off. A DEBUG trap puts it back before the
+next command; until then, ERR acts as errexit would.
+
+Before ``&&`` or in ``if``, bash runs no ERR trap, and has chosen a branch already. The DEBUG trap finds such a pipeline
+in PIPESTATUS, and fails the command. DEBUG costs 20 microseconds for each simple command, so only commands with a ``|``
+have it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from typing import NamedTuple
+
+_HINT = "add `|| true` if that is meant"
+_HINT_CONDITION = (
+    "its reader had enough, which bash takes for a failure in a condition: make the pipeline a command of its own, or "
+    "add `|| true` if that is meant"
+)
+_HINT_FILTER = f"only the last command of a filter may end with 1; {_HINT}"
+
+# __tarkit_busy keeps the DEBUG trap from looking at the commands of another trap. A redirection sets it, because that
+# comes before the first command; it also hides the trap from set -x. The texts have no single quotes, so that they can
+# be read in a manifest.
+_BUSY = '2>"${__tarkit_busy:=/dev/null}"'
+
+# failed: last, early (any other; the more important one), or nothing. piped: there is a 141 that does not count.
+_CLASSIFY = """\
+__tarkit_piped= __tarkit_failed=
+for __tarkit_each in "${!__tarkit_now[@]}"; do
+  case ${__tarkit_now[__tarkit_each]},$((${#__tarkit_now[@]} - __tarkit_each)) in
+    0,*) ;;
+    *,1) __tarkit_failed=${__tarkit_failed:-last};;
+    141,*) __tarkit_piped=1;;
+    *) __tarkit_failed=early;;
+  esac
+done"""
+
+# The pipeline is shown if it is in the command as it was put together, which it is not if parts of it are compound.
+_DESCRIBE = """\
+__tarkit_text=$__tarkit_name __tarkit_codes=
+if [[ ${#__tarkit_now[@]} -gt 1 ]]; then
+  __tarkit_text=${__tarkit_last[0]}
+  for __tarkit_each in "${__tarkit_last[@]:1:${#__tarkit_now[@]} - 1}"; do
+    __tarkit_text="$__tarkit_each | $__tarkit_text"
+  done
+  [[ ${__tarkit_command//[[:space:]]/} == *"${__tarkit_text//[[:space:]]/}"* ]] ||
+    __tarkit_text="a pipeline with $__tarkit_name"
+  for __tarkit_each in "${__tarkit_now[@]}"; do
+    __tarkit_codes="$__tarkit_codes${__tarkit_codes:+ | }$__tarkit_each"
+  done
+  __tarkit_codes=" (exit codes $__tarkit_codes)"
+fi
+__tarkit_text=${__tarkit_text//[[:cntrl:]]/ }
+__tarkit_said="line $__tarkit_line: ${__tarkit_text:0:300}$__tarkit_codes; $__tarkit_hint\""""
+
+# The innermost shell says why; those around it fail because of it.
+_FAIL = """\
+{
+  __tarkit_why=${__tarkit_folder:+$__tarkit_scratch/$__tarkit_folder.why}
+  if [[ -z $__tarkit_why ]]; then
+    printf "tarkit: exit code %s: %s\\n" "$__tarkit_code" "$__tarkit_said" >&2
+  elif [[ ! -e $__tarkit_why || $(<"$__tarkit_why") != "$__tarkit_code "* ]]; then
+    printf "%s %s" "$__tarkit_code" "$__tarkit_said" >"$__tarkit_why"
+  fi
+  exit "$__tarkit_code"
+}"""
+
+_CHECK_CONDITION = f"""\
+if [[ -z $__tarkit_exits && $- == *e* && ${{#__tarkit_now[@]}} -gt 1 && "${{__tarkit_now[*]}}" == *141* ]]; then
+{_CLASSIFY}
+if [[ $__tarkit_piped && -z $__tarkit_failed ]]; then
+  __tarkit_code=141 __tarkit_name=${{__tarkit_last[0]}} __tarkit_line=$__tarkit_at
+  __tarkit_hint=$__tarkit_hint_condition
+{_DESCRIBE}
+  false
+fi
+fi"""
+
+# After the pipeline, the subshell or function that it ends has the status 141, too.
+_ERR = f"""\
+{{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}") __tarkit_line=$LINENO __tarkit_name=$BASH_COMMAND
+  if [[ $- == *e* || $__tarkit_pending ]]; then
+{_CLASSIFY}
+    if [[ $__tarkit_piped && -z $__tarkit_failed ]]; then
+      __tarkit_pending=pipe __tarkit_stale="${{__tarkit_now[*]}}"
+      set +e
+      [[ $BASH_SUBSHELL -eq $__tarkit_level || $(trap -p EXIT) ]] || trap "$__tarkit_end_subshell" EXIT
+    elif [[ $__tarkit_code == 141 && $__tarkit_pending == pipe ]]; then
+      :
+    elif [[ $__tarkit_filter && $__tarkit_code == 1 && $__tarkit_failed == last ]]; then
+      __tarkit_pending=one __tarkit_hint=$__tarkit_hint_filter
+      set +e
+{_DESCRIBE}
+    else
+      [[ -z $__tarkit_filter || $__tarkit_code != 1 ]] || __tarkit_code=125
+      __tarkit_hint=$__tarkit_hint_other
+{_DESCRIBE}
+      false
+    fi
+  fi
+}} {_BUSY} || {_FAIL}
+__tarkit_busy="""
+
+# PIPESTATUS still has the statuses of the pipeline that ERR accepted while for, case and return run, and while the next
+# pipeline is put together: it is stale where the command is a later part of one, or the first of a subshell.
+_DEBUG = f"""\
+{{ __tarkit_seen=("${{PIPESTATUS[@]}}") __tarkit_here=$LINENO
+  if [[ -z $__tarkit_busy ]]; then
+    __tarkit_now=("${{__tarkit_seen[@]}}")
+    [[ "${{__tarkit_now[*]}}" == "$__tarkit_stale" ]] || __tarkit_stale=
+    case $__tarkit_pending,$BASH_COMMAND in
+      pipe,exit*) __tarkit_pending= __tarkit_exits=yes; set -e;;
+      pipe,"for "* | pipe,"case "* | pipe,"select "* | pipe,return*) ;;
+      pipe,*) __tarkit_pending=; set -e;;
+      one,*) __tarkit_code=125; false;;
+      ,true | ,: | ,*\\$\\?* | ,*PIPESTATUS*) ;;
+      *)
+        if [[ $__tarkit_stale ]]; then
+          __tarkit_text=${{__tarkit_command//[[:space:]]/}}
+          [[ $BASH_SUBSHELL -eq $__tarkit_depth &&
+            ${{__tarkit_text//||/;}} != *"|${{BASH_COMMAND//[[:space:]]/}}"* ]] || __tarkit_now=("")
+        fi
+{_CHECK_CONDITION}
+      ;;
+    esac &&
+      __tarkit_last=("$BASH_COMMAND" "${{__tarkit_last[@]:0:7}}") __tarkit_at=$__tarkit_here \
+      __tarkit_depth=$BASH_SUBSHELL
+  fi
+}} 2>/dev/null || {_FAIL}"""
+
+_RETURN = f"""\
+{{
+  __tarkit_now=("${{PIPESTATUS[@]}}")
+  if [[ -z $__tarkit_pending ]]; then
+{_CHECK_CONDITION}
+  fi
+}} {_BUSY} || {_FAIL}
+__tarkit_busy="""
+
+_END_SUBSHELL = f"{{ [[ $? == 141 && $__tarkit_pending == pipe ]]; }} {_BUSY} && exit 0"
+
+# curl has an exit code of its own for a pipe that is closed. With -o or -O it means a file that cannot be written.
+_CURL = """\
+curl() {
+  local __tarkit_each __tarkit_code=0
+  command curl "$@" || __tarkit_code=$?
+  if [[ $__tarkit_code == 23 && -p /dev/stdout ]]; then
+    __tarkit_code=141
+    for __tarkit_each; do
+      case $__tarkit_each in --output* | --remote-name* | -[!-]*[oO]* | -[oO]*) __tarkit_code=23;; esac
+    done
+  fi
+  return "$__tarkit_code"
+}
+"""
+
+_END = f"""\
+{{
+  __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}")
+  if [[ $__tarkit_pending == pipe && $__tarkit_code == 141 ]]; then
+    __tarkit_code=0
+  elif [[ -z $__tarkit_pending ]]; then
+{_CHECK_CONDITION}
+  fi
+}} {_BUSY} || {_FAIL}
+exit "$__tarkit_code"
+"""
+
+
+_TRAPS = f"""\
+__tarkit_pending= __tarkit_stale= __tarkit_depth= __tarkit_exits= __tarkit_busy= __tarkit_said=
+__tarkit_at=0 __tarkit_last=("")
+__tarkit_hint_other={shlex.quote(_HINT)}
+__tarkit_hint_condition={shlex.quote(_HINT_CONDITION)}
+__tarkit_hint_filter={shlex.quote(_HINT_FILTER)}
+__tarkit_end_subshell={shlex.quote(_END_SUBSHELL)}
+set -E -o pipefail
+trap {shlex.quote(_ERR)} ERR
+"""
+
+_BEFORE_EACH = f"""\
+trap {shlex.quote(_DEBUG)} DEBUG
+trap {shlex.quote(_RETURN)} RETURN
+set -T
+"""
+
+_WITH_PIPEFAIL = ("bash", "zsh", "ksh", "mksh")
+_WITHOUT = ("sh", "dash", "ash")
+
+# Words of a shell's grammar, and commands whose words are commands, or end one.
+_NOT_SIMPLE = re.compile(
+    r"!|\[\[|[{}]|case|coproc|do|done|elif|else|esac|fi|for|function|if|in|select|then|time|until|while"
+    r"|\.|builtin|command|eval|exit|return|set|shopt|source|trap|#.*"
+)
+
+
+class Driven(NamedTuple):
+    """What one shell needs to run a command by the rules, again and again. ``$__tarkit_scratch/$__tarkit_folder`` is
+    the sample's folder there; the reason of a failure goes to a file beside it, whose name ends with ``.why``.
+    setup: evaluated once. tail: text behind the command. end: commands that come after it."""
+
+    setup: str = ""
+    tail: str = ""
+    end: str = ""
+
+
+def driven(command: str, shell: str, flags: str | None, *, is_filter: bool = False) -> Driven:
+    """The rules for a shell that is kept running, and evaluates the command in a subshell after ``$__tarkit_set``.
+    shell: bash, sh or dash, or a path that ends so. flags: None means the rules; ``""`` means none."""
+    if flags is not None:
+        return Driven()
+    if os.path.basename(shell) != "bash":
+        return Driven("if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi; __tarkit_set='set -e'")
+    setup = f"__tarkit_level=1 __tarkit_filter={'yes' * is_filter}\n{_TRAPS}"
+    if not _needs_debug(command, is_filter):
+        return Driven(f"{setup}__tarkit_set='set -e'")
+    begin = f"__tarkit_begin={shlex.quote(f'{_BEFORE_EACH}set -e')}"
+    return Driven(f"{setup}{begin} __tarkit_set='eval eval \"$__tarkit_begin\"'", _tail(command), f"\n{_END}")
+
+
+def flags_of(shell: str, flags: str | None, *, nounset: bool = False) -> list[str]:
+    """The words before ``-c`` of a shell that is started for one command. flags: None means the rules, as far as the
+    shell has them. nounset: an unset variable is a failure, too."""
+    if flags is not None:
+        return flags.split()
+    name, letters = os.path.basename(shell), "-eu" if nounset else "-e"
+    return [f"{letters}o", "pipefail"] if name in _WITH_PIPEFAIL else [letters] if name in _WITHOUT else []
+
+
+def what_is_missing(shell: str, flags: str | None) -> str | None:
+    """One line about a shell that does not have all of the rules, or None."""
+    name = os.path.basename(shell)
+    if flags is not None or name in _WITH_PIPEFAIL:
+        return None
+    if name not in _WITHOUT:
+        return f"--shell {shell}: its own rules decide which command fails; --shell-flags gives it others"
+    try:
+        found = subprocess.run([shell, "-c", "set -o pipefail"], stdin=subprocess.DEVNULL, capture_output=True)
+    except OSError:
+        # Reported where it is started for the command.
+        return None
+    if found.returncode == 0:
+        return None
+    return f"--shell {shell} has no pipefail: of a pipeline only the last status counts; use bash"
+
+
+def pod_words(command: str, shell: str) -> list[str] | None:
+    """``-c`` and what follows it up to the command, for a container that runs it by the rules; None if the shell's own
+    errexit and pipefail do the same: it is not bash, or there is no ``|`` in the command."""
+    if os.path.basename(shell) != "bash" or not _needs_debug(command, False):
+        return None
+    run = '__tarkit_command=$2; eval "$1"; shift 2; eval "$__tarkit_command$__tarkit_tail"'
+    rules = f"__tarkit_level=0 __tarkit_filter= __tarkit_folder=\n__tarkit_tail={shlex.quote(_tail(command))}\n{_TRAPS}"
+    return ["-c", f"{run}\n{_END}", shell, f"{rules}{_CURL * ('curl' in command)}{_BEFORE_EACH}"]
+
+
+def _needs_debug(command: str, is_filter: bool) -> bool:
+    return "|" in command or (is_filter and not is_simple(command))
+
+
+def _tail(command: str) -> str:
+    # Behind a here-document that is not ended, or a backslash, it would be text of the command.
+    return "" if "<<" in command or command.endswith("\\") else f"\n{_END}"
+
+
+def is_simple(command: str) -> bool:
+    """Whether a shell command is certainly one simple command, whose status is that of the whole by any rules."""
+    text = command.strip()
+    if re.search(r"[\n`]|\$[({']|\s#", text):
+        return False
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        return False
+    operators = [word for word in words if word and set(word) <= set("();<>|&")]
+    names = [word for word in words if not re.match(r"[A-Za-z_]\w*\+?=", word)]
+    return (
+        bool(names)
+        and not _NOT_SIMPLE.fullmatch(names[0])
+        and all(word in ("<", ">", ">>", ">&", "<&", "<<<") for word in operators)
+    )
