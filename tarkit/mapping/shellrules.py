@@ -122,15 +122,17 @@ _DEBUG = f"""\
       ,true | ,: | ,*\\$\\?* | ,*PIPESTATUS*) ;;
       *)
         if [[ $__tarkit_stale ]]; then
-          __tarkit_text=${{__tarkit_command//[[:space:]]/}}
-          [[ $BASH_SUBSHELL -eq $__tarkit_depth &&
-            ${{__tarkit_text//||/;}} != *"|${{BASH_COMMAND//[[:space:]]/}}"* ]] || __tarkit_now=("")
+          __tarkit_text=${{__tarkit_command//[[:space:]]/}} __tarkit_name=${{BASH_COMMAND%%[<>]*}}
+          __tarkit_name=${{__tarkit_name%[0-9]}}
+          [[ $BASHPID == "$__tarkit_in" &&
+            ${{__tarkit_text//||/;}} != *"|${{__tarkit_name//[[:space:]]/}}"* ]] || __tarkit_now=("")
         fi
 {_CHECK_CONDITION}
       ;;
-    esac &&
-      __tarkit_last=("$BASH_COMMAND" "${{__tarkit_last[@]:0:7}}") __tarkit_at=$__tarkit_here \
-      __tarkit_depth=$BASH_SUBSHELL
+    esac && {{
+      __tarkit_last=("$BASH_COMMAND" "${{__tarkit_last[@]:0:7}}")
+      __tarkit_at=$__tarkit_here __tarkit_in=$BASHPID
+    }}
   fi
 }} 2>/dev/null || {_FAIL}"""
 
@@ -174,7 +176,7 @@ exit "$__tarkit_code"
 
 
 _TRAPS = f"""\
-__tarkit_pending= __tarkit_stale= __tarkit_depth= __tarkit_exits= __tarkit_busy= __tarkit_said=
+__tarkit_pending= __tarkit_stale= __tarkit_in= __tarkit_exits= __tarkit_busy= __tarkit_said=
 __tarkit_at=0 __tarkit_last=("")
 __tarkit_hint_other={shlex.quote(_HINT)}
 __tarkit_hint_condition={shlex.quote(_HINT_CONDITION)}

@@ -103,12 +103,15 @@ def test_command_that_can_not_be_run(bench: Bench, command: str, code: int, poli
 
 
 def test_not_found_for_some_is_a_failure_of_some(bench: Bench) -> None:
-    done = bench.run("-c", "[ $(cat sample.cls) = 2 ] && no-such-program; true", "in.tar", "-o", "out.tar")
+    done = bench.run("-c", "[ $(cat sample.cls) = 2 ] && no-such-program || true", "in.tar", "-o", "out.tar")
     assert done.returncode == 0
     done = bench.run("-c", "if [ $(cat sample.cls) = 2 ]; then no-such-program; fi", "in.tar", "-o", "out.tar")
     assert done.returncode == 3
     error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
-    assert error.startswith(b"exit code 127 (a command was not found)\n") and b"no-such-program" in error
+    assert (
+        error.startswith(b"exit code 127 (a command was not found): line 1: no-such-program; ")
+        and b"no-such-program" in error
+    )
 
 
 @pytest.mark.parametrize(
