@@ -30,7 +30,7 @@ GOES_ON = {
     "in a loop": f"for i in 1 2; do {LOSER}; done; echo on",
     "twice": f"{LOSER}; {LOSER}; yes | cat | head -1 > sample.y; {LOSER} || true; echo on",
     "twice, redirected": f"{LOSER}; yes | head -1 >&2; yes 2>&1 | head -1 2>&1 > sample.z; echo on",
-    "twice, compound": f"{LOSER}; yes | {{ head -5; }} | tail -1 >&2; cat sample.txt | while read x; do :; done; echo on",
+    "twice, compound": f"{LOSER}; yes | {{ head -5; }} | tail -1 >&2; yes 1 | while read x; do break; done; echo on",
     "twice, compound last": f"{LOSER}; cat sample.txt | while read x; do case $x in one) echo on;; esac; done",
     "case": f"{LOSER}; case x in x) for i in; do :; done;; esac; {LOSER}; case x in x) echo on;; esac",
     "case and nothing": f"echo on; {LOSER}; case x in y) ;; esac",

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Mapping
 from typing import NamedTuple
 
 _HINT = "add `|| true` if that is meant"
@@ -25,8 +26,8 @@ _HINT_CONDITION = (
 _HINT_FILTER = f"only the last command of a filter may end with 1; {_HINT}"
 
 # __tarkit_busy keeps the DEBUG trap from looking at the commands of another trap. A redirection sets it, because that
-# comes before the first command; it also hides the trap from set -x. The texts have no single quotes, so that they can
-# be read in a manifest.
+# comes before the first command; it also hides the trap from set -x. What is seldom needed is in variables, so that the
+# traps are short. No text has single quotes, so that they can be read in a manifest.
 _BUSY = '2>"${__tarkit_busy:=/dev/null}"'
 
 # failed: last, early (any other; the more important one), or nothing. piped: there is a 141 that does not count.
@@ -39,7 +40,8 @@ for __tarkit_each in "${!__tarkit_now[@]}"; do
     141,*) __tarkit_piped=1;;
     *) __tarkit_failed=early;;
   esac
-done"""
+done
+[[ $__tarkit_piped && -z $__tarkit_failed ]]"""
 
 # The pipeline is shown if it is in the command as it was put together, which it is not if parts of it are compound.
 _DESCRIBE = """\
@@ -61,33 +63,28 @@ __tarkit_said="line $__tarkit_line: ${__tarkit_text:0:300}$__tarkit_codes; $__ta
 
 # The innermost shell says why; those around it fail because of it.
 _FAIL = """\
-{
-  __tarkit_why=${__tarkit_folder:+$__tarkit_scratch/$__tarkit_folder.why}
-  if [[ -z $__tarkit_why ]]; then
-    printf "tarkit: exit code %s: %s\\n" "$__tarkit_code" "$__tarkit_said" >&2
-  elif [[ ! -e $__tarkit_why || $(<"$__tarkit_why") != "$__tarkit_code "* ]]; then
+if [[ -z $__tarkit_folder ]]; then
+  printf "tarkit: exit code %s: %s\\n" "$__tarkit_code" "$__tarkit_said" >&2
+else
+  __tarkit_why=$__tarkit_scratch/$__tarkit_folder.why
+  [[ -e $__tarkit_why && $(<"$__tarkit_why") == "$__tarkit_code "* ]] ||
     printf "%s %s" "$__tarkit_code" "$__tarkit_said" >"$__tarkit_why"
-  fi
-  exit "$__tarkit_code"
-}"""
-
-_CHECK_CONDITION = f"""\
-if [[ -z $__tarkit_exits && $- == *e* && ${{#__tarkit_now[@]}} -gt 1 && "${{__tarkit_now[*]}}" == *141* ]]; then
-{_CLASSIFY}
-if [[ $__tarkit_piped && -z $__tarkit_failed ]]; then
-  __tarkit_code=141 __tarkit_name=${{__tarkit_last[0]}} __tarkit_line=$__tarkit_at
-  __tarkit_hint=$__tarkit_hint_condition
-{_DESCRIBE}
-  false
 fi
+exit "$__tarkit_code\""""
+
+_CHECK = """\
+if [[ -z $__tarkit_exits && $- == *e* ]] && eval "$__tarkit_classify"; then
+  __tarkit_code=141 __tarkit_name=${__tarkit_last[0]} __tarkit_line=$__tarkit_at
+  __tarkit_hint=$__tarkit_hint_condition
+  eval "$__tarkit_describe"
+  false
 fi"""
 
 # After the pipeline, the subshell or function that it ends has the status 141, too.
 _ERR = f"""\
 {{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}") __tarkit_line=$LINENO __tarkit_name=$BASH_COMMAND
   if [[ $- == *e* || $__tarkit_pending ]]; then
-{_CLASSIFY}
-    if [[ $__tarkit_piped && -z $__tarkit_failed ]]; then
+    if eval "$__tarkit_classify"; then
       __tarkit_pending=pipe __tarkit_stale="${{__tarkit_now[*]}}"
       set +e
       [[ $BASH_SUBSHELL -eq $__tarkit_level || $(trap -p EXIT) ]] || trap "$__tarkit_end_subshell" EXIT
@@ -96,56 +93,61 @@ _ERR = f"""\
     elif [[ $__tarkit_filter && $__tarkit_code == 1 && $__tarkit_failed == last ]]; then
       __tarkit_pending=one __tarkit_hint=$__tarkit_hint_filter
       set +e
-{_DESCRIBE}
+      eval "$__tarkit_describe"
     else
       [[ -z $__tarkit_filter || $__tarkit_code != 1 ]] || __tarkit_code=125
       __tarkit_hint=$__tarkit_hint_other
-{_DESCRIBE}
+      eval "$__tarkit_describe"
       false
     fi
   fi
-}} {_BUSY} || {_FAIL}
+}} {_BUSY} || eval "$__tarkit_fail"
 __tarkit_busy="""
 
 # PIPESTATUS still has the statuses of the pipeline that ERR accepted while for, case and return run, and while the next
 # pipeline is put together: it is stale where the command is a later part of one, or the first of a subshell.
-_DEBUG = f"""\
-{{ __tarkit_seen=("${{PIPESTATUS[@]}}") __tarkit_here=$LINENO
+_STALE = """\
+__tarkit_text=${__tarkit_command//[[:space:]]/} __tarkit_name=${BASH_COMMAND%%[<>]*}
+__tarkit_name=${__tarkit_name%[0-9]}
+[[ $BASHPID != "$__tarkit_in" || ${__tarkit_text//||/;} == *"|${__tarkit_name//[[:space:]]/}"* ]]"""
+
+_DEBUG = """\
+{ __tarkit_seen=("${PIPESTATUS[@]}") __tarkit_here=$LINENO
   if [[ -z $__tarkit_busy ]]; then
-    __tarkit_now=("${{__tarkit_seen[@]}}")
-    [[ "${{__tarkit_now[*]}}" == "$__tarkit_stale" ]] || __tarkit_stale=
+    __tarkit_now=("${__tarkit_seen[@]}")
+    [[ "${__tarkit_now[*]}" == "$__tarkit_stale" ]] || __tarkit_stale=
     case $__tarkit_pending,$BASH_COMMAND in
       pipe,exit*) __tarkit_pending= __tarkit_exits=yes; set -e;;
       pipe,"for "* | pipe,"case "* | pipe,"select "* | pipe,return*) ;;
       pipe,*) __tarkit_pending=; set -e;;
       one,*) __tarkit_code=125; false;;
       ,true | ,: | ,*\\$\\?* | ,*PIPESTATUS*) ;;
-      *)
-        if [[ $__tarkit_stale ]]; then
-          __tarkit_text=${{__tarkit_command//[[:space:]]/}} __tarkit_name=${{BASH_COMMAND%%[<>]*}}
-          __tarkit_name=${{__tarkit_name%[0-9]}}
-          [[ $BASHPID == "$__tarkit_in" &&
-            ${{__tarkit_text//||/;}} != *"|${{__tarkit_name//[[:space:]]/}}"* ]] || __tarkit_now=("")
-        fi
-{_CHECK_CONDITION}
-      ;;
-    esac && {{
-      __tarkit_last=("$BASH_COMMAND" "${{__tarkit_last[@]:0:7}}")
+      *) [[ "${__tarkit_now[*]}" != *141* ]] || { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } ||
+        eval "$__tarkit_check";;
+    esac && {
+      __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}")
       __tarkit_at=$__tarkit_here __tarkit_in=$BASHPID
-    }}
+    }
   fi
-}} 2>/dev/null || {_FAIL}"""
+} 2>/dev/null || eval "$__tarkit_fail\""""
 
 _RETURN = f"""\
-{{
-  __tarkit_now=("${{PIPESTATUS[@]}}")
-  if [[ -z $__tarkit_pending ]]; then
-{_CHECK_CONDITION}
-  fi
-}} {_BUSY} || {_FAIL}
+{{ __tarkit_now=("${{PIPESTATUS[@]}}"); [[ $__tarkit_pending ]] || eval "$__tarkit_check"; }} {_BUSY} ||
+  eval "$__tarkit_fail"
 __tarkit_busy="""
 
 _END_SUBSHELL = f"{{ [[ $? == 141 && $__tarkit_pending == pipe ]]; }} {_BUSY} && exit 0"
+
+_AT_END = """\
+__tarkit_code=$? __tarkit_now=("${PIPESTATUS[@]}")
+if [[ $__tarkit_pending == pipe ]]; then
+  [[ $__tarkit_code != 141 ]] || __tarkit_code=0
+elif [[ -z $__tarkit_pending ]]; then
+  eval "$__tarkit_check"
+fi"""
+
+_END = f"""{{ eval "$__tarkit_at_end"; }} {_BUSY} || eval "$__tarkit_fail"; exit "$__tarkit_code"
+"""
 
 # curl has an exit code of its own for a pipe that is closed. With -o or -O it means a file that cannot be written.
 _CURL = """\
@@ -162,27 +164,28 @@ curl() {
 }
 """
 
-_END = f"""\
-{{
-  __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}")
-  if [[ $__tarkit_pending == pipe && $__tarkit_code == 141 ]]; then
-    __tarkit_code=0
-  elif [[ -z $__tarkit_pending ]]; then
-{_CHECK_CONDITION}
-  fi
-}} {_BUSY} || {_FAIL}
-exit "$__tarkit_code"
-"""
+_TEXTS = {
+    "hint_other": _HINT,
+    "hint_condition": _HINT_CONDITION,
+    "hint_filter": _HINT_FILTER,
+    "classify": _CLASSIFY,
+    "describe": _DESCRIBE,
+    "fail": _FAIL,
+    "check": _CHECK,
+    "is_stale": _STALE,
+    "end_subshell": _END_SUBSHELL,
+    "at_end": _AT_END,
+}
+
+
+def _assigned(texts: Mapping[str, str]) -> str:
+    return "".join(f"__tarkit_{name}={shlex.quote(text)}\n" for name, text in texts.items())
 
 
 _TRAPS = f"""\
-__tarkit_pending= __tarkit_stale= __tarkit_in= __tarkit_exits= __tarkit_busy= __tarkit_said=
-__tarkit_at=0 __tarkit_last=("")
-__tarkit_hint_other={shlex.quote(_HINT)}
-__tarkit_hint_condition={shlex.quote(_HINT_CONDITION)}
-__tarkit_hint_filter={shlex.quote(_HINT_FILTER)}
-__tarkit_end_subshell={shlex.quote(_END_SUBSHELL)}
-set -E -o pipefail
+__tarkit_pending= __tarkit_stale= __tarkit_in= __tarkit_exits= __tarkit_busy= __tarkit_said= __tarkit_at=0
+__tarkit_last=("")
+{_assigned(_TEXTS)}set -E -o pipefail
 trap {shlex.quote(_ERR)} ERR
 """
 
