@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tarkit.mapping.shellrules import pod_words
+
 ORIGINAL = Path(__file__).parent / "data" / "kubetpl-original"
 KUBETPL = str(Path(sys.executable).parent / "kubetpl")
 
@@ -66,7 +68,7 @@ DIFFERENCES: dict[str, tuple[Any, Any, str]] = {
     f"{CONTAINER} resources requests cpu": (1.0, "1", "the text that the server stores: else a later apply conflicts"),
     f"{CONTAINER} resources limits ephemeral-storage": (MISSING, "3Gi", "without, it is evicted first"),
     f"{CONTAINER} resources requests ephemeral-storage": (MISSING, "1Gi", "without, it is evicted first"),
-    f"{CONTAINER} command": ("*", ["/bin/bash", "-euo", "pipefail", "-c"], "curl | tarproc fails when curl does"),
+    f"{CONTAINER} command": ("*", "*", "curl | tarproc fails when curl does, but not when tarproc had enough"),
     f"{CONTAINER} args": (MISSING, "*", "the command's exact bytes: the original deleted blank lines"),
     f"{CONTAINER} stdin": (True, MISSING, "a command that reads would hang"),
     f"{CONTAINER} tty": (True, MISSING, "a terminal mixes stdout and stderr, and ends lines in CR LF"),
@@ -139,11 +141,15 @@ def put(document: Any, path: str, value: Any) -> None:
         at(document, parent)[key] = value
 
 
+def _command(command: str) -> list[str]:
+    return ["/bin/bash", "-euo", "pipefail", *(pod_words(command, "/bin/bash") or ())]
+
+
 def check(ours: dict[str, Any], original: dict[str, Any], command: str) -> None:
     """Undo the listed differences: then the two are equal."""
     own = {
         f"{CONTAINER} name": (original["metadata"]["name"], None),
-        f"{CONTAINER} command": (["/bin/bash", "-c", command.strip("\n") + "\n"], None),
+        f"{CONTAINER} command": (["/bin/bash", "-c", command.strip("\n") + "\n"], _command(command)),
         f"{CONTAINER} args": (None, [command]),
         f"{POD} hostname": (original["metadata"]["name"], None),
     }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tarkit
+from tarkit.errors import UsageError
 from tarkit.mapping.parallel import Outcome
 from tarkit.mapping.scratch import Rules
 from tarkit.mapping.shellpool import ShellPool
-from tarkit.mapping.shellrules import pod_words
+from tarkit.mapping.shellrules import flags_of, pod_words, what_is_missing
+from tarkit.runs.account import TooManyErrorsError
 from tarkit.samples.sample import Sample
 
 SAMPLE: Sample = {"__key__": "k", "__url__": "x.tar", "cls": b"1\n", "txt": b"one\ntwo\n"}
@@ -167,3 +171,123 @@ def test_only_the_last_command_of_a_filter_drops_a_sample(tmp_path: Path, comman
     else:
         assert outcome.failure is not None and outcome.failure.code == code
         assert not outcome.made
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("curl -s file://$PWD/big | head -c 5 > sample.x; echo on", 0),
+        ("curl -sSL --fail file://$PWD/big 2>&1 | (exit 3)", 3),
+        ("curl -s file://$PWD/none | cat; echo no", 37),
+        ("curl -so /dev/full file://$PWD/big | cat; echo no", 23),
+        ("curl -s file://$PWD/big > /dev/full; echo no | cat", 23),
+        ("{ curl -s file://$PWD/big > /dev/full; } | cat; echo no", 23),
+        ("curl -s file://$PWD/big | (exit 0); curl -s file://$PWD/none && echo no; echo no | cat", 0),
+    ],
+)
+def test_curl_of_a_pod_may_have_a_reader_that_had_enough(tmp_path: Path, command: str, code: int) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    (tmp_path / "big").write_bytes(bytes(3_000_000))
+    pod = in_a_pod(tmp_path, command)
+    assert (pod.returncode, pod.stdout[:3]) == (code, "" if code else command.split()[-1][:3]), pod.stderr
+
+
+def test_a_manifest_has_the_rules_only_where_they_differ_from_those_of_the_shell() -> None:
+    assert pod_words("a; b", "/bin/bash") is None and pod_words("a | b", "/bin/sh") is None
+    words = pod_words("a | b", "/bin/bash")
+    assert words is not None and words[0] == "-c" and "curl()" not in words[-1] and "$$" not in "".join(words)
+
+
+@pytest.mark.parametrize(
+    ("shell", "flags", "words", "line"),
+    [
+        ("bash", None, ["-eo", "pipefail"], None),
+        ("/bin/zsh", None, ["-eo", "pipefail"], None),
+        ("dash", None, ["-e"], "has no pipefail"),
+        ("dash", "", [], None),
+        ("dash", "-u", ["-u"], None),
+        ("python3", None, [], "its own rules decide"),
+        ("no-such-sh", "", [], None),
+    ],
+)
+def test_shells_have_the_rules_that_they_can_have(
+    shell: str, flags: str | None, words: list[str], line: str | None
+) -> None:
+    assert flags_of(shell, flags) == words
+    if shell == "dash" and shutil.which("dash") is None:
+        pytest.skip("dash is not installed")
+    found = what_is_missing(shell, flags)
+    # A newer dash has pipefail.
+    assert found == line if line is None or (found is None and shell == "dash") else line in str(found)
+
+
+@pytest.mark.parametrize("shell", ["dash", "zsh"])
+def test_other_shells_stop_at_the_first_failure(tmp_path: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    for command, fails in (
+        ("false; true", True),
+        ("true", False),
+        ("false | true", what_is_missing(shell, None) is None),
+    ):
+        assert (run(tmp_path, command, shell=shell).failure is not None) is fails
+        assert run(tmp_path, command, shell=shell, flags="").failure is None
+
+
+def test_other_flags_are_those_of_a_shell_for_each_sample(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "false; shopt -q extglob; echo $# ${x-unset}", flags="-O extglob")
+    assert (outcome.failure, outcome.printed.stdout.read()) == (None, b"0 unset\n")
+    assert run(tmp_path, "echo $x", flags="-u").failure is not None
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    with tarkit.TarWriter(str(tmp_path / "in.tar"), encoder=False) as writer:
+        for number in range(6):
+            writer.write({"__key__": f"k{number}", "cls": b"%d\n" % (number % 3), "txt": b"x"})
+    return tmp_path / "in.tar"
+
+
+def test_a_filter_keeps_samples_as_they_are(shard: Path, tmp_path: Path) -> None:
+    counts = tarkit.process(shard, output=tmp_path / "out.tar", filter="grep -qx [12] sample.cls", parallel=2)
+    assert (counts.read, counts.out, counts.filtered, counts.failed) == (6, 4, 2, 0)
+    assert [sample["cls"] for sample in tarkit.read_samples(str(tmp_path / "out.tar"))] == [b"1\n", b"2\n"] * 2
+    counts = tarkit.process(
+        shard, output=tmp_path / "more.tar", filter="grep -qx [12] sample.cls; rm sample.txt; touch sample.new"
+    )
+    assert (counts.out, counts.filtered, counts.failed) == (4, 0, 2)
+    assert all({*sample} >= {"cls", "txt"} for sample in tarkit.read_samples(str(tmp_path / "more.tar")))
+    again = tarkit.process(
+        retry_failed=tmp_path / "more.tar.failed.tar", output=tmp_path / "rest.tar", filter="grep -qx 0 sample.cls"
+    )
+    assert (again.out, again.filtered) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": "true"}, "give one of -c"),
+        ({"batch": 2}, "--batch does not go with --filter"),
+        ({"subdirs": True}, "--subdirs does not go with --filter"),
+        ({"errors": "ignore"}, "--errors ignore does not go with --filter"),
+        ({"shell": "dash", "filter": "true; false"}, "only bash can tell"),
+    ],
+)
+def test_what_does_not_go_with_a_filter(shard: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tarkit.process(shard, **{"filter": "true", **options})
+
+
+def test_flags_go_with_a_command(shard: Path) -> None:
+    with pytest.raises(UsageError, match="--shell-flags goes with -c"):
+        tarkit.process(shard, script="true", shell_flags="-e")
+
+
+def test_the_pipeline_of_the_readme_with_a_program_that_is_missing(shard: Path, tmp_path: Path) -> None:
+    """It published samples without their pictures, and ended with 0."""
+    out, command = tmp_path / "out.tar", "no-convert sample.txt sample.jpg; rm sample.txt"
+    with pytest.raises(TooManyErrorsError) as caught:
+        tarkit.process(shard, output=out, command=command)
+    assert caught.value.exit_code == 127 and not out.exists()
+    assert tarkit.process(shard, output=out, command=command, shell_flags="").out == 6

@@ -6,7 +6,6 @@ such a variable, and stays as it is if not; every other ``$`` stays."""
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import GPU
 from tarkit.k8s.yamltext import Document
+from tarkit.mapping.shellrules import flags_of, pod_words
 from tarkit.runs.work import PROGRAM, Work
 
 POD_PATHS: dict[str, tuple[str, ...]] = {
@@ -29,11 +29,6 @@ POD_PATHS: dict[str, tuple[str, ...]] = {
 
 SCRATCH = "scratch"
 _KEY_FILE = "google_application_credentials.json"
-_SHELL_FLAGS = {
-    **dict.fromkeys(("bash", "zsh", "ksh", "mksh"), ("-euo", "pipefail")),
-    **dict.fromkeys(("sh", "dash", "ash"), ("-eu",)),
-}
-"""The flags with which a shell stops at the first failure, if it is known to have them."""
 _EXPANDED = re.compile(r"\$\$|\$\(([^)]*)\)")
 _AMBIGUOUS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
 _IDENTIFIER = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
@@ -123,10 +118,13 @@ def fill_script(container: Document, settings: Settings) -> None:
     of_template = isinstance(given, list) and given and given[-1] == "-c"
     if shell is not None or flags is not None or (settings.command is not None and not of_template):
         shell = shell or "/bin/bash"
-        own = _SHELL_FLAGS.get(os.path.basename(shell), ())
-        container["command"] = [shell, *(own if flags is None else flags.split()), "-c"]
+        container["command"] = [shell, *flags_of(shell, flags, nounset=True), "-c"]
     if settings.command is not None:
-        container["args"] = [escape_in(container, replace_params(settings.command, settings.param))]
+        command = replace_params(settings.command, settings.param)
+        start = container["command"]
+        if flags is None and "pipefail" in start and (words := pod_words(command, str(start[0]))):
+            container["command"] = [*start[:-1], *(escape_in(container, word) for word in words)]
+        container["args"] = [escape_in(container, command)]
 
 
 def substitute(text: str, env: Mapping[str, str]) -> str:

@@ -105,11 +105,11 @@ _ERR = f"""\
 __tarkit_busy="""
 
 # PIPESTATUS still has the statuses of the pipeline that ERR accepted while for, case and return run, and while the next
-# pipeline is put together: it is stale where the command is a later part of one, or the first of a subshell.
+# pipeline is put together: it is stale where the command is a later part of one, or the first of a subshell or function.
 _STALE = """\
 __tarkit_text=${__tarkit_command//[[:space:]]/} __tarkit_name=${BASH_COMMAND%%[<>]*}
 __tarkit_name=${__tarkit_name%[0-9]}
-[[ $BASHPID != "$__tarkit_in" || ${__tarkit_text//||/;} == *"|${__tarkit_name//[[:space:]]/}"* ]]"""
+[[ "$BASHPID ${#FUNCNAME[@]}" != "$__tarkit_in" || ${__tarkit_text//||/;} == *"|${__tarkit_name//[[:space:]]/}"* ]]"""
 
 _DEBUG = """\
 { __tarkit_seen=("${PIPESTATUS[@]}") __tarkit_here=$LINENO
@@ -125,8 +125,8 @@ _DEBUG = """\
       *) [[ "${__tarkit_now[*]}" != *141* ]] || { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } ||
         eval "$__tarkit_check";;
     esac && {
-      __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}")
-      __tarkit_at=$__tarkit_here __tarkit_in=$BASHPID
+      __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
+      [[ $__tarkit_stale ]] || __tarkit_in="$BASHPID ${#FUNCNAME[@]}"
     }
   fi
 } 2>/dev/null || eval "$__tarkit_fail\""""

@@ -57,7 +57,7 @@ def command(
     work = tarproc_options(words, given | ({} if program is None else {"command": "-c"}))
     if program is not None:
         work = dataclasses.replace(work, command=program)
-    if not (work.command or work.script or work.function):
+    if not (work.command or work.script or work.function or work.filter):
         raise UsageError("name the command: -c CMD, or after -- tarproc's options")
     for option, url in (*(("--shards", each) for each in shards), ("-O", outdir)):
         if wrong := exposure(option, url):

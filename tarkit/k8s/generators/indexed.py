@@ -101,8 +101,6 @@ def _check(request: Request) -> None:
             f"--outdir {printable(outdir)}: a folder of this machine, which a pod cannot see; name a URL, or the "
             "absolute path of a volume that the pods mount"
         )
-    if not settings.raw and settings.shell_flags is not None:
-        raise UsageError("--shell-flags goes with --raw; otherwise tarproc runs the command, sample by sample")
     jobs = [each for each in request.template if each["kind"] == "Job"]
     images = {main_container(part(pod_of(each) or {}, "spec")).get("image") for each in jobs}
     if settings.image is None and not settings.raw and not request.here and _OWN_IMAGE in images:
@@ -183,6 +181,8 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
         work = dataclasses.replace(work, command=replace_params(settings.command, settings.param))
     if settings.shell is not None:
         work = dataclasses.replace(work, shell=settings.shell)
+    if settings.shell_flags is not None:
+        work = dataclasses.replace(work, shell_flags=settings.shell_flags)
     arguments = [escape_in(container, each) for each in work.to_args()]
     if work.parallel is None and any(each.get("name") == "TARKIT_CPUS" for each in container["env"]):
         # Expanded by the kubelet: what the container was promised, not what the node has.
