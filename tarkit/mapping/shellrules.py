@@ -105,11 +105,11 @@ _ERR = f"""\
 __tarkit_busy="""
 
 # PIPESTATUS still has the statuses of the pipeline that ERR accepted while for, case and return run, and while the next
-# pipeline is put together: it is stale where the command is a later part of one, or the first of a subshell or function.
+# pipeline is put together: it is stale where the command is a later part of one, or begins a subshell or a function.
 _STALE = """\
 __tarkit_text=${__tarkit_command//[[:space:]]/} __tarkit_name=${BASH_COMMAND%%[<>]*}
 __tarkit_name=${__tarkit_name%[0-9]}
-[[ "$BASHPID ${#FUNCNAME[@]}" != "$__tarkit_in" || ${__tarkit_text//||/;} == *"|${__tarkit_name//[[:space:]]/}"* ]]"""
+[[ "$BASHPID ${FUNCNAME-}" != "$__tarkit_in" || ${__tarkit_text//||/;} == *"|${__tarkit_name//[[:space:]]/}"* ]]"""
 
 _DEBUG = """\
 { __tarkit_seen=("${PIPESTATUS[@]}") __tarkit_here=$LINENO
@@ -126,7 +126,7 @@ _DEBUG = """\
         eval "$__tarkit_check";;
     esac && {
       __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
-      [[ $__tarkit_stale ]] || __tarkit_in="$BASHPID ${#FUNCNAME[@]}"
+      [[ $__tarkit_stale ]] || __tarkit_in="$BASHPID ${FUNCNAME-}"
     }
   fi
 } 2>/dev/null || eval "$__tarkit_fail\""""
