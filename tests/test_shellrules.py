@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -290,3 +291,50 @@ def test_the_pipeline_of_the_readme_with_a_program_that_is_missing(shard: Path, 
         tarkit.process(shard, output=out, command=command)
     assert caught.value.exit_code == 127 and not out.exists()
     assert tarkit.process(shard, output=out, command=command, shell_flags="").out == 6
+
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "commands-that-fail.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    section = PAGE.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def code_of(cell: str) -> str:
+    assert cell[0] == cell[-1] == "`"
+    return cell[1:-1]
+
+
+def fails(folder: Path, command: str, **options: Any) -> bool:
+    sample = {**SAMPLE, "cls": b"1", "json": b"{}"}
+    with ShellPool(command, str(folder), rules=Rules(), **options) as pool:
+        pool.submit(0, [sample])
+        ((_, outcome),) = pool.collect()
+    return outcome.failure is not None
+
+
+@pytest.mark.parametrize("row", rows("What fails"), ids=lambda row: row[0])
+def test_what_fails_on_the_page_and_how_to_write_it(tmp_path: Path, row: list[str]) -> None:
+    command, _, right = row
+    if shutil.which(name := code_of(command).split()[0]) is None and name in ("jq", "timeout", "diff", "cmp"):
+        pytest.skip(f"{name} is not installed")
+    assert fails(tmp_path, code_of(command))
+    assert not fails(tmp_path, code_of(right))
+    if "grep -q y" not in command:
+        assert not fails(tmp_path, code_of(command), flags="")
+
+
+@pytest.mark.parametrize("row", rows("What is still not seen"), ids=lambda row: row[0])
+def test_what_is_not_seen_on_the_page_and_how_to_write_it(tmp_path: Path, row: list[str]) -> None:
+    command, _, right = row
+    assert not fails(tmp_path, code_of(command))
+    assert fails(tmp_path, code_of(right))
+
+
+@pytest.mark.parametrize("row", rows("Filters"), ids=lambda row: row[0])
+def test_the_filters_of_the_page(tmp_path: Path, row: list[str]) -> None:
+    outcome = run(tmp_path, code_of(row[0]), is_filter=True)
+    made = {"keeps": [[SAMPLE]], "drops": [[]], "fails": []}[row[1]]
+    assert (outcome.made, outcome.failure is not None) == (made, row[1] == "fails")

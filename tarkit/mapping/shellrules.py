@@ -111,6 +111,14 @@ __tarkit_text=${__tarkit_command//[[:space:]]/} __tarkit_name=${BASH_COMMAND%%[<
 __tarkit_name=${__tarkit_name%[0-9]}
 [[ "$BASHPID ${FUNCNAME-}" != "$__tarkit_in" || ${__tarkit_text//||/;} == *"|${__tarkit_name//[[:space:]]/}"* ]]"""
 
+# The command after such a condition looks at its status, or says that it does not matter.
+_ANSWERED = """\
+case $BASH_COMMAND in
+  *\\$\\?* | *PIPESTATUS*) ;;
+  true | :) [[ ${__tarkit_command//[[:space:]]/} == *"||$BASH_COMMAND"* ]];;
+  *) false;;
+esac"""
+
 _DEBUG = """\
 { __tarkit_seen=("${PIPESTATUS[@]}") __tarkit_here=$LINENO
   if [[ -z $__tarkit_busy ]]; then
@@ -121,8 +129,7 @@ _DEBUG = """\
       pipe,"for "* | pipe,"case "* | pipe,"select "* | pipe,return*) ;;
       pipe,*) __tarkit_pending=; set -e;;
       one,*) __tarkit_code=125; false;;
-      ,true | ,: | ,*\\$\\?* | ,*PIPESTATUS*) ;;
-      *) [[ "${__tarkit_now[*]}" != *141* ]] || { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } ||
+      *) [[ "${__tarkit_now[*]}" != *141* ]] || eval "$__tarkit_is_answered" || { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } ||
         eval "$__tarkit_check";;
     esac && {
       __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
@@ -173,6 +180,7 @@ _TEXTS = {
     "fail": _FAIL,
     "check": _CHECK,
     "is_stale": _STALE,
+    "is_answered": _ANSWERED,
     "end_subshell": _END_SUBSHELL,
     "at_end": _AT_END,
 }
