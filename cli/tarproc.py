@@ -20,6 +20,7 @@ NAME = PROGRAM
 _EPILOG = """\b
 Examples:
   tarproc -p 4 -c 'convert sample.jpg sample.png; rm sample.jpg' in.tar -o out.tar
+  tarproc --filter 'grep -qx 1 sample.cls' in.tar -o out.tar
   curl -sf URL | tarproc -c 'ls -l' --count 3
   tarproc --map mapper.py:grey 'train-{0000..0147}.tgz' -o grey.tar
 
@@ -41,7 +42,8 @@ def tarproc(**options: Any) -> int:
 
     Each sample is a folder with one file for each of its fields: sample.FIELD, and __key__ and
     __source__. The command runs there; the files called sample.* that it leaves are the new
-    sample, and what it leaves in __key__ or sample.__key__ is its key. Without OUT, nothing is written.
+    sample, and what it leaves in __key__ or sample.__key__ is its key. If any part of the command fails
+    (bash -eo pipefail), the sample fails. Without OUT, nothing is written.
 
     A field above 32 MiB, or a sixteenth of --mem if that is more, is not held in memory: it waits in
     $TMPDIR, and needs its size there twice while the command runs. With --map, fields are held in memory.

@@ -114,7 +114,7 @@ STEPS = (
     ),
     Step(
         "Keep the samples of one class, and cut the result into shards of 8",
-        f"tarproc -c 'grep -qx 1 sample.cls || rm sample.*' {_ALL} -o - | "
+        f"tarproc --filter 'grep -qx 1 sample.cls' {_ALL} -o - | "
         "tarkit split - -o 'ones-%06d.tar' --maxcount 8 --force",
         _has(_TOTAL // 3, "ones-000000.tar", "ones-000001.tar", "ones-000002.tar"),
     ),
