@@ -73,8 +73,10 @@ fi
 exit "$__tarkit_code\""""
 
 _CHECK = """\
-if [[ -z $__tarkit_exits && $- == *e* ]] && eval "$__tarkit_classify"; then
+if [[ -z $__tarkit_exits && $- == *e* ]] &&
+  { [[ "${__tarkit_now[*]}" == 141 ]] || eval "$__tarkit_classify"; }; then
   __tarkit_code=141 __tarkit_name=${__tarkit_last[0]} __tarkit_line=$__tarkit_at
+  [[ ${#__tarkit_now[@]} -gt 1 ]] || __tarkit_name="a subshell${__tarkit_name:+ or $__tarkit_name}"
   __tarkit_hint=$__tarkit_hint_condition
   eval "$__tarkit_describe"
   false
@@ -85,11 +87,11 @@ _ERR = f"""\
 {{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}") __tarkit_line=$LINENO __tarkit_name=$BASH_COMMAND
   if [[ $- == *e* || $__tarkit_pending ]]; then
     if eval "$__tarkit_classify"; then
-      __tarkit_pending=pipe __tarkit_stale="${{__tarkit_now[*]}}"
+      __tarkit_pending=pipe __tarkit_stale="${{__tarkit_now[*]}}" __tarkit_in="$BASHPID ${{FUNCNAME-}}"
       set +e
       [[ $BASH_SUBSHELL -eq $__tarkit_level || $(trap -p EXIT) ]] || trap "$__tarkit_end_subshell" EXIT
     elif [[ $__tarkit_code == 141 && $__tarkit_pending == pipe ]]; then
-      :
+      __tarkit_stale="${{__tarkit_now[*]}}" __tarkit_in="$BASHPID ${{FUNCNAME-}}"
     elif [[ $__tarkit_filter && $__tarkit_code == 1 && $__tarkit_failed == last ]]; then
       __tarkit_pending=one __tarkit_hint=$__tarkit_hint_filter
       set +e
@@ -129,11 +131,11 @@ _DEBUG = """\
       pipe,"for "* | pipe,"case "* | pipe,"select "* | pipe,return*) ;;
       pipe,*) __tarkit_pending=; set -e;;
       one,*) __tarkit_code=125; false;;
-      *) [[ "${__tarkit_now[*]}" != *141* ]] || eval "$__tarkit_is_answered" || { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } ||
-        eval "$__tarkit_check";;
+      *) [[ "${__tarkit_now[*]}" != *141* ]] || eval "$__tarkit_is_answered" ||
+        { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } || eval "$__tarkit_check";;
     esac && {
-      __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
-      [[ $__tarkit_stale ]] || __tarkit_in="$BASHPID ${FUNCNAME-}"
+      [[ $BASH_COMMAND == *__tarkit_command* ]] ||
+        __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
     }
   fi
 } 2>/dev/null || eval "$__tarkit_fail\""""
