@@ -20,6 +20,8 @@ from tarkit.k8s.podfields import substitute
 from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
+from tarkit.mapping.shellrules import pod_words
+from tarkit.runs.work import Work
 from tarkit.specs.shardspec import expand as expand_shards
 from tarkit.specs.shardspec import take_slice
 
@@ -201,6 +203,25 @@ def test_what_looks_like_a_reference_is_escaped() -> None:
     assert at(job, f"{MAIN} args 3") == "s3://b/$$(HOME)$$$"
     assert substitute(env_of(job)["TARKIT_OUT"], {"HOME": "x"}) == "s3://b/$(HOME)$$"
     assert job["metadata"]["annotations"]["tarkit.dev/outdir"] == "s3://b/$(HOME)$$"
+
+
+def test_flags_of_the_shell_and_a_filter_reach_tarproc() -> None:
+    for flags in ("", "-x -e"):
+        arguments = at(one(*BASE, "--shell-flags", flags), f"{MAIN} args")
+        assert Work.from_args(arguments).shell_flags == flags
+    words = tuple(word for word in BASE if word not in ("-c", "convert a b"))
+    arguments = at(one(*words, "--", "--filter", "grep -qx 1 sample.cls"), f"{MAIN} args")
+    assert Work.from_args(arguments).filter == "grep -qx 1 sample.cls"
+    assert "--filter takes the place of -c" in refused(*BASE, "--", "--filter", "true")
+
+
+def test_the_rules_of_a_raw_command_are_in_the_containers_command() -> None:
+    job = one(*BASE, "-c", "a |\n\n b $$ {x}", "--raw")
+    assert at(job, f"{MAIN} args") == ["a |\n\n b $$$ {x}"]
+    assert at(job, f"{MAIN} command")[:4] == ["/bin/bash", "-euo", "pipefail", "-c"]
+    assert [substitute(word, {}) for word in at(job, f"{MAIN} command")[3:]] == pod_words(
+        "a |\n\n b $$ {x}", "/bin/bash"
+    )
 
 
 def test_raw() -> None:

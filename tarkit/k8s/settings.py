@@ -72,7 +72,10 @@ class Settings:
     app: str | None = _one("-a", "APP", "Label app.  [default: the name]", ())
     shell: str | None = _one("", "PROGRAM", "Runs the command.  [default: /bin/bash]")
     shell_flags: str | None = _one(
-        "", "FLAGS", "The shell's flags, before -c.  [default: -euo pipefail, or as far as the shell has them]"
+        "",
+        "FLAGS",
+        "The shell's flags, before -c; with '', only the last status counts.  [default: -euo pipefail, or as far as "
+        "the shell has them; of indexed, tarproc's]",
     )
     config_map: str | None = _one("", "NAME", "Mount this ConfigMap, read only.")
     config_map_path: str | None = _one("", "PATH", "Where to mount it.  [default: /files]")

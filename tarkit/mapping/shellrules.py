@@ -134,8 +134,8 @@ _DEBUG = """\
       *) [[ "${__tarkit_now[*]}" != *141* ]] || eval "$__tarkit_is_answered" ||
         { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } || eval "$__tarkit_check";;
     esac && {
-      [[ $BASH_COMMAND == *__tarkit_command* ]] ||
-        __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
+      __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
+      [[ $BASH_COMMAND != *__tarkit_command* ]] || __tarkit_last=("") __tarkit_at=1
     }
   fi
 } 2>/dev/null || eval "$__tarkit_fail\""""

@@ -183,6 +183,8 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
         work = dataclasses.replace(work, shell=settings.shell)
     if settings.shell_flags is not None:
         work = dataclasses.replace(work, shell_flags=settings.shell_flags)
+    if work.filter is not None and work.command is not None:
+        raise UsageError("--filter takes the place of -c; leave one of them out, or run a Job for each")
     arguments = [escape_in(container, each) for each in work.to_args()]
     if work.parallel is None and any(each.get("name") == "TARKIT_CPUS" for each in container["env"]):
         # Expanded by the kubelet: what the container was promised, not what the node has.
