@@ -216,12 +216,11 @@ def test_flags_of_the_shell_and_a_filter_reach_tarproc() -> None:
 
 
 def test_the_rules_of_a_raw_command_are_in_the_containers_command() -> None:
-    job = one(*BASE, "-c", "a |\n\n b $$ {x}", "--raw")
+    command = "a |\n\n b $$ {x}"
+    job = one(*BASE, "-c", command, "--raw")
     assert at(job, f"{MAIN} args") == ["a |\n\n b $$$ {x}"]
     assert at(job, f"{MAIN} command")[:4] == ["/bin/bash", "-euo", "pipefail", "-c"]
-    assert [substitute(word, {}) for word in at(job, f"{MAIN} command")[3:]] == pod_words(
-        "a |\n\n b $$ {x}", "/bin/bash"
-    )
+    assert [substitute(word, {}) for word in at(job, f"{MAIN} command")[3:]] == pod_words(command, "/bin/bash")
 
 
 def test_raw() -> None:
