@@ -65,7 +65,7 @@ def test_killed_at_100_random_moments(tmp_path: Path) -> None:
     make_inputs(bench)
     # Every third sample fails, so that there are failed samples to publish as well.
     work = (
-        "read -r key < __key__; echo $key >> {log}; sleep 0.02; case $key in *k2) exit 3;; esac; "
+        "key=$(cat __key__); echo $key >> {log}; sleep 0.02; case $key in *k2) exit 3;; esac; "
         "tac -s 1 sample.cls > x"
     )
     log = bench.path / "log"
@@ -152,7 +152,7 @@ def test_ended_by_a_signal_and_resumed(tmp_path: Path, number: signal.Signals) -
     held.mkdir()
     # From the middle of the eleventh shard on, they wait until the signal has come.
     wait = f"case $key in s1*k[2-4]) touch {held}/$key; until [ -e {go} ]; do sleep 0.02; done;; esac"
-    work = f"read -r key < __key__; {wait}; tac -s 1 sample.cls > x; mv x sample.cls"
+    work = f"key=$(cat __key__); {wait}; tac -s 1 sample.cls > x; mv x sample.cls"
     command = ["-p", str(SLOTS), "-c", work, INPUTS]
     process = bench.start("-O", "out", "--report", "report.json", *command)
     wait_for(lambda: len(recorded(bench.path / "out")) == 10 and len(os.listdir(held)) == SLOTS)
