@@ -179,9 +179,6 @@ class RunDisplay(Reporter):
     def noted(self, message: str) -> None:
         self.say(printable(message))
 
-    def noted(self, message: str) -> None:
-        self.say(printable(message))
-
     def removed(self, url: str) -> None:
         self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")
 

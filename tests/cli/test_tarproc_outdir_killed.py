@@ -65,8 +65,7 @@ def test_killed_at_100_random_moments(tmp_path: Path) -> None:
     make_inputs(bench)
     # Every third sample fails, so that there are failed samples to publish as well.
     work = (
-        "key=$(cat __key__); echo $key >> {log}; sleep 0.02; case $key in *k2) exit 3;; esac; "
-        "tac -s 1 sample.cls > x"
+        "key=$(cat __key__); echo $key >> {log}; sleep 0.02; case $key in *k2) exit 3;; esac; tac -s 1 sample.cls > x"
     )
     log = bench.path / "log"
     command = ["-p", str(SLOTS), "--mem", "8k", "-q", "-c", work.format(log=log), INPUTS]
