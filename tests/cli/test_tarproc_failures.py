@@ -397,10 +397,10 @@ def test_a_line_that_the_failure_has_is_not_printed_again(bench: Bench) -> None:
 def test_failures_of_many_inputs_name_the_shard(bench: Bench) -> None:
     bench.shard([("x", {"cls": b"1"}), ("y", {"cls": b"2"})], "other.tar")
     done = bench.run("-c", "[ $(cat __key__) != x ]", "in.tar", "other.tar", "-o", "out.tar")
-    assert done.stderr.startswith(b"tarproc: other.tar, x: exit code 1\n")
+    assert done.stderr.startswith(b"tarproc: other.tar, x: exit code 1: line 1: [ ")
     done = bench.run("-c", "[ $(cat __key__) != x ]", "in.tar", "other.tar", "-O", "out")
     lines = done.stderr.decode().splitlines()
-    assert lines[0] == "tarproc: other.tar, x: exit code 1"
+    assert lines[0].startswith("tarproc: other.tar, x: exit code 1: line 1: [ ")
     assert lines[-1].endswith("failed samples are in out/*.failed.tar")
     again = bench.run("-c", "[ $(cat __key__) != x ]", "in.tar", "other.tar", "-O", "out")
     assert again.returncode == 3 and again.stderr.endswith(b"failed samples are in out/*.failed.tar\n")
