@@ -168,6 +168,12 @@ def test_any_part_that_fails_fails_the_command_and_is_named(tmp_path: Path, comm
     assert "|" not in command or why is None or f"tarkit: exit code {code}: {why}; " in pod.stderr
 
 
+@pytest.mark.parametrize("put", ["mkdir", "mkfifo", "ln -s /dev/zero", "touch", "printf '3 \\377' >"])
+def test_what_a_command_puts_in_the_place_of_the_reason_does_no_harm(tmp_path: Path, put: str) -> None:
+    failure = run(tmp_path, f'{put} "$PWD.why"; exit 3').failure
+    assert failure is not None and failure.message.startswith("exit code 3")
+
+
 @pytest.mark.parametrize("command", FILTERS)
 def test_only_the_last_command_of_a_filter_drops_a_sample(tmp_path: Path, command: str) -> None:
     outcome = run(tmp_path, command, is_filter=True)

@@ -217,12 +217,13 @@ class ShellPool(Pool[_Slot]):
     def _exit_failure(self, ticket: int, code: int) -> Failure:
         """Why a command failed: its exit code, and which part of it was the reason, if the shell reported that."""
         message = _exit_message(code)
-        with suppress(FileNotFoundError):
+        # There is none after exit, nor if the disk is full; and the command may have put anything there.
+        with suppress(OSError):
             path = f"{self._folder(ticket)}.why"
-            with open(path, "rb") as file:
-                reported, _, why = file.read().decode("utf-8", "replace").partition(" ")
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                reported, _, why = (file.read(4096) or b"").decode("utf-8", "replace").partition(" ")
             os.unlink(path)
-            if reported == str(code):
+            if reported == str(code) and why:
                 message = f"{message}: {why}"
         return Failure("exit", message, code)
 
