@@ -170,8 +170,10 @@ def test_any_part_that_fails_fails_the_command_and_is_named(tmp_path: Path, comm
 
 @pytest.mark.parametrize("put", ["mkdir", "mkfifo", "ln -s /dev/zero", "touch", "printf '3 \\377' >"])
 def test_what_a_command_puts_in_the_place_of_the_reason_does_no_harm(tmp_path: Path, put: str) -> None:
-    failure = run(tmp_path, f'{put} "$PWD.why"; exit 3').failure
-    assert failure is not None and failure.message.startswith("exit code 3")
+    for number, end in enumerate(("exit 3", "(exit 3)")):
+        (folder := tmp_path / str(number)).mkdir()
+        failure = run(folder, f'{put} "$PWD.why"; {end}', timeout=20).failure
+        assert failure is not None and failure.message.startswith("exit code 3")
 
 
 @pytest.mark.parametrize("command", FILTERS)

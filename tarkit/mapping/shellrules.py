@@ -67,8 +67,9 @@ if [[ -z $__tarkit_folder ]]; then
   printf "tarkit: exit code %s: %s\\n" "$__tarkit_code" "$__tarkit_said" >&2
 else
   __tarkit_why=$__tarkit_scratch/$__tarkit_folder.why
-  [[ -e $__tarkit_why && $(<"$__tarkit_why") == "$__tarkit_code "* ]] ||
+  if [[ ! -e $__tarkit_why ]] || [[ -f $__tarkit_why && $(<"$__tarkit_why") != "$__tarkit_code "* ]]; then
     printf "%s %s" "$__tarkit_code" "$__tarkit_said" >"$__tarkit_why"
+  fi
 fi
 exit "$__tarkit_code\""""
 
