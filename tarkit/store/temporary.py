@@ -158,6 +158,8 @@ def _temporary_files(folder: str) -> dict[str, list[str]]:
 
 
 LEFT_BEHIND = LeftBehind()
+# Another thread of the parent may have held its lock, and the child would wait for that thread for ever.
+os.register_at_fork(after_in_child=LEFT_BEHIND.__init__)  # type: ignore[misc]
 
 
 def create_temporary(folder: str, base: str) -> tuple[int, str]:
