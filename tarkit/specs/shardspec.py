@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tarkit.errors import MissingInputError, UsageError, printable, quoted
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable, quoted
 from tarkit.specs.braces import Choice, Product, Range, parse_braces
 from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.specs.outputcheck import other_than
 from tarkit.store.entries import glob as store_glob
+from tarkit.store.entries import stat
 from tarkit.store.url import local_path, scheme_of
 
 _LOCAL = ("", "file", "local")
@@ -172,12 +173,24 @@ def _expand_glob(name: str) -> Iterator[str]:
     if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
         return iter((name,))
     if scheme:
-        found = store_glob(name)
+        found = [name] if "[" in name and _is_there(name) else store_glob(name)
     else:
         found = [name] if os.path.exists(name) else [_as_path(path) for path in sorted(glob.glob(name, recursive=True))]
     if not found:
         raise MissingInputError("nothing matches this pattern", url=name)
     return iter(found)
+
+
+def _is_there(url: str) -> bool:
+    """Whether something has just this name, which then is not a pattern, as with a path."""
+    try:
+        stat(url)
+    except TemporaryStreamError:
+        raise
+    except (MissingInputError, StreamError):
+        # Who may list may not always look.
+        return False
+    return True
 
 
 def _as_path(path: str) -> str:

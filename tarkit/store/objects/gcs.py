@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import StreamError
+from tarkit.errors import StreamError, TemporaryStreamError
 from tarkit.store.checksums import Checksum, from_info
 from tarkit.store.forks import is_inherited
 from tarkit.store.objects.redirects import DirectSession, refuse_redirect
-from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
+from tarkit.store.objects.sink import TOKEN, UPLOAD_LOST, Found, ObjectStore
 from tarkit.store.objects.source import ObjectSource
 
 EXTRA = "gcs"
@@ -134,7 +134,10 @@ class GcsStore(ObjectStore):
     async def _ask(self, content_range: str, data: bytes, length: int) -> int:
         """How many bytes of the part the store has then."""
         fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
-        headers, content = await self.fs._call("PUT", self._session, headers=fields, data=_Payload(data))
+        try:
+            headers, content = await self.fs._call("PUT", self._session, headers=fields, data=_Payload(data))
+        except FileNotFoundError:
+            raise TemporaryStreamError(UPLOAD_LOST, url=f"gs://{self.path}") from None
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
         # An unfinished session with nothing in it says nothing; a finished one describes its object.
