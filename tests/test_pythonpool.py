@@ -18,6 +18,7 @@ from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.mapping.frames import HEAD, next_message, pack, unpack, unsent
+from tarkit.mapping.mappererrors import traceback_text
 from tarkit.mapping.parallel import Batch, Outcome
 from tarkit.mapping.pythonpool import PythonPool
 from tarkit.samples.sample import Sample
@@ -347,3 +348,7 @@ def test_unsent() -> None:
         [b"fg"],
         [],
     ]
+
+
+def test_the_traceback_of_a_mapper_has_no_bytes_that_a_terminal_obeys() -> None:
+    assert traceback_text(ValueError("\x1b[31mred\nnext \x07"), "") == "ValueError: \\x1b[31mred\nnext \\x07\n"

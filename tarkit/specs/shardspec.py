@@ -2,7 +2,7 @@
 
 A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``,
 ``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened here except such lists and
-manifests; object stores are asked only for listings."""
+manifests; object stores are asked only for listings, and whether something has a name with ``[``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def expand(
     - Braces expand as in bash, except that unbalanced ones are an error.
     - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
       system that can list; the matches come sorted. In an http URL, ``?`` begins the query.
-    - An existing local file whose very name is the spec wins over both.
+    - An existing local file whose very name is the spec wins over both; at a URL, what has a name with ``[`` wins
+      over the pattern.
     - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped. Lists
       do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
       to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
@@ -170,10 +171,11 @@ def _expand_glob(name: str) -> Iterator[str]:
                 f"{quoted(name)}: shards on an http server cannot be listed; name them with braces or in an @list"
             )
         return iter((name,))
-    if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
+    text = _IPV6_HOST.sub("", name) if scheme else name
+    if not _GLOB.search(text):
         return iter((name,))
     if scheme:
-        found = [name] if "[" in name and _is_there(name) else store_glob(name)
+        found = [name] if "[" in text and _is_there(name) else store_glob(name)
     else:
         found = [name] if os.path.exists(name) else [_as_path(path) for path in sorted(glob.glob(name, recursive=True))]
     if not found:
