@@ -142,13 +142,13 @@ class PublishStream(WholeOutput):
         """Give up what was written. After commit, or again: nothing."""
         if self._outcome is None:
             self._end("discarded")
-            _discard(self._sink, self._owner)
+            self._discard_own()
 
     def fail(self, error: BaseException) -> None:
         """Give up what was written, because of an error that every later call raises again. After the end: nothing."""
         if self._outcome is None:
             self._end(error)
-            _discard(self._sink, self._owner)
+            self._discard_own()
 
     def close(self) -> None:
         """Commit, unless that or discard was done. An earlier failure is raised again."""
@@ -174,6 +174,11 @@ class PublishStream(WholeOutput):
         self._buffer = bytearray()
         self._finalizer.detach()
 
+    def _discard_own(self) -> None:
+        # A forked child has a copy of the stream; the file and the command are its parent's.
+        if self._owner.is_here():
+            self._sink.discard()
+
     def _refuse(self, what: str) -> None:
         if isinstance(self._outcome, BaseException):
             raise self._outcome
@@ -182,7 +187,6 @@ class PublishStream(WholeOutput):
 
 def _abandon(sink: Sink, owner: Owner, unpublished: Unpublished) -> None:
     """A stream is collected, or the program ends, and it was neither published nor discarded."""
-    # A forked child has a copy of the stream; the file and the command are its parent's.
     if owner.is_here():
         sink.discard()
         unpublished.report()
