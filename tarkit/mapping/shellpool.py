@@ -19,8 +19,9 @@ from contextlib import suppress
 
 from tarkit.errors import CommandNotRunnableError, StreamError
 from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
+from tarkit.mapping.leftrunning import LeftRunning, start_adopting
 from tarkit.mapping.output import Printed, PrintFiles
-from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
+from tarkit.mapping.parallel import POLL, Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import FieldNameError, Rules, collect, extract, has_other_names
 from tarkit.samples.sample import Sample
@@ -38,6 +39,9 @@ _DRIVER = (
     "echo $?; done"
 )
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
+_FIRST_POLL = 0.001  # seconds
+_PATIENCE = 1.0
+"""Seconds that what a command left running has to end, like the last program of ``> >(gzip > sample.gz)``."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, *TOO_MANY_FILES)
 
 
@@ -49,7 +53,7 @@ class _Slot(Worker):
         files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
-                self.process = subprocess.Popen(
+                self.process, adopts = start_adopting(
                     [shell, "-c", _DRIVER, shell, scratch, files.out, files.err, command], bufsize=0,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
                 )  # fmt: skip
@@ -63,6 +67,10 @@ class _Slot(Worker):
             pipe.fileno() for pipe in (self.process.stdin, self.process.stdout) if pipe is not None
         )
         super().__init__(self.process.pid, self.process.poll, files, self.from_shell)
+        self.left = LeftRunning(self.process.pid, os.path.realpath(scratch), adopts=adopts)
+        # Of a command that has ended: its exit code, and when that was.
+        self.code: int | None = None
+        self.ended = 0.0
 
     def give(self, job: Job, now: float) -> None:
         """Name the job's folder to the shell."""
@@ -75,7 +83,9 @@ class _Slot(Worker):
 
     def end(self) -> None:
         """Kill whatever is left, and reap the shell."""
+        self.left.kill()
         super().end()
+        self.left.close()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -195,10 +205,35 @@ class ShellPool(Pool[_Slot]):
         if not (worker.jobs and answer.endswith(b"\n") and answer[:-1].isdigit()):
             worker.process.kill()
             return self._died(worker, worker.process.wait(), "shell-died", "the shell that ran the command")
-        job, code = worker.jobs.popleft(), int(answer)
+        worker.code, worker.ended = int(answer), self._clock()
+        return self._settle(worker)
+
+    def _settle(self, worker: _Slot) -> list[tuple[Job, Outcome]]:
+        """The outcome of a command that has ended, once nothing of it runs any more, or has for too long."""
+        code, left = worker.code, worker.left.processes()
+        if left and self._clock() < worker.ended + _PATIENCE:
+            return []
+        worker.code = None
+        failure = Failure("exit", _exit_message(code), code) if code else None
+        if left:
+            if failure is None or self._ignore_status:
+                failure = Failure("left-running", _left_message(worker.left.names(left)))
+            return self._replace(worker, failure)
+        job = worker.jobs.popleft()
         # What it printed is put aside, so that the next one may print.
-        printed = worker.files.take(f"{job[0]:08d}")
-        return [(job, Outcome([], printed, Failure("exit", _exit_message(code), code) if code else None))]
+        return [(job, Outcome([], worker.files.take(f"{job[0]:08d}"), failure))]
+
+    def _time_to_next_deadline(self) -> float | None:
+        until = super()._time_to_next_deadline()
+        for worker in self._workers:
+            if worker.code is not None:
+                soon = min(POLL, _FIRST_POLL + self._clock() - worker.ended)
+                until = soon if until is None else min(until, soon)
+        return until
+
+    def _timed_out(self) -> list[tuple[Job, Outcome]]:
+        settling = [each for each in self._workers if each.code is not None and each.kill_at is None]
+        return [done for worker in settling for done in self._settle(worker)] + super()._timed_out()
 
     def _terminate(self, worker: _Slot) -> None:
         # Where the shell ends first, the rest of its group has the time of grace, too.
@@ -242,6 +277,10 @@ class ShellPool(Pool[_Slot]):
             return [made], stray
         results = [collect(folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
+
+
+def _left_message(programs: str) -> str:
+    return f"the command ended and left {programs} running; end it, or add `wait` to the command"
 
 
 def _exit_message(code: int) -> str:

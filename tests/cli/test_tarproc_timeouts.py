@@ -59,12 +59,15 @@ def test_all_time_out(bench: Bench, marker: str) -> None:
     assert gone(marker) and sorted(os.listdir(bench.path)) == ["in.tar"]
 
 
-def test_background_job_stalls_nothing_and_does_not_survive(bench: Bench, marker: str) -> None:
+def test_what_a_command_leaves_running_fails_its_sample_and_does_not_survive(bench: Bench, marker: str) -> None:
     started = time.monotonic()
-    done = bench.run("-c", f"sleep {marker} & nohup sleep {marker} & echo started", "in.tar", "-o", "out.tar")
+    command = f"case $(cat __key__) in *1) sleep {marker} & nohup sleep {marker} &\nesac; echo started"
+    done = bench.run("-c", command, "in.tar", "-o", "out.tar")
     assert time.monotonic() - started < LONG
-    assert done.returncode == 0 and done.stdout == b"started\n" * 3
-    assert len(bench.members()) == 6
+    assert done.returncode == 3 and done.stdout == b"started\n" * 3
+    assert done.stderr.count(b"the command ended and left sleep (process ") == 1
+    assert b"'k1'" in done.stderr or b"k1: " in done.stderr
+    assert {name.partition(".")[0] for name in bench.members()} == {"k0", "k2"}
     assert gone(marker)
 
 
