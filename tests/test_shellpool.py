@@ -448,7 +448,7 @@ def test_what_is_left_running_where_the_kernel_lists_no_children(
     if way == "no /proc":
         if shutil.which("ps") is None:
             pytest.skip("ps is not installed")
-        monkeypatch.setattr(leftrunning, "_by_proc", leftrunning._by_ps)
+        monkeypatch.setattr(leftrunning, "_has_proc", lambda: False)
     outcomes = _outcomes(tmp_path, "case $PWD in *0) sleep 30 & esac; echo own", 2)
     assert outcomes[0].failure is not None and "left sleep (process" in outcomes[0].failure.message
     assert outcomes[1].failure is None and outcomes[1].made == [[SAMPLE_OUT]]
@@ -457,9 +457,13 @@ def test_what_is_left_running_where_the_kernel_lists_no_children(
 
 def test_where_a_kernel_has_no_list_of_children_no_process_adopts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert leftrunning._adoption() is not None
-    monkeypatch.setattr(leftrunning, "_children_path", lambda pid: "/no/such/file")
-    assert leftrunning._adoption() is None
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(leftrunning, "_children_path", lambda pid: "/no/such/file")
+        assert leftrunning._adoption() is None
+    with monkeypatch.context() as patch:
+        # Of another namespace, where this number is another process's.
+        patch.setattr(os, "getpid", lambda: 1)
+        assert leftrunning._adoption() is None
     monkeypatch.setitem(sys.modules, "ctypes", None)
     assert leftrunning._adoption() is None
 
@@ -591,7 +595,7 @@ def test_too_many_open_files_are_not_reported_as_a_full_disk_or_a_bad_sample(tmp
     scratch.mkdir()
     message = r"cannot be \w+: Too many open files; raise the limit of open files"
     with ShellPool("true", str(scratch), rules=Rules()) as pool:
-        # The other one that is under way is no reason to try again: the half of a folder cannot be removed either.
+        # The other one that is under way is no reason to try again.
         pool.submit(0, [dict(SAMPLE)])
         with open_files_left(0), pytest.raises(StreamError, match=message) as caught:
             pool.submit(1, [dict(SAMPLE)])

@@ -36,7 +36,7 @@ def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Pop
 
 def _adoption() -> Callable[[], None] | None:
     """The call that makes a process adopt, or None where the system has none or does not list children."""
-    if not os.path.exists(_children_path(os.getpid())):
+    if not (_has_proc() and os.path.exists(_children_path(os.getpid()))):
         return None
     try:
         import ctypes
@@ -132,6 +132,14 @@ class LeftRunning:
             time.sleep(_KILL_PAUSE)
 
 
+def _has_proc() -> bool:
+    """Whether there is a /proc, and it is that of this process's namespace of process ids."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
 def _children_path(pid: int) -> str:
     return f"/proc/{pid}/task/{pid}/children"
 
@@ -170,7 +178,7 @@ def _of_group(leader: int) -> list[int]:
 
 def _listed() -> dict[int, tuple[int, str, str]]:
     """All processes by their ids: process group, state, and name."""
-    return _by_proc() if os.path.exists("/proc/self/stat") else _by_ps()
+    return _by_proc() if _has_proc() else _by_ps()
 
 
 def _by_proc() -> dict[int, tuple[int, str, str]]:

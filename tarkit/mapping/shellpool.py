@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tarkit.errors import CommandNotRunnableError, StreamError
+from tarkit.errors import CommandNotRunnableError, StreamError, printable
 from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.leftrunning import LeftRunning, start_adopting
+from tarkit.mapping.mounts import MountWatch
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.mapping.parallel import POLL, Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.removal import Remover, remove_folder
@@ -42,7 +43,7 @@ _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _FIRST_POLL = 0.001  # seconds
 _PATIENCE = 1.0
 """Seconds that what a command left running has to end, like the last program of ``> >(gzip > sample.gz)``."""
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, *TOO_MANY_FILES)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
 
 class _Slot(Worker):
@@ -139,11 +140,13 @@ class ShellPool(Pool[_Slot]):
         self._ignore_status = ignore_status
         self._numbers = itertools.count()
         self._remover = Remover()
+        self._mounts = MountWatch(scratch)
         super().__init__(slots, timeout, grace, clock)
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         self._remover.__exit__()
+        self._mounts.__exit__()
 
     def _new_worker(self) -> _Slot:
         return _Slot(next(self._numbers), self._shell, self._command, self._scratch)
@@ -258,6 +261,9 @@ class ShellPool(Pool[_Slot]):
     def _complete(self, job: Job, outcome: Outcome) -> None:
         """Read what a command left in its folder, and have that removed."""
         ticket, batch = job
+        if (mount := self._mounts.find(f"{ticket:08d}")) is not None:
+            reason = "" if outcome.failure is None else f"{outcome.failure.message}; "
+            outcome.failure = Failure("mount", f"{reason}{_mount_message(mount, self._scratch)}")
         if outcome.failure is None or (outcome.failure.kind == "exit" and self._ignore_status):
             try:
                 outcome.made, outcome.stray = self._gather(batch, self._folder(ticket))
@@ -281,6 +287,10 @@ class ShellPool(Pool[_Slot]):
 
 def _left_message(programs: str) -> str:
     return f"the command ended and left {programs} running; end it, or add `wait` to the command"
+
+
+def _mount_message(mount: str, scratch: str) -> str:
+    return f"the command left {printable(mount)} mounted, which stays; unmount it, then remove {printable(scratch)}"
 
 
 def _exit_message(code: int) -> str:
