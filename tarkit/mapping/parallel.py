@@ -31,9 +31,10 @@ Batch = list[Sample]
 @dataclass
 class Failure:
     """Why a batch came to nothing.
-    kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount, too-large, unwritable, incomplete.
-    message: one line for people. code: exit code of the command, or of its process, of which a signal's number is
-    negative; or None. detail: the traceback of an exception. url: the shard of the sample that failed, where known."""
+    kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount, too-large, unwritable,
+    incomplete. message: one line for people. code: exit code of the command, or of its process, of which a signal's
+    number is negative; or None. detail: the traceback of an exception. url: the shard of the sample that failed, where
+    that is known."""
 
     kind: str
     message: str
