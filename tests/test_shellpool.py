@@ -499,6 +499,13 @@ def test_shell_that_is_no_program(tmp_path: Path) -> None:
     assert caught.value.exit_code == 126
 
 
+def test_a_shell_whose_log_cannot_be_written_names_the_scratch_folder(tmp_path: Path) -> None:
+    (tmp_path / "shell.log").mkdir()
+    with pytest.raises(StreamError, match="a shell cannot be started: Is a directory; set TMPDIR") as caught:
+        ShellPool("true", str(tmp_path))
+    assert caught.value.url == str(tmp_path)
+
+
 def test_shell_that_ends_at_once(tmp_path: Path) -> None:
     (tmp_path / "bash").write_text("#!/bin/sh\nexit 4\n")
     (tmp_path / "bash").chmod(0o755)

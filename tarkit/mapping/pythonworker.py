@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
@@ -115,7 +116,9 @@ def _moved_up(number: int) -> int:
         high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest)
     except OSError:
         return number
-    os.close(number)
+    # Of two numbers of the same file, this one has nothing to report.
+    with suppress(OSError):
+        os.close(number)
     return high
 
 

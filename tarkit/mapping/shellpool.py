@@ -149,7 +149,11 @@ class ShellPool(Pool[_Slot]):
         self._mounts.__exit__()
 
     def _new_worker(self) -> _Slot:
-        return _Slot(next(self._numbers), self._shell, self._command, self._scratch)
+        try:
+            return _Slot(next(self._numbers), self._shell, self._command, self._scratch)
+        except OSError as error:
+            reason = f"a shell cannot be started: {error.strerror}"
+            raise StreamError(reason, url=self._scratch, hint=scratch_hint(error)) from None
 
     def has_room(self) -> bool:
         """One batch is kept extracted for each slot, so that no slot waits for the disk."""

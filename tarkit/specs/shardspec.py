@@ -28,6 +28,7 @@ _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 _WORDS = ("-", "@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
+_NUL = "\0"
 _FEW = 1000
 _MOST_SHARDS = 100_000
 """So many names are made before a run begins, to know how many there are."""
@@ -73,11 +74,18 @@ def expand(
         spec = os.fspath(item)
         if not isinstance(spec, str):
             raise UsageError(f"a shard is named by text; got {type(spec).__name__}")
+        if _NUL in spec:
+            raise UsageError(f"a shard's name has a NUL byte behind {quoted(spec.partition(_NUL)[0])}")
         if not spec.startswith("@"):
             yield from _expand_one(spec, stdin_uses, allow_pipe, manifests)
             continue
         source = spec[1:]
         for line in _read_list(source, stdin_uses):
+            if _NUL in line:
+                raise UsageError(
+                    f"list {quoted(source)} has a NUL byte behind {quoted(line.partition(_NUL)[0])}; "
+                    "write one name on each line, in UTF-8 (find -print, not -print0)"
+                )
             if line.startswith("@"):
                 raise UsageError(f"list {quoted(source)} names another list, {quoted(line)}; lists do not nest")
             if line.startswith("pipe:") and not allow_pipe_in_lists:

@@ -92,10 +92,12 @@ class _Command:
                 self._pipe.close()
         status = self._process.wait()
         self._finalizer.detach()
-        with self._stderr:
+        try:
             if status == 0 and written is None:
                 return
             said = without_secrets(_last_lines(self._stderr), self._url)
+        finally:
+            _close(self._stderr)
         how = f"exit status {status}" if status >= 0 else f"signal {signal_name(-status)}"
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
         hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
@@ -157,8 +159,7 @@ def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: Owner) -> 
     # A forked child has a copy of this object, but the command is not its own.
     if not owner.is_here():
         return
-    if process.stdout:
-        process.stdout.close()
+    _close(process.stdout)
     _signal(process, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
@@ -169,10 +170,16 @@ def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: Owner) -> 
         time.sleep(0.005)
     _signal(process, signal.SIGKILL)
     process.wait()
-    if process.stdin:
-        # Not before: an early end of its input would look to the command like the true one.
-        process.stdin.close()
-    stderr.close()
+    # Not before: an early end of its input would look to the command like the true one.
+    _close(process.stdin)
+    _close(stderr)
+
+
+def _close(file: IO[bytes] | None) -> None:
+    """Close a file whose content is not wanted any more, whatever its disk has to say about that."""
+    if file is not None:
+        with suppress(OSError):
+            file.close()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
