@@ -29,6 +29,7 @@ COMMANDS = {
     "and fails": "mkdir m; mount --bind $V m; exit 7",
     "and unmounts it": "mkdir m; mount --bind $V m; cat m/keep > sample.new; umount m; rmdir m",
     "nothing": "true",
+    "the run's folder": "mount --bind $V ..",
 }
 
 RUN = """
@@ -86,6 +87,7 @@ def test_what_a_command_leaves_mounted_fails_its_sample_and_is_not_touched(tmp_p
     points = {"a folder": "m", "a folder far below": "a/b/m", "its own folder": "", "a file": "sample.cls"}
     for number, case in enumerate(COMMANDS):
         point = os.path.join(scratch, f"{number:08d}", points.get(case, "m"))
+        point = scratch if case == "the run's folder" else point
         message = f"the command left {point} mounted, which stays; unmount it, then remove {scratch}"
         if case in ("nothing", "and unmounts it"):
             assert of[case] == [None, 1]

@@ -14,7 +14,7 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class MountWatch:
-    """Knows the mount points below a folder, which has none at first. A context manager."""
+    """Knows the mount points at and below a folder, which has none at first. A context manager."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.realpath(folder)
@@ -35,14 +35,19 @@ class MountWatch:
             self._table = None
 
     def find(self, name: str) -> str | None:
-        """A mount point that is the folder of this name, or below it; None if there is none."""
+        """A mount point that is the folder of this name, is below it, or hides it; None if there is none."""
         folder = os.path.join(self._folder, name)
         if self._table is None:
             return _mounted_device(folder)
         if self._poll.poll(0):
-            below = os.fsencode(self._folder) + b"/"
-            self._points = [os.fsdecode(each) for each in _mount_points(self._table) if each.startswith(below)]
-        return next((each for each in self._points if f"{each}/".startswith(f"{folder}/")), None)
+            points = map(os.fsdecode, _mount_points(self._table))
+            self._points = [each for each in points if f"{each}/".startswith(f"{self._folder}/")]
+        return next((each for each in self._points if _are_nested(each, folder)), None)
+
+
+def _are_nested(one: str, other: str) -> bool:
+    """Whether one of two paths is in the other, or they are the same."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def _mount_points(table: int) -> list[bytes]:
