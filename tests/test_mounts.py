@@ -103,6 +103,37 @@ def test_what_a_command_leaves_mounted_fails_its_sample_and_is_not_touched(tmp_p
     assert left == []
 
 
+REMOVE = """
+import os, subprocess, sys
+from tarkit.errors import StreamError
+from tarkit.store.entries import remove
+
+place = sys.argv[1]
+subprocess.run(["mount", "--bind", f"{place}/victim", f"{place}/tree/a/m"], check=True)
+for name in ("tree", "tree/a/m"):
+    try:
+        remove(f"{place}/{name}", recursive=True)
+    except StreamError as error:
+        print(error)
+subprocess.run(["umount", f"{place}/tree/a/m"], check=True)
+remove(f"{place}/tree", recursive=True)
+"""
+
+
+def test_a_folder_is_not_removed_with_what_is_mounted_in_it(tmp_path: Path) -> None:
+    """As by tarkit rm -r."""
+    (tmp_path / "tree" / "a" / "m").mkdir(parents=True)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "keep").write_text("content")
+    point = f"{tmp_path}/tree/a/m"
+    assert _in_a_mount_namespace(REMOVE, str(tmp_path)).splitlines() == [
+        f"{tmp_path}/tree: {point} is a mount point; unmount it first",
+        f"{point}: {point} is a mount point; unmount it first",
+    ]
+    assert os.listdir(tmp_path) == ["victim"]
+    assert (tmp_path / "victim" / "keep").read_text() == "content"
+
+
 def test_where_there_is_no_table_of_mounts_devices_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -197,7 +197,8 @@ def _alone(folder: Path, shell: str, command: str) -> tuple[Any, ...]:
 def _agree(tmp_path: Path, shell: str, command: str) -> None:
     expected = _alone(tmp_path / "alone", shell, command)
     # Three times in the same shell, so that nothing one of them did is seen by the next.
-    for outcome in _outcomes(tmp_path, command, 3, shell=shell, slots=1, ignore_status=True):
+    # However long what they leave running takes.
+    for outcome in _outcomes(tmp_path, command, 3, shell=shell, slots=1, ignore_status=True, clock=lambda: 0.0):
         assert _result(outcome) == expected
 
 
@@ -359,25 +360,38 @@ LEFT_RUNNING = {
 
 
 def _of_command(tmp_path: Path) -> list[str]:
-    """Processes that were started in the scratch folder or below, or still hold a file there."""
+    """Programs of processes that were started in the scratch folder or below, or still hold a file there."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             places = [os.readlink(f"/proc/{pid}/{each}") for each in ("cwd", "fd/1", "fd/2")]
             if int(pid) != os.getpid() and any(place.startswith(f"{tmp_path}/") for place in places):
-                found.append(f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes()!r}")
+                found.append(Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0])
     return found
+
+
+def _clock_from(tmp_path: Path, program: str, count: int = 1) -> Callable[[], float]:
+    """A clock that stands still until so many processes of a program run, and is fast then."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += _of_command(tmp_path).count(program) >= count
+        return now
+
+    return clock
 
 
 @pytest.mark.parametrize("ignore_status", [False, True], ids=["", "ignored status"])
 @pytest.mark.parametrize("case", LEFT_RUNNING)
 def test_what_is_left_running_fails_its_sample_and_is_named_and_killed(
-    tmp_path: Path, case: str, ignore_status: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: str, ignore_status: bool
 ) -> None:
     """Its half file was published: 10 of 25 bytes, exit 0. Now it writes into no later sample either."""
-    monkeypatch.setattr(shellpool, "_PATIENCE", 0.03)
     command, name = LEFT_RUNNING[case]
-    outcomes = _outcomes(tmp_path, f"case $PWD in *0) {command}\nesac; echo own", 2, ignore_status=ignore_status)
+    clock = _clock_from(tmp_path, name, 4 if case == "many" else 1)
+    command = f"case $PWD in *0) {command}\nesac; echo own"
+    outcomes = _outcomes(tmp_path, command, 2, ignore_status=ignore_status, clock=clock)
     failure = outcomes[0].failure
     assert failure is not None and failure.kind == "left-running" and outcomes[0].made == []
     expected = rf"the command ended and left {name} \(process \d+\).* running; end it, or add `wait` to the command"
@@ -402,7 +416,7 @@ def test_what_ends_soon_is_waited_for(tmp_path: Path, shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     late = "(sleep 0.05; cat sample.txt > sample.late; echo late; echo $$ >&2) &"
-    outcomes = _outcomes(tmp_path, f"rm sample.cls; {late}", 3, shell=shell)
+    outcomes = _outcomes(tmp_path, f"rm sample.cls; {late}", 3, shell=shell, clock=lambda: 0.0)
     assert [outcome.failure for outcome in outcomes] == [None] * 3
     assert all(each.made == [[{"__key__": "a/b", "txt": SAMPLE["txt"], "late": SAMPLE["txt"]}]] for each in outcomes)
     assert all(outcome.printed.stdout.read() == b"late\n" for outcome in outcomes)
@@ -439,7 +453,6 @@ def test_what_is_left_running_where_the_kernel_lists_no_children(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on macOS; a daemon that left the process group is not found there."""
-    monkeypatch.setattr(shellpool, "_PATIENCE", 0.05)
 
     def refuse() -> None:
         raise OSError("refused")
@@ -449,7 +462,8 @@ def test_what_is_left_running_where_the_kernel_lists_no_children(
         if shutil.which("ps") is None:
             pytest.skip("ps is not installed")
         monkeypatch.setattr(leftrunning, "_has_proc", lambda: False)
-    outcomes = _outcomes(tmp_path, "case $PWD in *0) sleep 30 & esac; echo own", 2)
+    command = "case $PWD in *0) sleep 30 & esac; echo own"
+    outcomes = _outcomes(tmp_path, command, 2, clock=_clock_from(tmp_path, "sleep"))
     assert outcomes[0].failure is not None and "left sleep (process" in outcomes[0].failure.message
     assert outcomes[1].failure is None and outcomes[1].made == [[SAMPLE_OUT]]
     wait_for(lambda: not _of_command(tmp_path))

@@ -88,10 +88,10 @@ class LeftRunning:
 
     def _counts(self, pid: int) -> bool:
         try:
-            _, state, _, session = _status(pid)
+            _, runs, _, session = _status(pid)
         except (OSError, ValueError):
             return False
-        return state not in "ZX" and (session == self._shell or not self._is_elsewhere(pid))
+        return runs and (session == self._shell or not self._is_elsewhere(pid))
 
     def _is_elsewhere(self, pid: int) -> bool:
         try:
@@ -144,12 +144,15 @@ def _children_path(pid: int) -> str:
     return f"/proc/{pid}/task/{pid}/children"
 
 
-def _status(pid: int) -> tuple[str, str, int, int]:
-    """Name, state, process group and session of a process. Raises: OSError, ValueError: it is gone."""
+def _status(pid: int) -> tuple[str, bool, int, int]:
+    """Name of a process, whether it runs, its process group and its session.
+    Raises: OSError, ValueError: it is gone."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         head, _, tail = file.read().rpartition(b")")
     fields = tail.split()
-    return os.fsdecode(head.partition(b"(")[2]), fields[0].decode(), int(fields[2]), int(fields[3])
+    # The first thread may be a zombie while others go on.
+    runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+    return os.fsdecode(head.partition(b"(")[2]), runs, int(fields[2]), int(fields[3])
 
 
 def _arguments(pid: int) -> bytes:
@@ -164,36 +167,32 @@ def _name(pid: int) -> str:
         return program
     with suppress(OSError, ValueError):
         return _status(pid)[0]
-    return _listed().get(pid, (0, "", "a program"))[2]
+    return _listed().get(pid, (0, True, "a program"))[2]
 
 
 def _of_group(leader: int) -> list[int]:
     """The processes of a process group that run, without its leader."""
-    return [
-        pid
-        for pid, (group, state, _) in _listed().items()
-        if group == leader and pid != leader and not state.startswith(("Z", "X"))
-    ]
+    return [pid for pid, (group, runs, _) in _listed().items() if group == leader and runs and pid != leader]
 
 
-def _listed() -> dict[int, tuple[int, str, str]]:
-    """All processes by their ids: process group, state, and name."""
+def _listed() -> dict[int, tuple[int, bool, str]]:
+    """All processes by their ids: process group, whether it runs, and name."""
     return _by_proc() if _has_proc() else _by_ps()
 
 
-def _by_proc() -> dict[int, tuple[int, str, str]]:
-    found: dict[int, tuple[int, str, str]] = {}
+def _by_proc() -> dict[int, tuple[int, bool, str]]:
+    found: dict[int, tuple[int, bool, str]] = {}
     for each in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError, ValueError):
-            name, state, group, _ = _status(int(each))
-            found[int(each)] = group, state, name
+            name, runs, group, _ = _status(int(each))
+            found[int(each)] = group, runs, name
     return found
 
 
-def _by_ps() -> dict[int, tuple[int, str, str]]:
+def _by_ps() -> dict[int, tuple[int, bool, str]]:
     command = ["ps", "-A", "-o", "pid=,pgid=,stat=,comm="]
-    found: dict[int, tuple[int, str, str]] = {}
+    found: dict[int, tuple[int, bool, str]] = {}
     for line in subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.splitlines():
         pid, group, state, name = os.fsdecode(line).split(None, 3)
-        found[int(pid)] = int(group), state, os.path.basename(name)
+        found[int(pid)] = int(group), not state.startswith(("Z", "X")), os.path.basename(name)
     return found

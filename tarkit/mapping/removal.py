@@ -1,19 +1,17 @@
 """Removes folders that a command had, at once or in a thread.
 
-A command may have mounted something in its folder: what is mounted is not the sample's. The system refuses to remove a
-mount point (EBUSY), also one of a bind mount of the same device. So each folder is removed first, and only one of which
-the system says that it is not empty is opened, and then emptied."""
+A command may have mounted something in its folder: what is mounted is not the sample's, and stays."""
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
+from tarkit.store.trees import open_folder, remove_if_empty, remove_tree
+
 _MOST = 64
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 
 
 def remove_folder(folder: str) -> None:
@@ -23,7 +21,7 @@ def remove_folder(folder: str) -> None:
         if not remove_if_empty(folder):
             return
         # Not through a link that the command put in its place: what that points to is not ours.
-        here = os.open(folder, _OPEN_FOLDER)
+        here = open_folder(folder)
         try:
             for name in os.listdir(here):
                 os.unlink(name, dir_fd=here)
@@ -37,42 +35,7 @@ def remove_folder(folder: str) -> None:
     except OSError:
         # A thousand folders in each other are left, too.
         with suppress(OSError, RecursionError):
-            _remove_tree(folder, None)
-
-
-def remove_if_empty(folder: str, within: int | None = None) -> bool:
-    """Remove a folder; False if that is done, True if it is not empty. within: open folder that ``folder`` is in.
-    Raises: NotADirectoryError: it is a file or a link. OSError (EBUSY): it is a mount point."""
-    try:
-        os.rmdir(folder, dir_fd=within)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return True
-        raise
-    return False
-
-
-def _remove_tree(folder: str, within: int | None) -> None:
-    """Remove a folder with all that can be removed in it. Raises: OSError: something is left, or it is a file."""
-    if not remove_if_empty(folder, within):
-        return
-    try:
-        here = os.open(folder, _OPEN_FOLDER, dir_fd=within)
-    except PermissionError:
-        os.chmod(folder, 0o700, dir_fd=within)
-        here = os.open(folder, _OPEN_FOLDER, dir_fd=within)
-    try:
-        with suppress(OSError):
-            os.fchmod(here, 0o700)
-        for name in os.listdir(here):
-            with suppress(OSError):
-                try:
-                    _remove_tree(name, here)
-                except NotADirectoryError:
-                    os.unlink(name, dir_fd=here)
-    finally:
-        os.close(here)
-    os.rmdir(folder, dir_fd=within)
+            remove_tree(folder, as_far_as_possible=True)
 
 
 class Remover:
