@@ -560,6 +560,7 @@ def test_forgotten_command_is_stopped() -> None:
     assert wait_until_gone(pid)
 
 
+@pytest.mark.filterwarnings("ignore:.*its writer was never closed:ResourceWarning")
 @pytest.mark.parametrize("how", ["forgotten", "closed", "finished"])
 @pytest.mark.parametrize("end", ["read", "write"])
 def test_a_full_disk_under_what_a_command_printed_is_no_matter(end: str, how: str) -> None:
@@ -712,6 +713,7 @@ def test_what_a_disk_reports_only_at_close_keeps_the_file_from_its_name(tmp_path
     assert names(tmp_path) == ["a.tar"] and (tmp_path / "a.tar").read_bytes() == b"old"
 
 
+@pytest.mark.filterwarnings("ignore:.*its writer was never closed:ResourceWarning")
 def test_a_close_that_fails_in_the_cleaning_up_is_no_traceback(tmp_path: Path) -> None:
     out: PublishStream | None = open_publish(tmp_path / "a.tar")
     path = str(tmp_path / "b.tar")

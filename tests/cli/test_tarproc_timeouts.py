@@ -109,9 +109,9 @@ def test_python_mapper_that_hangs(bench: Bench, marker: str) -> None:
 
 def test_output_of_a_timeout_goes_on_no_longer(bench: Bench, marker: str) -> None:
     """What a killed command printed is shown once, whole, and in its place."""
-    command = f"cat __key__; echo; [ $(cat sample.cls) = 1 ] && sleep {marker}; true"
+    command = f"cat __key__; echo; echo -; [ $(cat sample.cls) = 1 ] && sleep {marker}; true"
     done = bench.run("-c", command, "in.tar", "-o", "-", "--timeout", TIMEOUT, "-p", "3")
     assert done.returncode == 3
     assert len(contents(done.stdout)) == 4
     lines = [line for line in done.stderr.decode().splitlines() if not line.startswith("tarproc: ")]
-    assert lines == ["k0", "k1", "k2"]
+    assert lines == ["k0", "-", "k1", "-", "k2", "-"]
