@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import UsageError, escaped, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -22,7 +22,7 @@ from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.url import display_name, join
 
 from .shared.meter import Meter
-from .shared.program import escaped, exit_code, write_message, write_stdout
+from .shared.program import exit_code, write_message, write_stdout
 
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STRAY_NOTES = 1

@@ -54,10 +54,14 @@ def shortened(text: str, most: int = LINE) -> str:
 
 def printable(text: str) -> str:
     """``text`` on one line: control characters and undecodable bytes escaped, at most about 200 characters of it."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for c in shortened(text, 200)
-    )
+    return escaped(shortened(text, 200))
+
+
+def escaped(text: str) -> str:
+    """The text with everything escaped that a terminal would obey or cannot show."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
 def quoted(spec: str) -> str:

@@ -9,13 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 
+# http and webhdfs with any number of slashes, or of backslashes as in JSON, where a user or query follows; every other
+# scheme where a user with a password does. file:///a:b@c is a path.
+_MISTYPED = (
+    r"(?<![A-Za-z0-9+.\-])(?:(?:https?|s?webhdfs)(?::[/\\]*|[/\\]{2,})(?=[^\s@?#;]{0,999}[@?#;])"
+    r"|(?!(?:file|local):)[A-Za-z][A-Za-z0-9+.\-]{1,39}:[/\\]+(?=[^/\\@\s:]{0,999}:[^\s@]{0,999}@))"
+)
+_BEGIN = re.compile(rf"{_MISTYPED}|://", re.I)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
 _LONGEST_SCHEME = 40
+_MOST_LINKS = 100
 _NEXT_LINK = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.\-]*(?:://|::))")
+_NEXT_URL = re.compile(rf"{_NEXT_LINK.pattern}|(?<![A-Za-z0-9+.\-])(?=[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://)")
 _IPV6_HOST = re.compile(r"\[[0-9A-Fa-f:.]+(?:%\w+)?\](?::[0-9]*)?")
 _PARAMETER = re.compile(r"[A-Za-z][\w.\-]{0,39}")
 _PROGRAM = re.compile(r"[\w./+-]+")
-_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,39}://[^\s'\"<>]+")
+_URL_IN_TEXT = re.compile(rf"(?:[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://|{_MISTYPED})[^\s'\"<>]+", re.I)
+# Of a path of http, such as ;jsessionid=…
+_PATH_PARAMETER = re.compile(r"(;[\w.\-]+=)([^;/]+)")
 
 Piece = tuple[str, str]
 """A part of a URL as it is, and as it may be shown: the same, where no secret can be."""
@@ -26,7 +37,8 @@ def redact(url: str) -> str:
 
     This holds for each link of fsspec's chains (``simplecache::s3://…``), and for the URL of an ``@LIST``. ``pipe:``
     commands are cut to their first word, since tokens are often passed in their arguments; and to nothing, if that
-    word may hold a secret itself (``TOKEN=… curl``). Paths are returned as they are, as are keys of objects, in which
+    word may hold a secret itself (``TOKEN=… curl``). What was to be a URL, such as ``http:/user:password@host``, is
+    taken for one. Paths are returned as they are, as are keys of objects, in which
     ``@``, ``#`` and ``:`` are plain characters. What was redacted stays as it is."""
     return "".join(shown for _, shown in _pieces(url))
 
@@ -60,10 +72,17 @@ def _pieces(url: str) -> Iterator[Piece]:
     if url.lstrip().startswith("pipe:"):
         yield from _command(url)
         return
-    while (at := url.find("://")) >= 0:
-        scheme = _SCHEME.search(url[max(0, at - _LONGEST_SCHEME) : at])
-        yield _plain(url[: at + 3])
-        url = yield from _link(url[at + 3 :], scheme is not None and scheme[0].lower() in ("http", "https"))
+    links = 0
+    while begin := _BEGIN.search(url):
+        links += 1
+        if links > _MOST_LINKS:
+            # Each takes a look at all that follows it.
+            yield url, "…"
+            return
+        head = url[: begin.end()].rstrip(":/\\")
+        scheme = _SCHEME.search(head[-_LONGEST_SCHEME:])
+        yield _plain(url[: begin.end()])
+        url = yield from _link(url[begin.end() :], scheme is not None and scheme[0].lower() in ("http", "https"))
     yield _plain(url)
 
 
@@ -102,13 +121,14 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
             yield rest, "…"
             return ""
         yield user + at, "" if is_clear else "…@"
-    link = _NEXT_LINK.search(rest)
+    # Also the next URL of a list of them, or one in a path.
+    link = _NEXT_URL.search(rest)
     mark = re.search(f"[{marks}]", rest)
     if mark is None or (link and link.start() < mark.start()):
         end = link.end() if link else len(rest)
-        yield _plain(rest[:end])
+        yield from _path(rest[:end], is_http)
         return rest[end:]
-    yield _plain(rest[: mark.end()])
+    yield from _path(rest[: mark.end()], is_http)
     query, hash_, fragment = rest[mark.start() :].partition("#") if is_http else (rest[mark.start() :], "", "")
     if query:
         yield from _query(query[1:])
@@ -119,13 +139,20 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
     return ""
 
 
+def _path(path: str, is_http: bool) -> Iterator[Piece]:
+    """It stays, but for the values of parameters in a path of http."""
+    for number, part in enumerate(_PATH_PARAMETER.split(path) if is_http else [path]):
+        yield part, "…" if number % 3 == 2 else part
+
+
 def _query(query: str) -> Iterator[Piece]:
-    """Names stay, values do not. Without a plain name and a value, it may be a token alone."""
-    for part in re.split("([&;])", query):
+    """Names stay, values do not. Without a plain name and a value, it may be a token alone. A ``;`` may be a part of
+    a value, whatever some servers take it for."""
+    for part in re.split("(&)", query):
         name, _, value = part.partition("=")
-        if part in ("&", ";"):
+        if part == "&":
             yield _plain(part)
-        elif value.strip("=") and _PARAMETER.fullmatch(name):
+        elif value[:1] not in ("", "=", ";") and _PARAMETER.fullmatch(name):
             yield _plain(f"{name}=")
             yield value, "…"
         else:

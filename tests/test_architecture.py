@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
-    "store": "allocator cache cachedread childstart compression entries faults publish rangedfile read retry sinks "
-    "temporary transfer url waits window",
+    "store": "allocator cache cachedread childstart compression entries faults forks publish rangedfile read retry "
+    "sinks temporary transfer trees url waits window",
     "specs": "braces inputset inputslice manifest outputcheck outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har parquet recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",

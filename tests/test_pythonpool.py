@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import resource
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ from hypothesis import strategies as st
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, UsageError
-from tarkit.mapping.frames import HEAD, next_message, pack, unpack, unsent
+from tarkit.mapping import pythonworker
+from tarkit.mapping.frames import HEAD, MARK, next_message, pack, unpack, unsent
+from tarkit.mapping.mappererrors import traceback_text
 from tarkit.mapping.parallel import Batch, Outcome
 from tarkit.mapping.pythonpool import PythonPool
 from tarkit.samples.sample import Sample
@@ -279,9 +284,11 @@ def test_a_mapper_that_ends_and_leaves_a_copy_running(tmp_path: Path, code: int)
 
 def _own_socket() -> int:
     """In a mapper's process: what it answers on."""
-    return next(
-        fd for fd in range(3, 100) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode)
-    )
+    return next(fd for fd in range(3, 1100) if os.path.exists(f"/proc/self/fd/{fd}") and _is_socket(fd))
+
+
+def _is_socket(fd: int) -> bool:
+    return stat.S_ISSOCK(os.fstat(fd).st_mode)
 
 
 FOREIGN_ANSWERS: dict[str, Callable[[], object]] = {
@@ -301,13 +308,73 @@ def test_an_answer_to_something_else_is_refused(tmp_path: Path, answer: Callable
     )
 
 
-@pytest.mark.parametrize("garbage", [HEAD.pack(1, 0) + b"x", HEAD.pack(0, 0), HEAD.pack(2, 5) + b"i\0hello"])
+GARBAGE = [b"x", MARK[:1], bytes(10), b"x" * 100, HEAD.pack(MARK, 1, 0) + b"x", HEAD.pack(MARK, 2, 5) + b"i\0hello"]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
 def test_what_is_not_an_answer_is_refused(tmp_path: Path, garbage: bytes) -> None:
+    """A byte before the answer made a length of it, and the run waited for so many bytes."""
     outcomes = _run(_on_1(lambda: os.write(_own_socket(), garbage)), tmp_path, slots=1, start_method="spawn")
     assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
 
 
+def test_a_mapper_that_uses_inherited_descriptors_reaches_nothing_of_the_run(tmp_path: Path) -> None:
+    """It wrote into its own socket and those of other mappers, and the run hung."""
+    ours = os.open(tmp_path / "of the caller", os.O_RDWR | os.O_CREAT)
+    os.write(ours, b"content")
+
+    def mapper(sample: Sample) -> Sample:
+        usable = []
+        for fd in range(3, 200):
+            for use in (os.write, os.read):
+                with suppress(OSError):
+                    usable.append((fd, use(fd, b"x" if use is os.write else 1)))
+        return {"n": sample["n"], "usable": repr(usable).encode()}
+
+    try:
+        outcomes = _run(mapper, tmp_path, slots=2, start_method="fork")
+        assert [outcome.failure for outcome in outcomes] == [None] * 6
+        made = [[{"__key__": f"k{n}", "n": b"%d" % n, "usable": b"[]"}] for n in range(6)]
+        assert [outcome.made for outcome in outcomes] == [[each] for each in made]
+        assert os.pread(ours, 100, 0) == b"content"
+    finally:
+        os.close(ours)
+
+
+def test_children_of_a_mapper_have_the_standard_streams_and_nothing_else(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+
+    def mapper(sample: Sample) -> Sample:
+        return {"fds": subprocess.run(["ls", "/proc/self/fd"], stdout=subprocess.PIPE, close_fds=False).stdout}
+
+    try:
+        outcomes = _run(mapper, tmp_path, slots=1, start_method="fork")
+    finally:
+        os.close(reading)
+        os.close(writing)
+    # The fourth is the folder that ls reads.
+    assert {outcome.made[0][0]["fds"] for outcome in outcomes} == {b"0\n1\n2\n3\n"}
+
+
+def test_where_few_files_can_be_open_a_worker_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 30, 1 << 30))
+    monkeypatch.setattr(pythonworker, "_HIGH", 1 << 30)
+    number = os.open(os.devnull, os.O_RDONLY)
+    assert pythonworker._moved_up(number) == number
+    os.close(number)
+
+
 # ---- messages
+
+
+def test_bytes_that_something_else_wrote_into_a_message_are_noticed() -> None:
+    """In the middle of a field they would have been taken for its content."""
+    message = b"".join(pack("header", [{"__key__": "k", "x": b"content"}]))
+    assert next_message(bytearray(message)) == ("header", [{"__key__": "k", "x": b"content"}])
+    for position in (*range(len(MARK)), *range(HEAD.size, len(message))):
+        with pytest.raises(ValueError, match="this is not a message"):
+            next_message(bytearray(message[:position] + b"!" + message[position:]))
 
 
 @given(
@@ -328,9 +395,9 @@ def test_messages_come_back_however_they_travel(samples: list[Sample], step: int
 def test_content_is_neither_copied_nor_limited_by_the_header() -> None:
     """marshal cannot write 2 GiB; so none of it goes through marshal."""
     content = bytes(5_000_000)
-    head, body = pack("header", [{"__key__": "k", "big": content}])
+    head, body, _ = pack("header", [{"__key__": "k", "big": content}])
     assert len(head) < 200 and body.obj is content
-    length, size = HEAD.unpack_from(head)
+    _, length, size = HEAD.unpack_from(head)
     assert (length, size) == (len(head) - HEAD.size, len(content))
     text = bytes(head[HEAD.size :]).replace((5_000_000).to_bytes(4, "little"), (2**31 - 1).to_bytes(4, "little"))
     wanted: list[int] = []
@@ -347,3 +414,7 @@ def test_unsent() -> None:
         [b"fg"],
         [],
     ]
+
+
+def test_the_traceback_of_a_mapper_has_no_bytes_that_a_terminal_obeys() -> None:
+    assert traceback_text(ValueError("\x1b[31mred\nnext \x07"), "") == "ValueError: \\x1b[31mred\nnext \\x07\n"

@@ -9,10 +9,11 @@ import pytest
 from faults.rawserver import RawServer, raw_server
 from faults.times import fast
 
-from tarkit.errors import GivenUpError, TarkitError
+from tarkit.errors import GivenUpError, MissingInputError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store.entries import entries, glob
 from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.s3 import remove_unfinished
+from tarkit.store.objects.s3 import S3Store, remove_unfinished
+from tarkit.store.objects.sink import ObjectSink
 
 XMLNS = "http://s3.amazonaws.com/doc/2006-03-01/"
 ONE = "<Contents><Key>f/s1.tar</Key><Size>3</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
@@ -77,3 +78,48 @@ def test_a_field_that_an_answer_does_not_have_is_named(server: RawServer) -> Non
 
     with pytest.raises(TarkitError, match=r"^s3://b: the store's answer has no 'Buckets'; failed after 2"):
         ask(buckets, url="s3://b", name="s3://b", retry=fast(attempts=2))
+
+
+def refusal(status: str, code: str, text: str) -> bytes:
+    return answer(f"<Error><Code>{code}</Code><Message>{text}</Message></Error>", status)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "words"),
+    [
+        ("400 Bad Request", "ExpiredToken", StreamError, "ExpiredToken: The reason is this."),
+        ("403 Forbidden", "InvalidAccessKeyId", StreamError, "InvalidAccessKeyId: The reason is this."),
+        ("400 Bad Request", "NeverHeardOf", StreamError, "An error occurred (NeverHeardOf) when calling"),
+        ("404 Not Found", "NoSuchBucket", MissingInputError, "no such file (NoSuchBucket)"),
+        ("404 Not Found", "NoSuchKey", MissingInputError, "no such file"),
+        ("503 Service Unavailable", "SlowDown", GivenUpError, "SlowDown: The reason is this.; failed after 2 attempts"),
+    ],
+)
+def test_an_error_is_shown_with_its_code(
+    server: RawServer, status: str, code: str, kind: type[TarkitError], words: str
+) -> None:
+    server.answers = [refusal(status, code, "The reason is this.")]
+    fs, _ = filesystem("s3://b/f", "s3://b/f")
+    with pytest.raises(kind) as failed:
+        ask(
+            lambda: fs.call_s3("get_object", Bucket="b", Key="f"),
+            url="s3://b/f",
+            name="s3://b/f",
+            retry=fast(attempts=2),
+        )
+    assert type(failed.value) is kind
+    assert str(failed.value).startswith(f"s3://b/f: {words}")
+    assert str(failed.value).count(code) <= 1
+
+
+def test_an_upload_that_the_store_forgot_is_not_a_missing_bucket(server: RawServer) -> None:
+    begun = answer(
+        f'<InitiateMultipartUploadResult xmlns="{XMLNS}"><UploadId>u</UploadId></InitiateMultipartUploadResult>'
+    )
+    server.answers = [begun, refusal("404 Not Found", "NoSuchUpload", "The upload does not exist.")]
+    fs, path = filesystem("s3://b/f", "s3://b/f")
+    out = ObjectSink(S3Store(fs, path, "token", False), fs.loop, "s3://b/f", "s3://b/f", False, fast(attempts=2))
+    out.write(bytes(20 << 20))
+    with pytest.raises(TemporaryStreamError, match=r"the store does not know the upload any more.*\(NoSuchUpload\)"):
+        out.commit()
+    out.discard()

@@ -420,10 +420,24 @@ def test_include_and_exclude(folder: Path) -> None:
 def test_remove_whatever_is_there(folder: Path) -> None:
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "x").write_bytes(b"")
+    (folder / "deep" / "er").chmod(0o500)
     (folder / "deep").chmod(0o000)
     remove_folder(str(folder))
     assert not folder.exists()
     remove_folder(str(folder))
+
+
+def test_very_many_folders_in_each_other_end_no_run(folder: Path) -> None:
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    remove_folder(str(folder))
+    assert folder.exists()
+    subprocess.run(["rm", "-r", folder], check=True)
 
 
 def test_remove_does_not_go_through_a_link(folder: Path, tmp_path: Path) -> None:

@@ -228,6 +228,15 @@ def test_parts_give_each_record_once(name: str, local: bool, cuts: list[int]) ->
     assert parts(read, cuts) == list(read_pairs(path))
 
 
+def test_a_file_that_ends_in_a_sync_mark_is_whole() -> None:
+    path, expected = DATA / "ends-in-sync.seq", [("a", 1), ("b", 2)]
+    tally = Tally()
+    assert list(read_pairs(path, on_damage="skip", tally=tally)) == list(read_pairs(path)) == expected
+    assert (tally.members, tally.damage, read_index(path).records) == (2, [], 2)
+    for cut in range(path.stat().st_size):
+        assert parts(lambda start, stop: read_pairs(path, start=start, stop=stop), [cut]) == expected
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["none", "block-default"])
 def test_parts_at_every_byte(name: str) -> None:

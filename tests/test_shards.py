@@ -271,6 +271,17 @@ def test_lists_keep_names_that_are_not_utf8(folder: Path) -> None:
     assert [os.fsencode(name) for name in all_of("@list.txt")] == [b"caf\xe9.tar"]
 
 
+@pytest.mark.parametrize(("content", "shown"), [(b"a.tar\0b.tar\0", "'a.tar'"), ("a.tar\n".encode("utf-16-le"), "'a'")])
+def test_a_list_with_nul_bytes_is_refused_by_name(folder: Path, content: bytes, shown: str) -> None:
+    """As find -print0 and programs of Windows write them. It was a ValueError."""
+    (folder / "list").write_bytes(content)
+    with pytest.raises(UsageError, match=rf"/list' has a NUL byte behind {shown}; .* \(find -print, not -print0\)$"):
+        list(expand(f"@{folder}/list"))
+    for spec in ("a\0b.tar", "@a\0b", "{a,b}\0.tar", "s3://b/a\0.tar"):
+        with pytest.raises(UsageError, match="name has a NUL byte behind"):
+            list(expand(spec))
+
+
 def test_lists_do_not_nest(folder: Path) -> None:
     (folder / "list.txt").write_text("@other.txt\n")
     with pytest.raises(UsageError, match="do not nest"):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, StreamError
 from tarkit.formats.fieldfile import FieldFile
+from tarkit.mapping import leftrunning, shellpool
 from tarkit.mapping.output import IN_MEMORY
 from tarkit.mapping.parallel import Batch, Outcome
 from tarkit.mapping.scratch import Rules, collect, extract
@@ -27,6 +28,7 @@ from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
 
 SAMPLE: Sample = {"__key__": "a/b", "__url__": "x.tar", "cls": b"7\n", "txt": b"one\ntwo\n"}
+SAMPLE_OUT: Sample = {name: value for name, value in SAMPLE.items() if name != "__url__"}
 
 # Each leaves the same exit code, output and files whether it has a shell of its own or not.
 COMMANDS = {
@@ -195,7 +197,9 @@ def _alone(folder: Path, shell: str, command: str, *flags: str) -> tuple[Any, ..
 def _agree(tmp_path: Path, shell: str, command: str, *alone: str, flags: str | None = None) -> None:
     expected = _alone(tmp_path / "alone", shell, command, *alone)
     # Three times in the same shell, so that nothing one of them did is seen by the next.
-    for outcome in _outcomes(tmp_path, command, 3, shell=shell, slots=1, ignore_status=True, flags=flags):
+    # However long what they leave running takes.
+    options: dict[str, Any] = {"slots": 1, "ignore_status": True, "clock": lambda: 0.0}
+    for outcome in _outcomes(tmp_path, command, 3, shell=shell, flags=flags, **options):
         assert _result(outcome) == expected
 
 
@@ -342,18 +346,141 @@ def test_files_of_what_is_printed_are_gone(tmp_path: Path) -> None:
     assert [outcome.printed.read() for outcome in outcomes] == [b"lost\nerr\n", b"", *[b"lost\nerr\n"] * 2]
 
 
-@pytest.mark.parametrize("leases", [True, False], ids=["leases", "no leases"])
-def test_what_is_left_running_prints_for_no_other_sample(
-    tmp_path: Path, leases: bool, monkeypatch: pytest.MonkeyPatch
+LEFT_RUNNING = {
+    # command: what is named
+    "half a file": ("(printf 01234; sleep 30; printf 56789) > sample.x &", "sleep"),
+    "nothing of it is open": ("(sleep 30; echo late > sample.x) </dev/null >/dev/null 2>&1 &", "sleep"),
+    "a program's child": ('python3 -c \'import subprocess; subprocess.Popen(["sleep", "30"])\'', "sleep"),
+    "another session": ("setsid sleep 30 </dev/null >/dev/null 2>&1 &", "sleep"),
+    "a daemon that holds a file": ("cd /; setsid sleep 30 </dev/null >/dev/null &", "sleep"),
+    "a daemon and its children": ("setsid sh -c 'sleep 30 & sleep 31' &", "sh"),
+    "the shell itself": ("(while :; do :; done) &", "bash"),
+    "deaf": ("(trap '' TERM HUP INT; exec sleep 30) &", "sleep"),
+    "many": ("sleep 30 & sleep 31 & sleep 32 & sleep 33 &", "sleep"),
+}
+
+
+def _of_command(tmp_path: Path) -> list[str]:
+    """Programs of processes that were started in the scratch folder or below, or still hold a file there."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            places = [os.readlink(f"/proc/{pid}/{each}") for each in ("cwd", "fd/1", "fd/2")]
+            if int(pid) != os.getpid() and any(place.startswith(f"{tmp_path}/") for place in places):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0])
+    return found
+
+
+def _clock_from(tmp_path: Path, program: str, count: int = 1) -> Callable[[], float]:
+    """A clock that stands still until so many processes of a program run, and is fast then."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += _of_command(tmp_path).count(program) >= count
+        return now
+
+    return clock
+
+
+@pytest.mark.parametrize("ignore_status", [False, True], ids=["", "ignored status"])
+@pytest.mark.parametrize("case", LEFT_RUNNING)
+def test_what_is_left_running_fails_its_sample_and_is_named_and_killed(
+    tmp_path: Path, case: str, ignore_status: bool
 ) -> None:
-    """Whether or not the kernel can say that a file is still open somewhere."""
-    if not leases:
-        monkeypatch.delattr(fcntl, "F_SETLEASE")
-    # Begins to print when the next sample runs, and has printed before that one ends.
-    late = "(until [ -e ../go ]; do sleep 0.01; done; echo late; echo late >&2; touch ../went) &"
-    command = f"case $PWD in *0) {late} ;; *1) touch ../go; until [ -e ../went ]; do sleep 0.01; done; echo own;; esac"
-    outcomes = _outcomes(tmp_path, command, 3)
-    assert [outcome.printed.read() for outcome in outcomes] == [b"", b"own\n", b""]
+    """Its half file was published: 10 of 25 bytes, exit 0. Now it writes into no later sample either."""
+    command, name = LEFT_RUNNING[case]
+    clock = _clock_from(tmp_path, name, 4 if case == "many" else 1)
+    command = f"case $PWD in *0) {command}\nesac; echo own"
+    outcomes = _outcomes(tmp_path, command, 2, ignore_status=ignore_status, clock=clock)
+    failure = outcomes[0].failure
+    assert failure is not None and failure.kind == "left-running" and outcomes[0].made == []
+    expected = rf"the command ended and left {name} \(process \d+\).* running; end it, or add `wait` to the command"
+    assert re.fullmatch(expected, failure.message)
+    assert case != "many" or "and 1 more" in failure.message
+    assert outcomes[1].failure is None and outcomes[1].made == [[SAMPLE_OUT]]
+    assert [outcome.printed.read() for outcome in outcomes] == [b"own\n", b"own\n"]
+    # What is killed takes a moment to end.
+    wait_for(lambda: not _of_command(tmp_path))
+
+
+def test_a_command_that_failed_by_itself_keeps_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shellpool, "_PATIENCE", 0.0)
+    (outcome,) = _outcomes(tmp_path, "sleep 30 & exit 5")
+    assert outcome.failure is not None and (outcome.failure.kind, outcome.failure.code) == ("exit", 5)
+    wait_for(lambda: not _of_command(tmp_path))
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_what_ends_soon_is_waited_for(tmp_path: Path, shell: str) -> None:
+    """As the last program of ``> >(gzip > sample.gz)`` does."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    late = "(sleep 0.05; cat sample.txt > sample.late; echo late; echo $$ >&2) &"
+    outcomes = _outcomes(tmp_path, f"rm sample.cls; {late}", 3, shell=shell, clock=lambda: 0.0)
+    assert [outcome.failure for outcome in outcomes] == [None] * 3
+    assert all(each.made == [[{"__key__": "a/b", "txt": SAMPLE["txt"], "late": SAMPLE["txt"]}]] for each in outcomes)
+    assert all(outcome.printed.stdout.read() == b"late\n" for outcome in outcomes)
+    # In the same shell, which is not disturbed by processes that it did not start.
+    assert len({outcome.printed.stderr.read() for outcome in outcomes}) == 1
+
+
+def test_while_one_sample_waits_for_what_it_left_the_others_go_on(tmp_path: Path) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    command = f"case $PWD in *0) (touch {begun}; until [ -e {go} ]; do sleep 0.01; done) & ;; esac"
+    (tmp_path / "scratch").mkdir()
+    with ShellPool(command, str(tmp_path / "scratch"), slots=2, clock=lambda: 0.0) as pool:
+        pool.submit(0, [dict(SAMPLE)])
+        wait_for(begun.exists)
+        for ticket in range(1, 5):
+            pool.submit(ticket, [dict(SAMPLE)])
+            assert [done for done, _ in pool.collect()] == [ticket]
+        go.touch()
+        assert [(done, outcome.failure) for done, outcome in pool.collect()] == [(0, None)]
+
+
+def test_a_service_that_a_command_started_is_left_alone(tmp_path: Path) -> None:
+    """Such as gpg-agent: of its own session, and nothing of it is in the run's folder."""
+    outcomes = _outcomes(tmp_path, "cd /; setsid sleep 30 </dev/null >/dev/null 2>&1 & echo $!", 2)
+    try:
+        assert [outcome.failure for outcome in outcomes] == [None, None]
+    finally:
+        for outcome in outcomes:
+            os.kill(int(outcome.printed.read()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", ["no adoption", "adoption is refused", "no /proc"])
+def test_what_is_left_running_where_the_kernel_lists_no_children(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS; a daemon that left the process group is not found there."""
+
+    def refuse() -> None:
+        raise OSError("refused")
+
+    monkeypatch.setattr(leftrunning, "_adoption", lambda: refuse if way == "adoption is refused" else None)
+    if way == "no /proc":
+        if shutil.which("ps") is None:
+            pytest.skip("ps is not installed")
+        monkeypatch.setattr(leftrunning, "_has_proc", lambda: False)
+    command = "case $PWD in *0) sleep 30 & esac; echo own"
+    outcomes = _outcomes(tmp_path, command, 2, clock=_clock_from(tmp_path, "sleep"))
+    assert outcomes[0].failure is not None and "left sleep (process" in outcomes[0].failure.message
+    assert outcomes[1].failure is None and outcomes[1].made == [[SAMPLE_OUT]]
+    wait_for(lambda: not _of_command(tmp_path))
+
+
+def test_where_a_kernel_has_no_list_of_children_no_process_adopts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert leftrunning._adoption() is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(leftrunning, "_children_path", lambda pid: "/no/such/file")
+        assert leftrunning._adoption() is None
+    with monkeypatch.context() as patch:
+        # Of another namespace, where this number is another process's.
+        patch.setattr(os, "getpid", lambda: 1)
+        assert leftrunning._adoption() is None
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert leftrunning._adoption() is None
 
 
 @pytest.mark.parametrize("size", [IN_MEMORY, IN_MEMORY + 1, 3_000_000])
@@ -385,6 +512,13 @@ def test_shell_that_is_no_program(tmp_path: Path) -> None:
     with pytest.raises(CommandNotRunnableError) as caught:
         _outcomes(tmp_path, "true", shell=str(tmp_path / "bash"))
     assert caught.value.exit_code == 126
+
+
+def test_a_shell_whose_log_cannot_be_written_names_the_scratch_folder(tmp_path: Path) -> None:
+    (tmp_path / "shell.log").mkdir()
+    with pytest.raises(StreamError, match="a shell cannot be started: Is a directory; set TMPDIR") as caught:
+        ShellPool("true", str(tmp_path))
+    assert caught.value.url == str(tmp_path)
 
 
 def test_shell_that_ends_at_once(tmp_path: Path) -> None:
@@ -483,7 +617,7 @@ def test_too_many_open_files_are_not_reported_as_a_full_disk_or_a_bad_sample(tmp
     scratch.mkdir()
     message = r"cannot be \w+: Too many open files; raise the limit of open files"
     with ShellPool("true", str(scratch), rules=Rules()) as pool:
-        # The other one that is under way is no reason to try again: the half of a folder cannot be removed either.
+        # The other one that is under way is no reason to try again.
         pool.submit(0, [dict(SAMPLE)])
         with open_files_left(0), pytest.raises(StreamError, match=message) as caught:
             pool.submit(1, [dict(SAMPLE)])
@@ -526,13 +660,6 @@ def test_what_a_command_leaves_by_two_names_is_read_before_the_next_command_begi
         ((sample,),) = outcome.made
         content = sample["bin"].read() if isinstance(sample["bin"], FieldFile) else sample["bin"]
         assert content == b"%d" % number * size
-
-
-def test_nothing_is_left_running(tmp_path: Path) -> None:
-    marker = f"98{os.getpid() % 1000:03d}.25"
-    _outcomes(tmp_path, f"sleep {marker} & (trap '' TERM HUP; sleep {marker}) &", 4, slots=2)
-    # What is killed takes a moment to end.
-    wait_for(lambda: not subprocess.run(["pgrep", "-f", f"^sleep {marker}"], stdout=subprocess.PIPE).stdout)
 
 
 def test_the_callers_signals_are_not_inherited(tmp_path: Path) -> None:

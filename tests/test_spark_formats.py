@@ -130,7 +130,6 @@ def test_what_hadoop_ends_at_silently_is_an_error_here(context: Any, tmp_path: P
         "mark": block[: start + 10],
         "keys": block[: start + 30],
         "two marks": plain + sequencebuild.MARK * 2 + sequencebuild.record("b", "2"),
-        "behind a mark": plain + sequencebuild.MARK,
         "negative key": plain + bytes.fromhex("00000004 fffffffd 01610000"),
     }
     for name, data in cases.items():

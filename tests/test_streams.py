@@ -20,6 +20,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
+from tarkit.formats.fieldfile import FieldFile
 from tarkit.store import temporary
 from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish
@@ -558,6 +560,23 @@ def test_forgotten_command_is_stopped() -> None:
     assert wait_until_gone(pid)
 
 
+@pytest.mark.filterwarnings("ignore:.*its writer was never closed:ResourceWarning")
+@pytest.mark.parametrize("how", ["forgotten", "closed", "finished"])
+@pytest.mark.parametrize("end", ["read", "write"])
+def test_a_full_disk_under_what_a_command_printed_is_no_matter(end: str, how: str) -> None:
+    """Its file's close() failed, and a traceback came out of the finalizer."""
+    stream: Any = open_read("pipe:echo a", compression=None) if end == "read" else open_publish("pipe:cat >&2")
+    command = stream._source if end == "read" else stream._sink
+    os.close(command._stderr.fileno())
+    if how == "finished":
+        assert end != "read" or stream.read(100) + stream.read(100) == b"a\n"
+        stream.close() if end == "read" else stream.commit()
+    elif how == "closed":
+        stream.close() if end == "read" else stream.discard()
+    del stream, command
+    gc.collect()
+
+
 @pytest.mark.exhaustive
 def test_300_commands_leave_no_zombie_and_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
@@ -667,6 +686,44 @@ def test_forgotten_stream_publishes_nothing(tmp_path: Path) -> None:
         out = None
         gc.collect()
     assert names(tmp_path) == []
+
+
+@contextmanager
+def failing_close() -> Iterator[None]:
+    """Network file systems, and quotas, have that."""
+    real = os.close
+
+    def close(fd: int) -> None:
+        real(fd)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "close", close)
+        yield
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_a_disk_reports_only_at_close_keeps_the_file_from_its_name(tmp_path: Path, sync: bool) -> None:
+    """The file had its name, and the exit code was 1."""
+    (tmp_path / "a.tar").write_bytes(b"old")
+    out = open_publish(tmp_path / "a.tar", sync=sync)
+    out.write(DATA)
+    with failing_close(), pytest.raises(StreamError, match="no space left on device"):
+        out.commit()
+    assert names(tmp_path) == ["a.tar"] and (tmp_path / "a.tar").read_bytes() == b"old"
+
+
+@pytest.mark.filterwarnings("ignore:.*its writer was never closed:ResourceWarning")
+def test_a_close_that_fails_in_the_cleaning_up_is_no_traceback(tmp_path: Path) -> None:
+    out: PublishStream | None = open_publish(tmp_path / "a.tar")
+    path = str(tmp_path / "b.tar")
+    temporary.create_locked(path)
+    field: FieldFile | None = FieldFile.at(path)
+    with failing_close():
+        out = field = None
+        gc.collect()
+        temporary._close_in_child()
+    assert out is field is None and names(tmp_path) == ["b.tar"] and not temporary._held
 
 
 def test_a_forked_child_leaves_the_file_of_its_parent(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tarkit.errors import (
     StreamError,
     TarkitError,
     UsageError,
-    printable,
+    escaped,
     shortened,
 )
 from tarkit.redaction import redact_text
@@ -82,7 +82,8 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
         if verbose[0] and not isinstance(error, OutputClosedError):
             import traceback
 
-            _say_lines(redact_text(traceback.format_exc(), words))
+            lines = redact_text(traceback.format_exc(), words).rstrip("\n").split("\n")
+            _say_lines("".join(f"{escaped(line)}\n" for line in lines))
         code, reason = _outcome(error, name)
         if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
             # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
@@ -150,11 +151,6 @@ def _say_lines(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()
-
-
-def escaped(text: str) -> str:
-    """The text with everything escaped that a terminal would obey or cannot show."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> bool:

@@ -6,10 +6,10 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, counted, printable
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, counted, escaped, printable
 from tarkit.redaction import redact
 
-from .program import escaped, write_message, write_stdout
+from .program import write_message, write_stdout
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally

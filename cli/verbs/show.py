@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, exit_code_of_all
+from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, escaped, exit_code_of_all
 
-from ..shared.program import escaped, reader_options, refuse_terminal_input, say, standard_options
+from ..shared.program import reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from tarkit.errors import StreamError, TemporaryStreamError
 
@@ -28,7 +29,9 @@ class _Descriptor:
         self.end = 0
 
     def __del__(self) -> None:
-        os.close(self.number)
+        # The file goes with this: what its disk had no room for was wanted by none.
+        with suppress(OSError):
+            os.close(self.number)
 
 
 class FieldFile:

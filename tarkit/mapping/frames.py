@@ -13,8 +13,11 @@ from typing import Any
 
 from tarkit.samples.sample import Sample
 
-HEAD = struct.Struct("<QQ")
-"""Before each message: bytes of its header, and of all fields."""
+MARK = b"\x93tarkit\n"
+"""At both ends of a message. What a mapper writes into the socket by mistake is in the place of one of the two."""
+
+HEAD = struct.Struct(f"<{len(MARK)}sQQ")
+"""Before each message: the mark, bytes of its header, and of all fields."""
 
 _JOINED = 256 * 1024
 
@@ -45,10 +48,10 @@ def pack(
                 shape[name] = len(value)
         shapes.append(shape)
     text = marshal.dumps((header, shapes))
-    head = HEAD.pack(len(text), size) + text
+    head = HEAD.pack(MARK, len(text), size) + text
     if size <= _JOINED:
-        return [memoryview(b"".join((head, *contents)))]
-    return [memoryview(head), *(memoryview(content) for content in contents if content)]
+        return [memoryview(b"".join((head, *contents, MARK)))]
+    return [memoryview(head), *(memoryview(content) for content in contents if content), memoryview(MARK)]
 
 
 def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[Any, list[Sample]]:
@@ -63,14 +66,18 @@ def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[A
 
 
 def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
-    """Take the first message off what was received so far; None if it has not all come."""
+    """Take the first message off what was received so far; None if it has not all come.
+    Raises: ValueError, EOFError, TypeError: this is not a message."""
+    # Looked at with the first byte: no more may come, and then the rest would be waited for without end.
+    check_mark(buffer[: len(MARK)], MARK[: len(buffer)])
     if len(buffer) < HEAD.size:
         return None
-    length, size = HEAD.unpack_from(buffer)
+    _, length, size = HEAD.unpack_from(buffer)
     position = HEAD.size + length
-    end = position + size
+    end = position + size + len(MARK)
     if len(buffer) < end:
         return None
+    check_mark(buffer[end - len(MARK) : end])
     with memoryview(buffer) as view:
 
         def content(wanted: int) -> bytes:
@@ -81,6 +88,12 @@ def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
         message = unpack(bytes(view[HEAD.size : position]), content)
     del buffer[:end]
     return message
+
+
+def check_mark(found: bytes | bytearray, mark: bytes = MARK) -> None:
+    """Raises: ValueError: this is not the mark."""
+    if found != mark:
+        raise ValueError("this is not a message")
 
 
 def unsent(pieces: list[memoryview], sent: int) -> list[memoryview]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from tarkit.errors import UsageError, shortened
+from tarkit.errors import UsageError, escaped, shortened
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _MESSAGE = 4000
@@ -58,7 +58,7 @@ def traceback_text(error: Exception, skipped: str) -> str:
     while trace is not None and trace.tb_frame.f_code.co_filename == skipped:
         trace = trace.tb_next
     lines = "".join(traceback.format_exception(type(error), error, trace)).splitlines()
-    return "".join(f"{shortened(line)}\n" for line in lines)
+    return "".join(f"{escaped(shortened(line))}\n" for line in lines)
 
 
 def _user_line(trace: TracebackType | None) -> str:

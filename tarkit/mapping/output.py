@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -153,23 +151,9 @@ def _taken(path: str, name: str) -> Output:
         # Nothing was run yet, or the command removed it.
         return Output()
     try:
-        if not os.fstat(file).st_size and _is_closed_by_all(file):
+        if not os.fstat(file).st_size:
             return Output()
     finally:
         os.close(file)
     os.rename(path, f"{path}-{name}")
     return Output.of_file(f"{path}-{name}")
-
-
-def _is_closed_by_all(file: int) -> bool:
-    """Whether no process can write to a file: what a command left running must not print for the next one."""
-    try:
-        # The kernel gives a lease only while the file is not open for writing anywhere. Were it opened at this very
-        # moment, the signal would come that is set here; SIGIO, which comes otherwise, would end this process.
-        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except (OSError, AttributeError):
-        # Open; or this system or file system has no leases, and cannot say.
-        return False
-    return True

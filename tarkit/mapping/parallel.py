@@ -21,7 +21,8 @@ from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.samples.sample import Sample
 
-_POLL = 0.02
+POLL = 0.02
+"""Seconds between two looks at processes that are to end."""
 _LONGEST_WAIT = 86_400.0
 
 Batch = list[Sample]
@@ -30,9 +31,10 @@ Batch = list[Sample]
 @dataclass
 class Failure:
     """Why a batch came to nothing.
-    kind: one word: exit, timeout, shell-died, exception, folder, too-large, unwritable, incomplete. message: one
-    line for people. code: exit code of the command, or of its process, of which a signal's number is negative; or None.
-    detail: the traceback of an exception. url: the shard of the sample that failed, where that is known."""
+    kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount, too-large, unwritable,
+    incomplete. message: one line for people. code: exit code of the command, or of its process, of which a signal's
+    number is negative; or None. detail: the traceback of an exception. url: the shard of the sample that failed, where
+    that is known."""
 
     kind: str
     message: str
@@ -218,7 +220,7 @@ class Pool(ABC, Generic[W]):
             return None
         now = self._clock()
         times = [
-            _POLL if worker.kill_at is not None else max(0.0, worker.started + self._timeout - now)
+            POLL if worker.kill_at is not None else max(0.0, worker.started + self._timeout - now)
             for worker in self._workers
             if worker.jobs and worker.is_ready
         ]

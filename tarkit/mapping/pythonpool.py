@@ -9,7 +9,7 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import UsageError, printable
@@ -34,17 +34,15 @@ class _Process(Worker):
     """One process, and the bytes on their way to and from it."""
 
     def __init__(
-        self, context: Any, arguments: tuple[Any, ...], scratch: str, others: Sequence[_Process],
-        selector: selectors.BaseSelector,
-    ) -> None:  # fmt: skip
+        self, context: Any, arguments: tuple[Any, ...], scratch: str, selector: selectors.BaseSelector
+    ) -> None:
         ours, theirs = context.Pipe(duplex=True)
         self.connection = ours
         self.fd: int = ours.fileno()
-        # Started afresh, a process has no copies, and those numbers may be its own files.
+        # Started afresh, a process has no copies, and what it has open is its own.
         forked = context.get_start_method() == "fork"
-        inherited = [self.fd, *(worker.fd for worker in others)] if forked else []
         self.process = process = context.Process(
-            target=serve, args=(theirs, inherited, os.getpid(), scratch, *arguments), daemon=True
+            target=serve, args=(theirs, forked, os.getpid(), scratch, *arguments), daemon=True
         )
         process.start()
         theirs.close()
@@ -155,7 +153,7 @@ class PythonPool(Pool[_Process]):
         super().__init__(slots, timeout, grace, clock)
 
     def _new_worker(self) -> _Process:
-        return _Process(self._context, self._arguments, self._scratch, self._workers, self._selector)
+        return _Process(self._context, self._arguments, self._scratch, self._selector)
 
     def submit(self, ticket: int, batch: Batch) -> None:
         """Take a batch, and send it to a worker if one has room."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import importlib.util
 import io
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.mapping.frames import HEAD, pack, unpack, unsent
+from tarkit.mapping.frames import HEAD, MARK, check_mark, pack, unpack, unsent
 from tarkit.mapping.mappererrors import AnswerError, one_line, traceback_text, why_not_callable
 from tarkit.mapping.output import IN_MEMORY, PrintFiles
 from tarkit.samples.codecs import encode_sample
@@ -26,13 +28,15 @@ from tarkit.store.allocator import keep_freed_memory
 READY = "ready"
 MAX_PIECES = 16
 _AT_ONCE = 4 * 1024 * 1024
+_HIGH = 1024
+_OWN_FILES = 16
 
 FunctionSpec = str | Callable[..., Any]
 
 
 def serve(
     connection: Any,
-    inherited: list[int],
+    forked: bool,
     parent: int,
     scratch: str,
     function: FunctionSpec,
@@ -40,12 +44,11 @@ def serve(
     batched: bool,
 ) -> None:
     """Answer batches until the parent is gone. Runs in a process of its own.
-    inherited: the parent's ends of sockets, which a forked process must not keep open, since then no process would
-    notice that the parent died. parent: its process id."""
-    if os.getppid() == parent and os.getpid() != parent:
-        for fd in inherited:
-            with suppress(OSError):
-                os.close(fd)
+    forked: this process has copies of what the parent has open. parent: the parent's process id."""
+    fd = _moved_up(os.dup(connection.fileno()))
+    connection.close()
+    if forked and os.getpid() != parent:
+        _disable_inherited(fd)
     # The parent's handlers were copied by a fork, and are not for this process.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -54,7 +57,6 @@ def serve(
     files = [_PrintedTo(1, where.out), _PrintedTo(2, where.err)]
     _empty_input()
     keep_freed_memory()
-    fd = connection.fileno()
     pid = os.getpid()
     try:
         mapper = load(function)
@@ -82,6 +84,42 @@ def serve(
         known = [{id(value): name for name, value in sample.items()} for sample in originals]
         repeated = (names for samples, names in zip(made, known, strict=False) for _ in samples)
         _send(fd, pid, header, (sample for samples in made for sample in samples), repeated)
+
+
+def _disable_inherited(kept: int) -> None:
+    """Make the parent's files, sockets and pipes unusable, except the standard streams and one that is kept.
+    A mapper that wrote into them would write into the run's output, or to another mapper; and where a mapper keeps the
+    parent's sockets open, no process notices that the parent died. Their numbers stay in use: objects of the parent
+    that are dropped here close them, and would close a new file of the mapper."""
+    reading, unusable = os.pipe()
+    os.close(reading)
+    for number in map(int, os.listdir("/dev/fd")):
+        # The number under which the folder itself was read is closed by now.
+        if number > 2 and number not in (kept, unusable) and _is_open(number):
+            os.dup2(unusable, number, inheritable=False)
+    os.close(unusable)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _moved_up(number: int) -> int:
+    """The same file under a high number, which a mapper does not meet when it tries, or closes, the first ones."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = (min(limit, _HIGH) if limit > 0 else _HIGH) - _OWN_FILES
+    try:
+        high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest)
+    except OSError:
+        return number
+    # Of two numbers of the same file, this one has nothing to report.
+    with suppress(OSError):
+        os.close(number)
+    return high
 
 
 def load(spec: FunctionSpec) -> Callable[..., Any]:
@@ -154,7 +192,7 @@ class _PrintedTo:
         setattr(sys, "stdout" if fd == 1 else "stderr", open(fd, "w", buffering=1, closefd=False))
 
     def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = _moved_up(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
         os.dup2(self._file, self._fd)
 
     def take(self, number: int) -> bytes | str:
@@ -245,9 +283,13 @@ def _send(fd: int, pid: int, header: Any, *samples: Iterable[Any]) -> None:
 
 def _receive(fd: int) -> tuple[Any, list[Sample]] | None:
     try:
-        length, size = HEAD.unpack(_read(fd, HEAD.size))
+        mark, length, size = HEAD.unpack(_read(fd, HEAD.size))
+        check_mark(mark)
         text = _read(fd, length)
-        return unpack(text, io.BytesIO(_read(fd, size)).read if size <= _AT_ONCE else partial(_read, fd))
+        content = io.BytesIO(_read(fd, size + len(MARK))).read if size <= _AT_ONCE else partial(_read, fd)
+        message = unpack(text, content)
+        check_mark(content(len(MARK)))
+        return message
     except EOFError:
         return None
 

@@ -1,22 +1,27 @@
-"""Removes folders that a command had, at once or in a thread."""
+"""Removes folders that a command had, at once or in a thread.
+
+A command may have mounted something in its folder: what is mounted is not the sample's, and stays."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
+from tarkit.store.trees import open_folder, remove_if_empty, remove_tree
+
 _MOST = 64
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder, whatever a command made of it."""
+    """Remove a folder, whatever a command made of it, or a file or a link in its place.
+    Mount points, and the folders that they are in, are left; nothing in them is touched."""
     try:
+        if not remove_if_empty(folder):
+            return
         # Not through a link that the command put in its place: what that points to is not ours.
-        here = os.open(folder, _OPEN_FOLDER)
+        here = open_folder(folder)
         try:
             for name in os.listdir(here):
                 os.unlink(name, dir_fd=here)
@@ -25,12 +30,12 @@ def remove_folder(folder: str) -> None:
         os.rmdir(folder)
     except FileNotFoundError:
         return
+    except NotADirectoryError:
+        os.unlink(folder)
     except OSError:
-        if not os.path.isdir(folder) or os.path.islink(folder):
-            os.unlink(folder)
-            return
-        _permit(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        # A thousand folders in each other are left, too.
+        with suppress(OSError, RecursionError):
+            remove_tree(folder, as_far_as_possible=True)
 
 
 class Remover:
@@ -74,13 +79,3 @@ class Remover:
         if (error := self._done.get()) is not None:
             raise error
         return True
-
-
-def _permit(folder: str) -> None:
-    """Take back what chmod did to a folder and those in it, so that they can be removed."""
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    _permit(entry.path)

@@ -19,6 +19,7 @@ from tarkit.mapping.openfolder import OpenFolder
 from tarkit.mapping.removal import remove_folder
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
 from tarkit.store.temporary import close_locked, create_locked, may_run, try_lock
+from tarkit.store.trees import remove_if_empty
 
 PREFIX = "tarproc-"
 _LOCK = "lock"
@@ -92,9 +93,9 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
         age = time.time() - entry.stat(follow_symlinks=False).st_mtime
         if age > _NEWBORN or not may_run(entry.name.removeprefix(PREFIX).partition("-")[0]):
             with suppress(OSError):
-                os.unlink(os.path.join(entry.path, _UNBORN))
-            with suppress(OSError):
-                os.rmdir(entry.path)
+                if remove_if_empty(entry.path):
+                    os.unlink(os.path.join(entry.path, _UNBORN))
+                    os.rmdir(entry.path)
         return False
     try:
         if not try_lock(lock):
@@ -296,14 +297,15 @@ def _read_file(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile
 
 
 def _remove_run(folder: str) -> None:
-    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is left behind."""
+    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is left behind.
+    The lock stays, too, as long as a mount point does: a later run removes the folder when that is unmounted."""
+    left = {_LOCK}
     with suppress(OSError):
-        if not os.path.islink(folder):
-            with os.scandir(folder) as entries:
-                inside = [entry.path for entry in entries if entry.name != _LOCK]
-            for path in inside:
-                if os.path.isdir(path) and not os.path.islink(path):
-                    remove_folder(path)
-                else:
-                    os.unlink(path)
-    remove_folder(folder)
+        if remove_if_empty(folder):
+            os.chmod(folder, 0o700)
+            for name in os.listdir(folder):
+                if name != _LOCK:
+                    remove_folder(os.path.join(folder, name))
+            left.update(os.listdir(folder))
+    if left == {_LOCK}:
+        remove_folder(folder)

@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tarkit.errors import CommandNotRunnableError, StreamError
+from tarkit.errors import CommandNotRunnableError, StreamError, printable
 from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
+from tarkit.mapping.leftrunning import LeftRunning, start_adopting
+from tarkit.mapping.mounts import MountWatch
 from tarkit.mapping.output import Printed, PrintFiles
-from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
+from tarkit.mapping.parallel import POLL, Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import FieldNameError, Rules, collect, extract, has_other_names
 from tarkit.mapping.shellrules import Driven, driven, flags_of
@@ -42,7 +44,10 @@ _DRIVER = (
 )
 """%s takes the commands that come after the command."""
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, *TOO_MANY_FILES)
+_FIRST_POLL = 0.001  # seconds
+_PATIENCE = 1.0
+"""Seconds that what a command left running has to end, like the last program of ``> >(gzip > sample.gz)``."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
 
 class _Slot(Worker):
@@ -53,7 +58,7 @@ class _Slot(Worker):
         files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
-                self.process = subprocess.Popen(
+                self.process, adopts = start_adopting(
                     [shell, "-c", _DRIVER % rules.end, shell, scratch, files.out, files.err, command, *rules[:2]],
                     bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
                 )  # fmt: skip
@@ -67,6 +72,10 @@ class _Slot(Worker):
             pipe.fileno() for pipe in (self.process.stdin, self.process.stdout) if pipe is not None
         )
         super().__init__(self.process.pid, self.process.poll, files, self.from_shell)
+        self.left = LeftRunning(self.process.pid, os.path.realpath(scratch), adopts=adopts)
+        # Of a command that has ended: its exit code, and when that was.
+        self.code: int | None = None
+        self.ended = 0.0
 
     def give(self, job: Job, now: float) -> None:
         """Name the job's folder to the shell."""
@@ -79,7 +88,9 @@ class _Slot(Worker):
 
     def end(self) -> None:
         """Kill whatever is left, and reap the shell."""
+        self.left.kill()
         super().end()
+        self.left.close()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -141,14 +152,20 @@ class ShellPool(Pool[_Slot]):
         self._is_filter = is_filter
         self._numbers = itertools.count()
         self._remover = Remover()
+        self._mounts = MountWatch(scratch)
         super().__init__(slots, timeout, grace, clock)
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         self._remover.__exit__()
+        self._mounts.__exit__()
 
     def _new_worker(self) -> _Slot:
-        return _Slot(next(self._numbers), self._shell, self._command, self._driven, self._scratch)
+        try:
+            return _Slot(next(self._numbers), self._shell, self._command, self._driven, self._scratch)
+        except OSError as error:
+            reason = f"a shell cannot be started: {error.strerror}"
+            raise StreamError(reason, url=self._scratch, hint=scratch_hint(error)) from None
 
     def has_room(self) -> bool:
         """One batch is kept extracted for each slot, so that no slot waits for the disk."""
@@ -207,12 +224,25 @@ class ShellPool(Pool[_Slot]):
         if not (worker.jobs and answer.endswith(b"\n") and answer[:-1].isdigit()):
             worker.process.kill()
             return self._died(worker, worker.process.wait(), "shell-died", "the shell that ran the command")
-        job, code = worker.jobs.popleft(), int(answer)
+        worker.code, worker.ended = int(answer), self._clock()
+        return self._settle(worker)
+
+    def _settle(self, worker: _Slot) -> list[tuple[Job, Outcome]]:
+        """The outcome of a command that has ended, once nothing of it runs any more, or has for too long."""
+        code, left = worker.code, worker.left.processes()
+        if left and self._clock() < worker.ended + _PATIENCE:
+            return []
+        worker.code = None
+        is_answer = self._is_filter and code in (0, 1)
+        failure = None if is_answer or not code else self._exit_failure(worker.jobs[0][0], code)
+        if left:
+            if failure is None or self._ignore_status:
+                failure = Failure("left-running", _left_message(worker.left.names(left)))
+            return self._replace(worker, failure)
+        job = worker.jobs.popleft()
+        made = [] if not is_answer else [[]] if code else [job[1]]
         # What it printed is put aside, so that the next one may print.
-        printed = worker.files.take(f"{job[0]:08d}")
-        if self._is_filter and code in (0, 1):
-            return [(job, Outcome([[]] if code else [job[1]], printed))]
-        return [(job, Outcome([], printed, self._exit_failure(job[0], code) if code else None))]
+        return [(job, Outcome(made, worker.files.take(f"{job[0]:08d}"), failure))]
 
     def _exit_failure(self, ticket: int, code: int) -> Failure:
         """Why a command failed: its exit code, and which part of it was the reason, if the shell reported that."""
@@ -226,6 +256,18 @@ class ShellPool(Pool[_Slot]):
             if reported == str(code) and why:
                 message = f"{message}: {why}"
         return Failure("exit", message, code)
+
+    def _time_to_next_deadline(self) -> float | None:
+        until = super()._time_to_next_deadline()
+        for worker in self._workers:
+            if worker.code is not None:
+                soon = min(POLL, _FIRST_POLL + self._clock() - worker.ended)
+                until = soon if until is None else min(until, soon)
+        return until
+
+    def _timed_out(self) -> list[tuple[Job, Outcome]]:
+        settling = [each for each in self._workers if each.code is not None and each.kill_at is None]
+        return [done for worker in settling for done in self._settle(worker)] + super()._timed_out()
 
     def _terminate(self, worker: _Slot) -> None:
         # Where the shell ends first, the rest of its group has the time of grace, too.
@@ -250,10 +292,12 @@ class ShellPool(Pool[_Slot]):
     def _complete(self, job: Job, outcome: Outcome) -> None:
         """Read what a command left in its folder, and have that removed."""
         ticket, batch = job
-        if self._is_filter:
-            # It has its answer.
-            pass
-        elif outcome.failure is None or (outcome.failure.kind == "exit" and self._ignore_status):
+        if (mount := self._mounts.find(f"{ticket:08d}")) is not None:
+            reason = "" if outcome.failure is None else f"{outcome.failure.message}; "
+            outcome.failure = Failure("mount", f"{reason}{_mount_message(mount, self._scratch)}")
+        # A filter has given its answer.
+        ignored = outcome.failure is not None and outcome.failure.kind == "exit" and self._ignore_status
+        if not self._is_filter and (outcome.failure is None or ignored):
             try:
                 outcome.made, outcome.stray = self._gather(batch, self._folder(ticket))
             except FileNotFoundError:
@@ -272,6 +316,14 @@ class ShellPool(Pool[_Slot]):
             return [made], stray
         results = [collect(folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
+
+
+def _left_message(programs: str) -> str:
+    return f"the command ended and left {programs} running; end it, or add `wait` to the command"
+
+
+def _mount_message(mount: str, scratch: str) -> str:
+    return f"the command left {printable(mount)} mounted, which stays; unmount it, then remove {printable(scratch)}"
 
 
 def _exit_message(code: int) -> str:

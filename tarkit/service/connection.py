@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from tarkit.errors import ServiceLostError, UsageError, library, printable, quoted
 from tarkit.service.address import host_and_port
 from tarkit.service.messages import protocol
+from tarkit.store.forks import is_inherited
 from tarkit.store.retry import Retry
 
 T = TypeVar("T")
@@ -34,10 +34,6 @@ _OPTIONS = [
 ]
 
 
-_processes: set[int] = set()
-"""This process, and those from which it was forked, as far as they have made connections."""
-
-
 class Unwanted(Exception):
     """The answer that was waited for is not wanted any more."""
 
@@ -57,13 +53,12 @@ class ServiceConnection:
         grpc = library("grpc", "a client of the shard service", "service")
         if not all(host_and_port(address) or ("", 0)):
             raise UsageError(f"{quoted(address)} is not HOST:PORT of a shard service, such as localhost:50001")
-        if _processes and os.getpid() not in _processes:
+        if is_inherited("grpc"):
             # Calls in such a process hang or crash now and then.
             raise UsageError(
                 "this process was forked from one that had a connection to a shard service, and gRPC does not work "
                 "in it; connect in the children only, or start them with the method 'spawn'"
             )
-        _processes.add(os.getpid())
         calls = protocol("shards").calls
         self.patience = patience
         self._address, self._error, self._cancelled = address, grpc.RpcError, grpc.FutureCancelledError

@@ -2,7 +2,7 @@
 
 A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``,
 ``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened here except such lists and
-manifests; object stores are asked only for listings."""
+manifests; object stores are asked only for listings, and whether something has a name with ``[``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tarkit.errors import MissingInputError, UsageError, printable, quoted
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable, quoted
 from tarkit.specs.braces import Choice, Product, Range, parse_braces
 from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.specs.outputcheck import other_than
 from tarkit.store.entries import glob as store_glob
+from tarkit.store.entries import stat
 from tarkit.store.url import local_path, scheme_of
 
 _LOCAL = ("", "file", "local")
@@ -27,6 +28,7 @@ _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 _WORDS = ("-", "@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
+_NUL = "\0"
 _FEW = 1000
 _MOST_SHARDS = 100_000
 """So many names are made before a run begins, to know how many there are."""
@@ -46,7 +48,8 @@ def expand(
     - Braces expand as in bash, except that unbalanced ones are an error.
     - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
       system that can list; the matches come sorted. In an http URL, ``?`` begins the query.
-    - An existing local file whose very name is the spec wins over both.
+    - An existing local file whose very name is the spec wins over both; at a URL, what has a name with ``[`` wins
+      over the pattern.
     - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped. Lists
       do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
       to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
@@ -71,11 +74,18 @@ def expand(
         spec = os.fspath(item)
         if not isinstance(spec, str):
             raise UsageError(f"a shard is named by text; got {type(spec).__name__}")
+        if _NUL in spec:
+            raise UsageError(f"a shard's name has a NUL byte behind {quoted(spec.partition(_NUL)[0])}")
         if not spec.startswith("@"):
             yield from _expand_one(spec, stdin_uses, allow_pipe, manifests)
             continue
         source = spec[1:]
         for line in _read_list(source, stdin_uses):
+            if _NUL in line:
+                raise UsageError(
+                    f"list {quoted(source)} has a NUL byte behind {quoted(line.partition(_NUL)[0])}; "
+                    "write one name on each line, in UTF-8 (find -print, not -print0)"
+                )
             if line.startswith("@"):
                 raise UsageError(f"list {quoted(source)} names another list, {quoted(line)}; lists do not nest")
             if line.startswith("pipe:") and not allow_pipe_in_lists:
@@ -169,15 +179,28 @@ def _expand_glob(name: str) -> Iterator[str]:
                 f"{quoted(name)}: shards on an http server cannot be listed; name them with braces or in an @list"
             )
         return iter((name,))
-    if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
+    text = _IPV6_HOST.sub("", name) if scheme else name
+    if not _GLOB.search(text):
         return iter((name,))
     if scheme:
-        found = store_glob(name)
+        found = [name] if "[" in text and _is_there(name) else store_glob(name)
     else:
         found = [name] if os.path.exists(name) else [_as_path(path) for path in sorted(glob.glob(name, recursive=True))]
     if not found:
         raise MissingInputError("nothing matches this pattern", url=name)
     return iter(found)
+
+
+def _is_there(url: str) -> bool:
+    """Whether something has just this name, which then is not a pattern, as with a path."""
+    try:
+        stat(url)
+    except TemporaryStreamError:
+        raise
+    except (MissingInputError, StreamError):
+        # Who may list may not always look.
+        return False
+    return True
 
 
 def _as_path(path: str) -> str:

@@ -102,6 +102,16 @@ def answered_status(error: BaseException) -> int:
     return next(filter(None, map(_status, _causes(error))), 0)
 
 
+def code_of(error: BaseException) -> str:
+    """The code of S3 that an error or its cause carries, such as ``ExpiredToken``; "" if there is none but a status."""
+    for found in _causes(error):
+        answer = getattr(found, "response", None)
+        code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+        if isinstance(code, str) and code and not code.isdigit():
+            return code
+    return ""
+
+
 def is_answered(error: BaseException) -> bool:
     """Whether an error of a storage library carries an answer, so that there is a store at all."""
     return answered_status(error) > 0

@@ -6,17 +6,17 @@ import errno
 import glob as patterns
 import io
 import os
-import shutil
 import stat as modes
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NoReturn
 
-from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, printable
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.resume import check_size, read_up_to
 from tarkit.store.retry import Retry
 from tarkit.store.sinks import open_file_sink
+from tarkit.store.trees import remove_tree
 from tarkit.store.url import is_url, local_path
 
 _READ_AGAIN = "read it again when nothing writes to it"
@@ -150,11 +150,14 @@ def _entries(folder: str, below: str, recursive: bool) -> Iterator[Entry]:
 
 
 def remove(url: str, name: str, is_folder: bool) -> None:
-    """Remove a file, a link or a folder."""
+    """Remove a file, a link or a folder. Raises: MissingInputError, StreamError: it cannot be removed, or something is
+    mounted there; what is mounted stays as it is."""
     path = _path(url)
     try:
-        shutil.rmtree(path) if is_folder else os.unlink(path)
+        remove_tree(path) if is_folder else os.unlink(path)
     except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise StreamError(f"{printable(error.filename)} is a mount point; unmount it first", url=name) from None
         _raise_os_error(error, name)
 
 

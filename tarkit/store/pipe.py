@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 from tarkit.errors import StreamError, UsageError, printable, signal_name
 from tarkit.store.childstart import signals_after_start
 from tarkit.store.foreign import without_secrets
+from tarkit.store.forks import Owner
 from tarkit.store.local import FileReader
 from tarkit.store.place import RawReader, Sink
 from tarkit.store.retry import Retry
@@ -56,6 +57,7 @@ class _Command:
             raise UsageError(f"{printable(name)} is not a command; pipe: is followed by one, like pipe:cat a.tar")
         self._url = url
         self._name = name
+        self._owner = Owner()
         bash = shutil.which("bash")
         shell = [bash, "-o", "pipefail", "-c"] if bash else ["/bin/sh", "-c"]
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, end: subprocess.PIPE}
@@ -67,7 +69,7 @@ class _Command:
                     self._process = subprocess.Popen(
                         [*shell, command], **streams, stderr=self._stderr, bufsize=0, start_new_session=True
                     )
-                    self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, os.getpid())
+                    self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, self._owner)
                     opened.callback(self._finalizer)
                 opened.pop_all()
         except OSError as error:
@@ -90,10 +92,12 @@ class _Command:
                 self._pipe.close()
         status = self._process.wait()
         self._finalizer.detach()
-        with self._stderr:
+        try:
             if status == 0 and written is None:
                 return
             said = without_secrets(_last_lines(self._stderr), self._url)
+        finally:
+            _close(self._stderr)
         how = f"exit status {status}" if status >= 0 else f"signal {signal_name(-status)}"
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
         hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
@@ -118,6 +122,7 @@ class CommandReader(_Command, Window):
         self._ended = False
 
     def _output(self, count: int) -> bytes:
+        self._owner.check(self._name)
         data = b"" if self._ended else self._pipe.read(count) or b""
         if not data and not self._ended:
             self._finish()
@@ -150,12 +155,11 @@ class CommandSink(_Command):
         self.close()
 
 
-def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: int) -> None:
+def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: Owner) -> None:
     # A forked child has a copy of this object, but the command is not its own.
-    if os.getpid() != owner:
+    if not owner.is_here():
         return
-    if process.stdout:
-        process.stdout.close()
+    _close(process.stdout)
     _signal(process, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
@@ -166,10 +170,16 @@ def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: int) -> No
         time.sleep(0.005)
     _signal(process, signal.SIGKILL)
     process.wait()
-    if process.stdin:
-        # Not before: an early end of its input would look to the command like the true one.
-        process.stdin.close()
-    stderr.close()
+    # Not before: an early end of its input would look to the command like the true one.
+    _close(process.stdin)
+    _close(stderr)
+
+
+def _close(file: IO[bytes] | None) -> None:
+    """Close a file whose content is not wanted any more, whatever its disk has to say about that."""
+    if file is not None:
+        with suppress(OSError):
+            file.close()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:

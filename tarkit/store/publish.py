@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tarkit.errors import StreamError, UsageError, counted, printable
 from tarkit.store.compression import new_compressor, write_compression
+from tarkit.store.forks import Owner
 from tarkit.store.place import Sink
 from tarkit.store.registry import function_of, offered
 from tarkit.store.sinks import BorrowedSink, open_file_sink
@@ -77,9 +78,10 @@ class Unpublished:
 
 class PublishStream(WholeOutput):
     """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
-    If it is forgotten, it discards, and reports that. name: the URL as it may be shown. bytes_written: before
-    compression. bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are
-    sent go through it. unpublished: what a writer counts."""
+    If it is forgotten, it discards, and reports that. A process that was forked meanwhile can neither write to it nor
+    publish it, and its discard does nothing. name: the URL as it may be shown. bytes_written: before compression.
+    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go
+    through it. unpublished: what a writer counts."""
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
         self.name = name
@@ -91,7 +93,8 @@ class PublishStream(WholeOutput):
         self._buffer = bytearray()
         self._outcome: str | BaseException | None = None
         self.unpublished = Unpublished(name)
-        self._finalizer = weakref.finalize(self, _abandon, sink, os.getpid(), self.unpublished)
+        self._owner = Owner()
+        self._finalizer = weakref.finalize(self, _abandon, sink, self._owner, self.unpublished)
 
     @property
     def closed(self) -> bool:
@@ -139,13 +142,13 @@ class PublishStream(WholeOutput):
         """Give up what was written. After commit, or again: nothing."""
         if self._outcome is None:
             self._end("discarded")
-            self._sink.discard()
+            self._discard_own()
 
     def fail(self, error: BaseException) -> None:
         """Give up what was written, because of an error that every later call raises again. After the end: nothing."""
         if self._outcome is None:
             self._end(error)
-            self._sink.discard()
+            self._discard_own()
 
     def close(self) -> None:
         """Commit, unless that or discard was done. An earlier failure is raised again."""
@@ -154,6 +157,7 @@ class PublishStream(WholeOutput):
 
     def _send(self, last: bytes | bytearray | memoryview) -> None:
         try:
+            self._owner.check(self.name)
             for data in (self._buffer, last):
                 if data:
                     self._sink.write(data)
@@ -170,16 +174,20 @@ class PublishStream(WholeOutput):
         self._buffer = bytearray()
         self._finalizer.detach()
 
+    def _discard_own(self) -> None:
+        # A forked child has a copy of the stream; the file and the command are its parent's.
+        if self._owner.is_here():
+            self._sink.discard()
+
     def _refuse(self, what: str) -> None:
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         raise StreamError(f"the stream was {self._outcome}, so it cannot be {what}", url=self.name)
 
 
-def _abandon(sink: Sink, owner: int, unpublished: Unpublished) -> None:
+def _abandon(sink: Sink, owner: Owner, unpublished: Unpublished) -> None:
     """A stream is collected, or the program ends, and it was neither published nor discarded."""
-    # A forked child has a copy of the stream; the file and the command are its parent's.
-    if os.getpid() == owner:
+    if owner.is_here():
         sink.discard()
         unpublished.report()
 

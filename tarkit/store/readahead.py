@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import deque
 
-from tarkit.errors import StreamError
 from tarkit.store import waits
 from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.forks import Owner
 from tarkit.store.resume import ResumingReader
 from tarkit.store.window import Window
 
@@ -33,7 +32,7 @@ class _Pump:
         self.stopping = False
         self.error: BaseException | None = None
         self.changed = threading.Condition()
-        self.owner = os.getpid()
+        self.owner = Owner()
         self.thread: threading.Thread | None = None
 
     def run(self) -> None:
@@ -69,8 +68,7 @@ class _Pump:
     def take(self) -> bytes:
         """The next piece, b"" at the end; or the error, after all that came before it.
         Raises: StreamError: in a process that was forked since this was opened; or what the source raises."""
-        if os.getpid() != self.owner:
-            raise StreamError("the stream was opened before this process was forked; open it in the new process")
+        self.owner.check()
         with self.changed:
             if self.thread is None:
                 self.thread = threading.Thread(target=self.run, name="tarkit-read-ahead", daemon=True)
@@ -88,7 +86,7 @@ class _Pump:
 
     def stop(self) -> None:
         """End the thread and close the source."""
-        if os.getpid() != self.owner:
+        if not self.owner.is_here():
             # The thread and the connection are those of the process that this one was forked from.
             return
         with self.changed:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from tarkit.errors import DataError, MissingInputError, StreamError
 from tarkit.store import waits
 from tarkit.store.checksums import Checksum
+from tarkit.store.forks import Owner
 from tarkit.store.place import RawReader
 from tarkit.store.retry import Dropped, Patience, Retry
 
@@ -118,6 +119,7 @@ class ResumingReader:
 
     def __init__(self, origin: Origin, retry: Retry) -> None:
         self._origin = origin
+        self.owner = Owner()
         self._patience = Patience(retry, origin.name)
         self._clock = retry.clock
         self._offset = 0
@@ -144,7 +146,8 @@ class ResumingReader:
         return self._offset
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the verified end."""
+        """At most ``count`` > 0 bytes; b"" only at the verified end. Raises: StreamError: in a forked process."""
+        self.owner.check(self._origin.name)
         if self._error is not None:
             raise self._error
         if self._ended:
@@ -204,9 +207,10 @@ class ResumingReader:
                 self._body.interrupt()
 
     def close(self) -> None:
-        """Close the connection. Again: nothing."""
-        self._stopped = True
-        self._drop_body()
+        """Close the connection. Again, or in a process that was forked meanwhile: nothing."""
+        if self.owner.is_here():
+            self._stopped = True
+            self._drop_body()
 
 
 def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) -> bytes:

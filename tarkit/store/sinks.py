@@ -16,7 +16,7 @@ from typing import BinaryIO, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
 from tarkit.store.place import Sink
-from tarkit.store.temporary import close_locked, create_temporary
+from tarkit.store.temporary import close_locked, create_temporary, raise_delayed
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -187,6 +187,7 @@ class FileSink:
         try:
             if self._sync:
                 os.fsync(self._fd)
+            raise_delayed(self._fd)
             if self._if_absent:
                 self._link()
             else:

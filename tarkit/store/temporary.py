@@ -77,9 +77,17 @@ def create_locked(path: str) -> int:
 
 
 def close_locked(fd: int, path: str) -> None:
-    """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is removed."""
-    os.close(fd)
+    """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is removed.
+    What is reported now is too late: whoever keeps the file calls :func:`raise_delayed` before it gets its name."""
+    with suppress(OSError):
+        os.close(fd)
     _held.pop(path, None)
+
+
+def raise_delayed(fd: int) -> None:
+    """Raise what a network file system reports only when a file is closed, without closing it: the disk is full.
+    Raises: OSError."""
+    os.close(os.dup(fd))
 
 
 def remove_held() -> None:
@@ -93,7 +101,8 @@ def _close_in_child() -> None:
     while _held:
         fd = _held.popitem()[1]
         if fd is not None:
-            os.close(fd)
+            with suppress(OSError):
+                os.close(fd)
 
 
 os.register_at_fork(after_in_child=_close_in_child)
@@ -158,6 +167,8 @@ def _temporary_files(folder: str) -> dict[str, list[str]]:
 
 
 LEFT_BEHIND = LeftBehind()
+# Another thread of the parent may have held its lock, and the child would wait for that thread for ever.
+os.register_at_fork(after_in_child=LEFT_BEHIND.__init__)  # type: ignore[misc]
 
 
 def create_temporary(folder: str, base: str) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 from document import commands
+from tarkit.cli.shared.program import run_program, standard_options
 
 from tarkit import TarWriter
 
@@ -241,6 +242,19 @@ def test_verbose_shows_where(name: str, run: Run, tmp_path: Path) -> None:
     result = run(*arguments(name, READING, tmp_path), tmp_path / "nosuch.tar", "-v")
     assert result.code == 66
     assert "Traceback" in result.stderr
+
+
+def test_a_traceback_has_no_bytes_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    @standard_options
+    def command(verbose: bool) -> int:
+        raise ValueError("\x1b]0;title\x07 one\r\ntwo \x9b31m http:/u:CANARY@h/x")
+
+    assert run_program(command, "tarkit", ["-v"]) == 1
+    *lines, last = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-2:] == [r"ValueError: \x1b]0;title\x07 one\r", r"two \x9b31m http:/h/x"]
+    assert last.startswith(r"tarkit: unexpected ValueError: \x1b]0;title\x07 one two \x9b31m http:/h/x; this is a bug")
 
 
 def test_exit_codes_page_names_every_code() -> None:

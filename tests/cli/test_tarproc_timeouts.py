@@ -59,12 +59,15 @@ def test_all_time_out(bench: Bench, marker: str) -> None:
     assert gone(marker) and sorted(os.listdir(bench.path)) == ["in.tar"]
 
 
-def test_background_job_stalls_nothing_and_does_not_survive(bench: Bench, marker: str) -> None:
+def test_what_a_command_leaves_running_fails_its_sample_and_does_not_survive(bench: Bench, marker: str) -> None:
     started = time.monotonic()
-    done = bench.run("-c", f"sleep {marker} & nohup sleep {marker} & echo started", "in.tar", "-o", "out.tar")
+    command = f"case $(cat __key__) in *1) sleep {marker} & nohup sleep {marker} &\nesac; echo started"
+    done = bench.run("-c", command, "in.tar", "-o", "out.tar")
     assert time.monotonic() - started < LONG
-    assert done.returncode == 0 and done.stdout == b"started\n" * 3
-    assert len(bench.members()) == 6
+    assert done.returncode == 3 and done.stdout == b"started\n" * 3
+    assert done.stderr.count(b"the command ended and left sleep (process ") == 1
+    assert b"'k1'" in done.stderr or b"k1: " in done.stderr
+    assert {name.partition(".")[0] for name in bench.members()} == {"k0", "k2"}
     assert gone(marker)
 
 
@@ -106,9 +109,9 @@ def test_python_mapper_that_hangs(bench: Bench, marker: str) -> None:
 
 def test_output_of_a_timeout_goes_on_no_longer(bench: Bench, marker: str) -> None:
     """What a killed command printed is shown once, whole, and in its place."""
-    command = f"cat __key__; echo; [ $(cat sample.cls) = 1 ] && sleep {marker}; true"
+    command = f"cat __key__; echo; echo -; [ $(cat sample.cls) = 1 ] && sleep {marker}; true"
     done = bench.run("-c", command, "in.tar", "-o", "-", "--timeout", TIMEOUT, "-p", "3")
     assert done.returncode == 3
     assert len(contents(done.stdout)) == 4
     lines = [line for line in done.stderr.decode().splitlines() if not line.startswith("tarproc: ")]
-    assert lines == ["k0", "k1", "k2"]
+    assert lines == ["k0", "-", "k1", "-", "k2", "-"]

@@ -132,3 +132,13 @@ def test_writer_who_may_not_read_believes_the_answers(gcs: Gcs) -> None:
     sink.write(DATA)
     sink.commit()
     assert gcs.content("a") == DATA
+
+
+def test_a_session_that_the_store_forgot_is_not_a_missing_bucket(gcs: Gcs) -> None:
+    fs = FaultyFilesystem(fsspec.filesystem("gs"), {1: ("before", FileNotFoundError("404"))})
+    store = GcsStore(fs, f"{gcs.bucket}/a", "token", False)
+    out = ObjectSink(store, fs.loop, gcs.url("a"), gcs.url("a"), False, fast(attempts=2))
+    with pytest.raises(TemporaryStreamError, match="the store does not know the upload any more"):
+        out.write(DATA)
+        out.commit()
+    out.discard()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tarkit.errors import AlreadyPublishedError
 from tarkit.formats.har import HarArchive, HarWriter
 from tarkit.formats.sequencefile import PairWriter, read_pairs
 from tarkit.formats.tally import Tally
+from tarkit.store.publish import open_publish
 
 if TYPE_CHECKING:
     from hdfs import Hdfs
@@ -52,6 +54,14 @@ def test_hadoop_reads_our_sequencefiles(hdfs: Hdfs, folder: str) -> None:
                 writer.write(*pair)
     printed = hdfs.shell("-text", *paths)
     assert printed == "".join(f"{key}\t{value}\n" for key, value in ROWS) * len(kinds)
+
+
+def test_hadoop_reads_a_sequencefile_that_ends_in_a_sync_mark(hdfs: Hdfs, folder: str) -> None:
+    content = (Path(__file__).parents[1] / "data" / "sequencefile" / "ends-in-sync.seq").read_bytes()
+    with open_publish(f"{hdfs.hdfs}{folder}/a.seq") as out:
+        out.write(content)
+    printed = "".join(f"{key}\t{value}\n" for key, value in read_pairs(f"{hdfs.hdfs}{folder}/a.seq"))
+    assert printed == hdfs.shell("-text", f"{folder}/a.seq") == "a\t1\nb\t2\n"
 
 
 def test_parts_and_folders_on_hdfs(hdfs: Hdfs, folder: str) -> None:

@@ -290,3 +290,42 @@ def test_a_token_is_never_shown(hdfs: Hdfs, folder: str, tmp_path: Path) -> None
             assert CANARY not in done.stdout + done.stderr
     done = tarkit("put", tmp_path / "a", f"{plain}{folder}/x?delegation={CANARY}")
     assert CANARY not in done.stdout + done.stderr
+
+
+FORKS = """
+import os, sys
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read, read_whole
+url, contents = sys.argv[1], {name: name.encode() * 1000 for name in "abcdef"}
+
+def check():
+    for name in contents:
+        assert read_whole(f"{url}/{name}", compression=None) == contents[name], name
+
+for name in contents:
+    with open_publish(f"{url}/{name}", compression=None) as out:
+        out.write(contents[name])
+check()
+with open_read(f"{url}/a", compression=None) as stream, open_publish(f"{url}/z", compression=None) as out:
+    stream.read(1)
+    out.write(b"parent" * 1_000_000)
+    children = []
+    for number in range(4):
+        children.append(os.fork())
+        if not children[-1]:
+            check()
+            # This ends the parent's objects, too.
+            sys.exit(10 + number)
+    check()
+    print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+check()
+assert read_whole(f"{url}/z", compression=None) == b"parent" * 1_000_000
+"""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_parent_and_children_that_it_forks_read_at_the_same_time(hdfs: Hdfs, folder: str, scheme: str) -> None:
+    """All hold files of one length: what another process asked for would pass for what this one asked for."""
+    command = [sys.executable, "-c", FORKS, f"{base(hdfs, scheme)}{folder}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[10, 11, 12, 13]\n", "")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import fsspec
 import object_servers
@@ -28,6 +29,7 @@ from tarkit.store.entries import remove_left_behind
 from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.read import open_read
+from tarkit.store.transfer import copy_all, copy_file, plan_copies
 
 # aiohttp warns of large bodies that are bytes, which is how s3fs itself sends them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -291,6 +293,20 @@ def test_bucket_that_is_not_there(bad_day: S3, proxy: S3Proxy) -> None:
     for data in (b"small", DATA):
         with pytest.raises(StreamError, match="the bucket does not exist"), opened("s3://no-such-bucket/a") as out:
             write_in_pieces(out, data)
+
+
+@pytest.mark.parametrize("operation", ["part", "complete"])
+def test_an_upload_that_the_store_forgot_is_begun_anew(
+    bad_day: S3, proxy: S3Proxy, operation: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    proxy.faults.append(Fault(operation, 404, code="NoSuchUpload"))
+    with pytest.raises(TemporaryStreamError, match="the store does not know the upload any more"):
+        copy_file(str(tmp_path / "a"), bad_day.url("a"))
+    assert bad_day.names() == []
+    proxy.faults.append(Fault(operation, 404, code="NoSuchUpload"))
+    (done,) = copy_all(plan_copies([str(tmp_path / "a")], bad_day.url("a")))
+    assert (done.error, bad_day.content("a") == DATA) == (None, True)
 
 
 SIZES = {"put": b"small", "complete": DATA}

@@ -1,15 +1,29 @@
-"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of an HdfsClient."""
+"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of an HdfsClient.
+
+The library is not made for forks: it keeps open connections to DataNodes in a variable of the process, for 3 seconds.
+Parent and child would send their requests on the same connection, and wait for ever or read what the other asked for.
+So a forked process loads the library once more, from a copy of its file, since for the same file the system's loader
+gives what is loaded already."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import importlib.util
 import io
+import os
 import re
+import shutil
+import sys
+import tempfile
 import urllib.parse
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, library, printable
 from tarkit.store.foreign import without_secrets
+from tarkit.store.forks import Owner, is_inherited
 from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status, raise_java
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry
@@ -19,6 +33,58 @@ _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 # The library tries a NameNode 15 times within three minutes. That is right for a pair of which one takes over;
 # a URL that names one NameNode by its port has our own patience as well.
 _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "2", "dfs.client.failover.sleep.base.millis": "200"}
+
+
+_kept: set[Any] = set()
+"""Clients and files of the library: of this process those in use, of the one from which it was forked all for ever.
+The end of one waits for threads, which a fork leaves to the parent, and finishes a file that the parent writes."""
+
+
+def _keep(item: Any, owner: object) -> None:
+    """Keep an object of the library as long as its owner is there; not by a reference of the thread that uses it, since
+    in a forked process those of other threads end before any code of ours runs."""
+    _kept.add(item)
+    weakref.finalize(owner, _forget, item, Owner())
+
+
+def _forget(item: Any, process: Owner) -> None:
+    if process.is_here():
+        _kept.discard(item)
+
+
+def _after_fork() -> None:
+    _library.cache_clear()
+    for item in _kept:
+        # Also when the interpreter ends and clears its modules.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@functools.cache
+def _library() -> Any:
+    """hdfs-native; in a forked process a copy of its own, if the parent has used it, too.
+    Raises: MissingExtraError: it is not installed. UsageError: no copy can be made."""
+    module = library("hdfs_native", "hdfs://", "hdfs")
+    if not is_inherited("hdfs_native"):
+        return module
+    name = f"hdfs_native_{os.getpid()}"
+    try:
+        with tempfile.TemporaryDirectory(prefix="tarkit-") as folder:
+            shutil.copy(sys.modules["hdfs_native._internal"].__file__ or "", folder)
+            spec: Any = importlib.util.spec_from_file_location(
+                name, module.__file__, submodule_search_locations=[folder]
+            )
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+    except (OSError, ImportError) as error:
+        raise UsageError(
+            "this process was forked from one that used hdfs://, and needs a copy of the library hdfs-native, which "
+            f"cannot be loaded from {tempfile.gettempdir()} ({printable(str(error))}): set TMPDIR to a folder on a "
+            "disk with room that may hold programs, start the process with 'spawn' or 'forkserver', or use webhdfs://"
+        ) from None
+    return module
 
 
 class NativeClient(HdfsClient):
@@ -33,7 +99,7 @@ class NativeClient(HdfsClient):
                 f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: the user of hdfs:// is who runs the program, "
                 "HADOOP_USER_NAME, or the Kerberos ticket; webhdfs:// takes USER@"
             )
-        module = library("hdfs_native", f"{parts.scheme}://", "hdfs")
+        module = _library()
         self._options: Any = module.WriteOptions
         try:
             port = parts.port
@@ -42,6 +108,7 @@ class NativeClient(HdfsClient):
             said = without_secrets(str(error), url)
             raise UsageError(f"{printable(self._prefix)} is not a cluster that can be reached: {said}") from None
         self._client: Any = client
+        _keep(client, self)
 
     def shown(self, path: str) -> str:
         return self._prefix + path
@@ -118,6 +185,7 @@ class _NativeWriter:
         self._client = client
         self._path = path
         self._file = file
+        _keep(file, self)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._client.call(self._path, self._file.write, bytes(data))

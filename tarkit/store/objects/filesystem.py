@@ -21,7 +21,7 @@ from tarkit.errors import (
     printable,
 )
 from tarkit.store import waits
-from tarkit.store.faults import is_answered, is_temporary
+from tarkit.store.faults import code_of, is_answered, is_temporary
 from tarkit.store.foreign import without_secrets
 from tarkit.store.registry import PLACES, module_of
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
@@ -147,12 +147,18 @@ def _said(error: Exception, url: str) -> str:
     said = without_secrets(str(error), url)
     if isinstance(error, KeyError):
         return f"the store's answer has no {said}"
+    if code := printable(code_of(error)):
+        # The number is one that s3fs chose.
+        said = re.sub(r"^\[Errno \d+\] ", "", said)
+        return said if code in said else f"{code}: {said}"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
     """The error of this package for one of a storage library, without the secrets that it may show."""
     if isinstance(error, FileNotFoundError):
-        raise MissingInputError("no such file", url=name, offset=offset) from None
+        code = printable(code_of(error))
+        reason = f"no such file ({code})" if code not in ("", "NoSuchKey") else "no such file"
+        raise MissingInputError(reason, url=name, offset=offset) from None
     kind = TemporaryStreamError if is_temporary(error) else StreamError
     raise kind(_said(error, url), url=name, offset=offset) from None

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import StreamError
+from tarkit.errors import StreamError, TemporaryStreamError
 from tarkit.store.checksums import Checksum, from_info
+from tarkit.store.forks import is_inherited
 from tarkit.store.objects.redirects import DirectSession, refuse_redirect
-from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
+from tarkit.store.objects.sink import TOKEN, UPLOAD_LOST, Found, ObjectStore
 from tarkit.store.objects.source import ObjectSource
 
 EXTRA = "gcs"
@@ -20,7 +21,8 @@ _READ_SECONDS = 60
 
 
 def without_retries(kind: Any) -> Any:
-    """gcsfs without retries of its own, without redirects, and without the decompression of answers."""
+    """gcsfs without retries of its own, without redirects, and without the decompression of answers; and without gRPC
+    in a process that was forked from one that used it."""
     if not hasattr(kind, "_request"):
         return kind
 
@@ -40,7 +42,24 @@ def without_retries(kind: Any) -> Any:
         return await kind._set_session(fs)
 
     session = property(lambda fs: DirectSession(kind.session.fget(fs)))
-    return type(kind.__name__, (kind,), {"_request": request, "_set_session": set_session, "session": session})
+    changed: dict[str, Any] = {"_request": request, "_set_session": set_session, "session": session}
+    if hasattr(kind, "_get_bucket_type"):
+        changed["_get_bucket_type"] = _bucket_type_after_forks(kind)
+    return type(kind.__name__, (kind,), changed)
+
+
+def _bucket_type_after_forks(kind: Any) -> Any:
+    """gcsfs's look-up of the type of a bucket, by gRPC, which waits for ever in a process that was forked from one that
+    used it so. There it says what gcsfs says if it cannot find out: then the bucket is read by plain HTTP."""
+
+    async def found(fs: Any, bucket: str) -> Any:
+        if is_inherited("grpc.aio"):
+            from gcsfs.extended_gcsfs import BucketType
+
+            return BucketType.UNKNOWN
+        return await kind._get_bucket_type(fs, bucket)
+
+    return found
 
 
 class _Payload(io.BytesIO):
@@ -115,7 +134,10 @@ class GcsStore(ObjectStore):
     async def _ask(self, content_range: str, data: bytes, length: int) -> int:
         """How many bytes of the part the store has then."""
         fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
-        headers, content = await self.fs._call("PUT", self._session, headers=fields, data=_Payload(data))
+        try:
+            headers, content = await self.fs._call("PUT", self._session, headers=fields, data=_Payload(data))
+        except FileNotFoundError:
+            raise TemporaryStreamError(UPLOAD_LOST, url=f"gs://{self.path}") from None
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
         # An unfinished session with nothing in it says nothing; a finished one describes its object.

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store import waits
+from tarkit.store.faults import code_of
 from tarkit.store.objects.filesystem import raise_dropped
 from tarkit.store.retry import Dropped, Patience, Retry
 
@@ -52,6 +53,9 @@ def seconds_to_send() -> float:
 
 # The name of the metadata by which a writer recognises its own object.
 TOKEN = "tarkit-upload"  # noqa: S105
+
+
+UPLOAD_LOST = "the store does not know the upload any more: it was aborted there, or is too old; write it again"
 
 
 @dataclass(frozen=True)
@@ -342,7 +346,9 @@ class ObjectSink:
             raise
         except concurrent.futures.CancelledError:
             raise Dropped("no answer in the time that its bytes need", answered=False) from None
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if code_of(error) == "NoSuchUpload":
+                raise TemporaryStreamError(f"{UPLOAD_LOST} (NoSuchUpload)", url=self._name) from None
             raise StreamError("the bucket does not exist", url=self._name) from None
         except Exception as error:
             raise_dropped(error, self._url, self._name, None)

@@ -68,7 +68,8 @@ class SpoolSink:
             raise
         finally:
             del UNDER_WAY[self]
-        self._spool.close()
+        with suppress(OSError):
+            self._spool.close()
 
     def _upload(self, temporary: str) -> None:
         self._fs.put_file(self._spool.name, temporary)

@@ -1,0 +1,198 @@
+"""Finds what a command left running when it ended.
+
+On Linux the shell of a slot adopts its descendants: one that loses its parent becomes a child of that shell, daemons
+included. So between two samples the shell has no children, and the kernel's list of them says in a microsecond
+whether something is left. The command sees nothing of this. Where a system has no such list, the process group of the
+shell is looked up among all processes, and a daemon that left the group is not found."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from tarkit.errors import printable
+
+_PR_SET_CHILD_SUBREAPER = 36
+_MOST_NAMES = 3
+_LIST_SIZE = 65536
+_KILL_ROUNDS = 100
+_KILL_PAUSE = 0.001  # seconds
+
+
+def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], bool]:
+    """Start a process that adopts those of its descendants that lose their parents, and whether it can.
+    options: of subprocess.Popen. Raises: OSError: it cannot be started."""
+    if (adopt := _adoption()) is not None:
+        # What is raised between fork and exec comes out as this. Then the kernel knows no adoption.
+        with suppress(subprocess.SubprocessError):
+            return subprocess.Popen(arguments, **options, preexec_fn=adopt), True
+    return subprocess.Popen(arguments, **options), False
+
+
+def _adoption() -> Callable[[], None] | None:
+    """The call that makes a process adopt, or None where the system has none or does not list children."""
+    if not (_has_proc() and os.path.exists(_children_path(os.getpid()))):
+        return None
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
+
+    def adopt() -> None:
+        if prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+            raise OSError("PR_SET_CHILD_SUBREAPER is refused")
+
+    return adopt
+
+
+class LeftRunning:
+    """What still runs of the commands of a shell, while that shell waits for the next one.
+
+    Args:
+        shell: its process id; it leads a session and a process group.
+        folder: real path of the run's folder.
+        adopts: the shell was started by :func:`start_adopting`, and can.
+    """
+
+    def __init__(self, shell: int, folder: str, *, adopts: bool) -> None:
+        self._shell = shell
+        self._folder = folder
+        self._children = os.open(_children_path(shell), os.O_RDONLY | os.O_CLOEXEC) if adopts else None
+
+    def close(self) -> None:
+        """Close the list of children."""
+        if self._children is not None:
+            os.close(self._children)
+            self._children = None
+
+    def processes(self) -> list[int]:
+        """Ids of the processes that are left.
+
+        A daemon does not count if it is of another session, works in a folder outside of the run's, and has no file
+        open in there: an agent or a server that a command started serves others, too."""
+        if self._children is None:
+            return _of_group(self._shell)
+        try:
+            text = os.pread(self._children, _LIST_SIZE, 0)
+        except ProcessLookupError:
+            return []
+        # What follows the last space is a number that was cut.
+        return [pid for pid in map(int, text.rpartition(b" ")[0].split()) if self._counts(pid)] if text else []
+
+    def _counts(self, pid: int) -> bool:
+        try:
+            _, runs, _, session = _status(pid)
+        except (OSError, ValueError):
+            return False
+        return runs and (session == self._shell or not self._is_elsewhere(pid))
+
+    def _is_elsewhere(self, pid: int) -> bool:
+        try:
+            places = [os.readlink(f"/proc/{pid}/cwd")]
+            places += [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            # It ends, closes a file this very moment, or belongs to another user.
+            return False
+        return not any(f"{place}/".startswith(f"{self._folder}/") for place in places)
+
+    def names(self, pids: list[int]) -> str:
+        """Programs of some processes, for people."""
+        found = list(dict.fromkeys(name for pid in pids for name in self._programs(pid)))
+        more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+        return ", ".join(found[:_MOST_NAMES]) + more
+
+    def _programs(self, pid: int) -> Iterator[str]:
+        """The program of a process; of a copy of the shell (``&``, parentheses), the programs that it runs."""
+        if _arguments(pid) == _arguments(self._shell) != b"":
+            with suppress(OSError), open(_children_path(pid), "rb") as file:
+                children = [int(child) for child in file.read().split()]
+                for child in children:
+                    yield from self._programs(child)
+                if children:
+                    return
+        yield f"{printable(_name(pid))} (process {pid})"
+
+    def kill(self) -> None:
+        """Kill what is left and has its own process group; the caller kills the shell's."""
+        for _ in range(_KILL_ROUNDS if self._children is not None else 0):
+            left = self.processes()
+            if not left:
+                return
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            # The children of what was killed are adopted when it has ended.
+            time.sleep(_KILL_PAUSE)
+
+
+def _has_proc() -> bool:
+    """Whether there is a /proc, and it is that of this process's namespace of process ids."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def _children_path(pid: int) -> str:
+    return f"/proc/{pid}/task/{pid}/children"
+
+
+def _status(pid: int) -> tuple[str, bool, int, int]:
+    """Name of a process, whether it runs, its process group and its session.
+    Raises: OSError, ValueError: it is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        head, _, tail = file.read().rpartition(b")")
+    fields = tail.split()
+    # The first thread may be a zombie while others go on.
+    runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+    return os.fsdecode(head.partition(b"(")[2]), runs, int(fields[2]), int(fields[3])
+
+
+def _arguments(pid: int) -> bytes:
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read()
+    return b""
+
+
+def _name(pid: int) -> str:
+    program = os.path.basename(os.fsdecode(_arguments(pid).partition(b"\0")[0]))
+    if program:
+        return program
+    with suppress(OSError, ValueError):
+        return _status(pid)[0]
+    return _listed().get(pid, (0, True, "a program"))[2]
+
+
+def _of_group(leader: int) -> list[int]:
+    """The processes of a process group that run, without its leader."""
+    return [pid for pid, (group, runs, _) in _listed().items() if group == leader and runs and pid != leader]
+
+
+def _listed() -> dict[int, tuple[int, bool, str]]:
+    """All processes by their ids: process group, whether it runs, and name."""
+    return _by_proc() if _has_proc() else _by_ps()
+
+
+def _by_proc() -> dict[int, tuple[int, bool, str]]:
+    found: dict[int, tuple[int, bool, str]] = {}
+    for each in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, ValueError):
+            name, runs, group, _ = _status(int(each))
+            found[int(each)] = group, runs, name
+    return found
+
+
+def _by_ps() -> dict[int, tuple[int, bool, str]]:
+    command = ["ps", "-A", "-o", "pid=,pgid=,stat=,comm="]
+    found: dict[int, tuple[int, bool, str]] = {}
+    for line in subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.splitlines():
+        pid, group, state, name = os.fsdecode(line).split(None, 3)
+        found[int(pid)] = int(group), not state.startswith(("Z", "X")), os.path.basename(name)
+    return found
