@@ -60,6 +60,12 @@ def test_a_slice_may_be_empty_and_status_sees_the_sum() -> None:
     assert not progress_of("out").empty
 
 
+def test_shards_that_are_missing_may_still_have_samples() -> None:
+    """The first slices of a rare class are empty, and no reason for an alarm while the others run."""
+    tarkit.process("s{0,1}.tar", command=DROP, outdir="out", slice="0/2")
+    assert not progress_of("out", of_runs=True).empty and progress_of("out", ["s0.tar"]).empty
+
+
 @pytest.mark.parametrize("options", [{"count": 0}, {"inputs": "none.tar"}])
 def test_where_nothing_came_in_nothing_could_come_out(options: dict[str, Any]) -> None:
     with tarkit.TarWriter("none.tar"):

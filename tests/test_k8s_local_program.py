@@ -16,6 +16,7 @@ import pytest
 from waiting import wait_for as wait_until
 
 from tarkit import TarWriter
+from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.status import progress_of
 
 KUBETPL = shutil.which("kubetpl", path=os.path.dirname(sys.executable)) or "kubetpl"
@@ -251,7 +252,11 @@ def test_shards_through_tarproc(tmp_path: Path) -> None:
 
 
 def test_a_run_of_which_no_sample_came_out(tmp_path: Path) -> None:
-    """Each of its slices may be empty, so that their pods succeed."""
+    """Each of its slices may be empty, so that their pods succeed. What others made in its folder does not count."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "other.tar").write_bytes(b"1")
+    other = DoneRecord("done", {"url": "other.tar"}, "w", "1", {"size": 1}, samples={"in": 9, "out": 9})
+    other.publish(str(tmp_path / "out" / "other.tar"))
     text = indexed_manifest(2, tmp_path / "out", "rm sample.*", shards(tmp_path, 2))
     for _ in range(2):
         done = kubetpl(tmp_path, "-f", "-", "--json", stdin=text)

@@ -110,7 +110,8 @@ def _show(found: Progress, results: Results, most: int | None, allow_empty: bool
             "what was asked is unknown: the folder has no record of a run; name its inputs to know what is missing"
         )
     if found.empty and not allow_empty:
-        results.line(f"empty: {counted(found.counts.read, 'sample')} came in, and none came out (else --allow-empty)")
+        came = f"{counted(found.counts.read, 'sample')} came in, and none came out"
+        results.line(f"empty: {came}; pass --allow-empty if that is meant")
     numbers = {"done": found.done, "missing": found.missing, "stale": found.stale, "failed": found.failed}
     known = {word: str(len(names)) for word, names in numbers.items()} | (
         {} if is_asked_known else {"missing": "unknown"}

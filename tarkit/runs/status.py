@@ -60,8 +60,8 @@ class Progress:
 
     @property
     def empty(self) -> bool:
-        """Whether samples came into the shards that are done, and none came out."""
-        return self.counts.nothing_came_out
+        """Whether all shards are done, samples came into them, and none came out."""
+        return not self.unfinished and self.counts.nothing_came_out
 
     @property
     def lost_samples(self) -> bool:

@@ -24,6 +24,7 @@ from tarkit.k8s.local.state import StateFolder
 from tarkit.k8s.podfields import work_in
 from tarkit.mapping import removal
 from tarkit.runs.status import progress_of
+from tarkit.specs.shardspec import expand
 
 _TICK = 0.02
 _MEMORY_EVERY = 0.2
@@ -231,7 +232,8 @@ class _Run:
             if work is None or work.slice is None or work.outdir is None or work.allow_empty:
                 continue
             try:
-                found = progress_of(work.outdir)
+                # Of this Job alone: in the folder there may be shards of others.
+                found = progress_of(work.outdir, expand(work.inputs), check_inputs=False)
             except TarkitError as error:
                 self._report.note(f"{printable(job.job.name)}: whether samples came out is not known: {error}")
                 continue
