@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -125,6 +126,19 @@ def test_slices_that_begin_at_once_do_not_all_write(tmp_path: Path) -> None:
     before = (tmp_path / whole.name).stat()
     whole.publish(str(tmp_path), now=before.st_mtime)
     assert (tmp_path / whole.name).stat().st_ino != before.st_ino
+
+
+def test_slices_whose_files_differ_write_one_record_with_those_of_the_last_one(make: Make) -> None:
+    """A command that writes to a path in it had a record, with all inputs, for each slice."""
+    Path("log").write_text("")
+    command = f"cp sample.txt {Path('log').absolute()}"
+    for index in range(3):
+        Path("log").write_text(f"{index}")
+        make(command=command, slice=f"{index}/3")
+    (name,) = records()
+    (entry,) = (each for each in entries("out") if each.name == name)
+    assert read_run_record(entry).files[0]["sha256"] == hashlib.sha256(b"2").hexdigest()
+    assert found().runs[0].missing == 0
 
 
 def test_several_runs_share_a_folder(make: Make) -> None:

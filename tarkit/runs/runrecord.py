@@ -1,7 +1,8 @@
 """The run record: a file in the output folder, written when a run begins, that says what the run is to make.
 
 Done records say what was made; only with this one it is known what is missing. Its name has the digest of its
-content, so that all slices of a run write the same file, and several runs can share a folder."""
+content without the files that the work uses, so that all slices of a run write the same file, also where the command
+changes such a file, and several runs can share a folder."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +47,7 @@ class RunRecord:
     @property
     def name(self) -> str:
         """Of its file. Runs whose fingerprints do not come again replace the records of one another."""
-        content = replace(self, work=None, once=False)._content() if self.once else self._content()
+        content = replace(self, files=[], work=None if self.once else self.work)._content()
         return RUN_RECORD.format(hashlib.sha256(content).hexdigest()[:16])
 
     def _content(self) -> bytes:
@@ -56,16 +58,14 @@ class RunRecord:
     def publish(self, folder: str, now: float) -> None:
         """Write it into an output folder, whole or not at all. Its file's time is that of the last begin of the run.
         now: seconds since 1970. Raises: StreamError, TemporaryStreamError: it cannot be written."""
-        url = join(folder, self.name)
+        url, content = join(folder, self.name), self._content()
         if self.slices is not None:
-            try:
+            with suppress(MissingInputError):
                 begun = stat(url).mtime
-                if begun is None or now - begun < _FRESH:
+                if (begun is None or now - begun < _FRESH) and read_whole(url, compression=None) == content:
                     return
-            except MissingInputError:
-                pass
         with open_publish(url, compression=None) as stream:
-            stream.write(self._content())
+            stream.write(content)
 
 
 def record_of(work: Work, inputs: InputSet, slices: int | None = None, *, once: bool = False) -> RunRecord:
