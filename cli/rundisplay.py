@@ -173,7 +173,7 @@ class RunDisplay(Reporter):
             self.not_kept(shard)
             self.say(f"{name}: failed: {record.error}")
         elif self._work.verbose or record.exit_code:
-            self.say(f"{name}: {Counts.of(record.samples)}")
+            self.say(f"{name}: {Counts.of(record)}")
         self._unshown.pop(shard, None)
 
     def noted(self, message: str) -> None:

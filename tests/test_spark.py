@@ -355,12 +355,13 @@ class Lost(Context):
 
 
 def test_a_work_is_resumed_by_done_records(shards: Path) -> None:
-    assert process(work(shards), f"{shards}/in-{{1..2}}.tar", context=Context()).shards_done == 2
+    command = "echo more >> sample.txt; : > sample.new"
+    assert process(work(shards, command=command), f"{shards}/in-{{1..2}}.tar", context=Context()).shards_done == 2
     context = Context(again=1)
-    counts = process(work(shards, inputs=(f"{shards}/in-*.tar",)), context=context, partitions=2)
+    counts = process(work(shards, command=command, inputs=(f"{shards}/in-*.tar",)), context=context, partitions=2)
     assert context.tasks == 2
     # The second attempt of the first task finds what the first one did; that is not of an earlier run.
-    assert (counts.shards_before, counts.shards_done, counts.read, counts.out) == (2, 3, 12, 12)
+    assert (counts.shards_before, counts.shards_done, counts.read, counts.out, counts.emptied) == (2, 3, 12, 12, 12)
 
 
 def test_a_run_of_which_nothing_came_out_is_an_error_unless_that_is_meant(shards: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -89,11 +88,11 @@ class Counts:
     codes: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, samples: Mapping[str, int]) -> Counts:
-        """From what as_dict() made."""
-        made = cls()
+    def of(cls, record: DoneRecord) -> Counts:
+        """Those of the samples of a shard, from its record."""
+        made = cls(emptied=record.emptied_fields)
         for word, name in _WORDS.items():
-            setattr(made, name, samples.get(word, 0))
+            setattr(made, name, record.samples.get(word, 0))
         return made
 
     def as_dict(self) -> dict[str, int]:

@@ -263,7 +263,7 @@ def _other_samples(key: str) -> DataError:
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
     """The record after a retry, but for its output. The fingerprint of the first run stays: most samples are of it."""
-    samples = Counts.of(record.samples)
+    samples = Counts.of(record)
     samples.add(replace(account.counts, read=0))
     samples.failed = account.counts.failed
     lost = samples.failed or record.damage or record.dropped_fields or lost_samples(record.skipped_members)
@@ -272,7 +272,7 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
         failed_output=record.failed_output if account.failed_at else None,
         samples=samples.as_dict(),
         failed=account.failed_at,
-        emptied_fields=record.emptied_fields + account.counts.emptied,
+        emptied_fields=samples.emptied,
         retried=[*record.retried, work],
         exit_code=EXIT_SET_ASIDE if lost else EXIT_OK,
     )

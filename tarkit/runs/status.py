@@ -236,8 +236,7 @@ def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str |
         found.done.append(name)
         found.not_compared.update(_unseen_here(record, compare_files))
         found.bytes += record.output["size"]
-        found.counts.add(Counts.of(record.samples))
-        found.counts.emptied += record.emptied_fields
+        found.counts.add(Counts.of(record))
         if record.failed:
             found.set_aside[name] = len(record.failed)
         elif record.exit_code == EXIT_SET_ASIDE:

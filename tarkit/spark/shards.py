@@ -124,4 +124,4 @@ def _count_as_done(output_url: str, counts: Counts) -> None:
     if record is not None:
         counts.shards_before -= 1
         counts.shards_done += 1
-        counts.add(Counts.of(record.samples))
+        counts.add(Counts.of(record))
