@@ -211,6 +211,7 @@ def report_document(work: Work, counts: Counts, seconds: float, error: BaseExcep
         "error": None if error is None else redact_text(str(error)) or type(error).__name__,
         "seconds": round(seconds, 3),
         "samples": counts.as_dict(),
+        "empty": counts.empty,
         "failures": counts.failures,
         "stray_files": counts.stray_files,
         "emptied_fields": counts.emptied,

@@ -102,7 +102,7 @@ def _show(found: Progress, results: Results, most: int | None, allow_empty: bool
         if most is not None and len(lines) > most:
             results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")
     for run in found.runs if len(found.runs) > 1 else ():
-        results.line(f"run {run.record}: {counted(run.asked, 'shard')}, of which {run.missing} are missing")
+        results.line(f"run {run.record}: {counted(run.asked, 'shard')}, {run.missing} missing")
     for reason, count in found.not_compared.items():
         results.line(f"files that the work uses are not compared for {counted(count, 'shard')}: {reason}")
     if not is_asked_known:

@@ -33,7 +33,7 @@ _ENDS = r"\s'\"`;|&<>()$*?\\"
 _PATH = re.compile(rf"(?:(?<![\w.~$}})/\]*?])|(?<=\s-[A-Za-z]))(?:{_HOME.pattern})?/(?!/)[^{_ENDS}]+")
 _QUOTED = re.compile(rf"""(?:'(/[^']+)'|"((?:{_HOME.pattern})?/[^"$`]+)")""")
 _TARGET = re.compile(r"(?:>[>|&]?|\btee(?:\s+-\w+)*)\s*['\"]?\Z")
-"""Before a path: the command writes there, so it is no file that the command depends on."""
+"""Before a path: the command writes there, so what it does is not decided by that file."""
 
 _LONGEST_SCRIPT = 1 << 20
 _LOADERS = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES)

@@ -284,8 +284,12 @@ def test_filtered(bench: Bench) -> None:
 
 
 def test_everything_filtered(bench: Bench) -> None:
-    done = bench.run("-c", "rm sample.*", "in.tar", "-o", "out.tar", "--allow-empty")
-    assert done.returncode == 0 and b"none came out" not in done.stderr
+    drop = ("-c", "rm sample.*", "in.tar", "-o", "out.tar", "--report", "report.json")
+    done, report = bench.run(*drop), bench.report()
+    assert done.returncode == 3 and done.stderr.count(b"6 samples came in, and none came out") == 1
+    assert (report["exit_code"], report["empty"], report["error"]) == (3, True, None), "the reason for the exit code"
+    done = bench.run(*drop, "--allow-empty")
+    assert done.returncode == 0 and b"none came out" not in done.stderr and not bench.report()["empty"]
     assert bench.members() == {}
     listing = subprocess.run(["tar", "tf", "out.tar"], cwd=bench.path, stdout=subprocess.PIPE, check=True)
     assert listing.stdout == b""
