@@ -411,6 +411,21 @@ def test_a_command_that_failed_by_itself_keeps_its_reason(tmp_path: Path, monkey
     wait_for(lambda: not _of_command(tmp_path))
 
 
+def test_a_command_that_ended_in_time_has_not_timed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it left running is named, and not a time-out of the command."""
+    monkeypatch.setattr(shellpool, "_PATIENCE", 1e9)
+
+    def clock() -> float:
+        return 10.0 if any(slot.code is not None for slot in pools[0]._workers) else 0.0
+
+    pools: list[ShellPool] = []
+    with ShellPool("sleep 30 &", str(tmp_path), timeout=5, clock=clock) as pool:
+        pools.append(pool)
+        pool.submit(0, [dict(SAMPLE)])
+        ((_, outcome),) = pool.collect()
+    assert outcome.failure is not None and outcome.failure.kind == "left-running"
+
+
 @pytest.mark.parametrize("shell", ["bash", "dash"])
 def test_what_ends_soon_is_waited_for(tmp_path: Path, shell: str) -> None:
     """As the last program of ``> >(gzip > sample.gz)`` does."""

@@ -230,7 +230,10 @@ class ShellPool(Pool[_Slot]):
     def _settle(self, worker: _Slot) -> list[tuple[Job, Outcome]]:
         """The outcome of a command that has ended, once nothing of it runs any more, or has for too long."""
         code, left = worker.code, worker.left.processes()
-        if left and self._clock() < worker.ended + _PATIENCE:
+        end = worker.ended + _PATIENCE
+        if self._timeout is not None:
+            end = min(end, worker.started + self._timeout)
+        if left and self._clock() < end:
             return []
         worker.code = None
         is_answer = self._is_filter and code in (0, 1)
@@ -266,7 +269,7 @@ class ShellPool(Pool[_Slot]):
         return until
 
     def _timed_out(self) -> list[tuple[Job, Outcome]]:
-        settling = [each for each in self._workers if each.code is not None and each.kill_at is None]
+        settling = [each for each in self._workers if each.code is not None]
         return [done for worker in settling for done in self._settle(worker)] + super()._timed_out()
 
     def _terminate(self, worker: _Slot) -> None:
