@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from tarkit.errors import UsageError, escaped, printable
+from tarkit.errors import UsageError, counted, escaped, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -29,6 +29,7 @@ _STRAY_NOTES = 1
 _STRAY_NAMES = 5
 _FAILURE_LINES = 10
 _UNSHOWN_KEYS, _KEYS_OF_LINE = 200, 10
+"""Keys of further failures that are held and listed if no shard gets these samples, whatever the number of inputs."""
 _ONE_LINE = 200
 """Characters of what a command printed, which are shown as they are in the line of its failure."""
 
@@ -49,6 +50,7 @@ class RunDisplay(Reporter):
         self._failures = self._strays = self._begun = self._read = self._failed = 0
         self._hidden = False
         self._unshown: dict[str, list[str]] = {}
+        self._more = 0
         self._tally = Tally()
         self._shards: int | None = None
 
@@ -92,9 +94,10 @@ class RunDisplay(Reporter):
             if self._failures == _FAILURE_LINES + 1:
                 self.say(f"further failures are not shown (-v shows them); {self._kept()} gets all, with their reasons")
             self._hidden = True
-            unshown = self._unshown.setdefault(shard, [])
-            if len(unshown) < _UNSHOWN_KEYS:
-                unshown.append(key)
+            if sum(map(len, self._unshown.values())) < _UNSHOWN_KEYS:
+                self._unshown.setdefault(shard, []).append(key)
+            else:
+                self._more += 1
             return
         # Of what goes to stderr too, one line is part of this one; of more, the whole follows.
         here = (printed.stderr, printed.stdout) if self._to_stderr else (printed.stderr,)
@@ -119,9 +122,11 @@ class RunDisplay(Reporter):
         for name in list(self._unshown) if shard is None else [shard]:
             keys = self._unshown.pop(name, [])
             for at in range(0, len(keys), _KEYS_OF_LINE):
-                more = ", …" if at + _KEYS_OF_LINE >= _UNSHOWN_KEYS else ""
                 shown = ", ".join(map(printable, keys[at : at + _KEYS_OF_LINE]))
-                self.say(f"{printable(name)}, failed too: {shown}{more}")
+                self.say(f"{printable(name)}, failed too: {shown}")
+        if self._more:
+            self.say(f"{counted(self._more, 'more sample')} failed (-v shows all)")
+            self._more = 0
 
     def stray(self, key: str, names: list[str]) -> None:
         """Once, which files do not become part of the output."""
@@ -175,6 +180,8 @@ class RunDisplay(Reporter):
         elif self._work.verbose or record.exit_code:
             self.say(f"{name}: {Counts.of(record)}")
         self._unshown.pop(shard, None)
+        if not self._unshown:
+            self._more = 0
 
     def noted(self, message: str) -> None:
         self.say(printable(message))

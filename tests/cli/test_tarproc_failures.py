@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import closing
 
 import pytest
+from tarkit.cli.rundisplay import RunDisplay
 from tarproc_support import Bench, contents, numbered, one_line, tar_bytes
+
+from tarkit.mapping.output import Printed
+from tarkit.mapping.parallel import Failure
+from tarkit.runs.counts import Counts
+from tarkit.runs.work import Work
 
 SAMPLES = numbered(6)
 ODD_FAIL = 'case $(cat sample.cls) in *[13579]) echo "no $(cat __key__)"; exit 5;; esac'
@@ -429,6 +436,19 @@ def test_keys_beyond_the_lines_that_are_shown_are_in_the_shard_or_listed(bench: 
     bench.shard(numbered(2), "good.tar")
     done = bench.run("-c", f"[ $(cat __source__) = good.tar ] || {{ {BAD}; }}", "in.tar", "good.tar", "-O", "out")
     assert b"tarproc: in.tar, failed too: k10, k11, k12, k13\ntarproc: out/in.tar: failed: all 14" in done.stderr
+
+
+def test_so_many_keys_are_listed_however_many_shards_have_failures(capfd: pytest.CaptureFixture[str]) -> None:
+    """There were up to 200 for each shard, all held until the end of the run."""
+    with closing(RunDisplay("tarproc", Work(inputs=("-",), command="false", output="o.tar"))) as display:
+        display.started(Counts(), 300, failed_are_kept=True)
+        for number in range(300):
+            display.failed(f"k{number}", Failure("exit", "exit code 1", 1, url=f"s{number}.tar"), Printed())
+        display.not_kept()
+        display.not_kept()
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 10 + 1 + 200 + 1
+    assert lines[-2:] == ["tarproc: s209.tar, failed too: k209", "tarproc: 90 more samples failed (-v shows all)"]
 
 
 def test_one_missing_shard_is_named_once(bench: Bench) -> None:
