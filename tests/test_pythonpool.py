@@ -341,6 +341,21 @@ def test_a_mapper_that_uses_inherited_descriptors_reaches_nothing_of_the_run(tmp
         os.close(ours)
 
 
+def test_a_mapper_that_forks_keeps_the_events_that_libraries_wait_by(tmp_path: Path) -> None:
+    """gRPC ended the process at the fork if the caller had used it: its events were gone."""
+    events = os.eventfd(0)
+
+    def mapper(sample: Sample) -> Sample:
+        os.eventfd_write(events, 1)
+        return sample
+
+    try:
+        outcomes = _run(mapper, tmp_path, slots=1, start_method="fork")
+    finally:
+        os.close(events)
+    assert [outcome.failure for outcome in outcomes] == [None] * 6
+
+
 def test_children_of_a_mapper_have_the_standard_streams_and_nothing_else(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)

@@ -9,6 +9,7 @@ import io
 import os
 import resource
 import signal
+import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -90,22 +91,25 @@ def _disable_inherited(kept: int) -> None:
     """Make the parent's files, sockets and pipes unusable, except the standard streams and one that is kept.
     A mapper that wrote into them would write into the run's output, or to another mapper; and where a mapper keeps the
     parent's sockets open, no process notices that the parent died. Their numbers stay in use: objects of the parent
-    that are dropped here close them, and would close a new file of the mapper."""
+    that are dropped here close them, and would close a new file of the mapper.
+
+    What is neither of these stays: a library with threads, such as gRPC, ends the process if a mapper forks and the
+    events that it waits by (eventfd, epoll) are gone."""
     reading, unusable = os.pipe()
     os.close(reading)
     for number in map(int, os.listdir("/dev/fd")):
         # The number under which the folder itself was read is closed by now.
-        if number > 2 and number not in (kept, unusable) and _is_open(number):
+        if number > 2 and number not in (kept, unusable) and _leads_outside(number):
             os.dup2(unusable, number, inheritable=False)
     os.close(unusable)
 
 
-def _is_open(number: int) -> bool:
+def _leads_outside(number: int) -> bool:
+    """Whether a descriptor is open, and of a file, a socket, a pipe or a device."""
     try:
-        os.fstat(number)
+        return stat.S_IFMT(os.fstat(number).st_mode) != 0
     except OSError:
         return False
-    return True
 
 
 def _moved_up(number: int) -> int:

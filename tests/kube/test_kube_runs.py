@@ -62,7 +62,7 @@ def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
 ) -> None:
     mended = tmp_path / "mended"
-    started(cluster, kubetpl, f"echo seen {{i}}; [ {{i}} = 0 ] || [ -e {mended} ]")
+    started(cluster, kubetpl, f"echo seen {{i}}; if [ {{i}} != 0 ]; then [ -e {mended} ]; fi")
     before = len(asked(cluster)) if cluster.is_standin else 0
     waited = kubetpl("wait", RUN, "--timeout", "180", "--progress")
     assert waited.code == 1
