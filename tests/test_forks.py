@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -65,6 +66,17 @@ def test_a_child_takes_nothing_from_the_command_of_its_parent() -> None:
         while piece := stream.read(3):
             data += piece
     assert data == b"abcdef"
+
+
+@pytest.mark.parametrize("compression", [None, "gz"])
+def test_a_child_takes_nothing_from_the_local_file_of_its_parent(tmp_path: Path, compression: str | None) -> None:
+    (tmp_path / "f").write_bytes(DATA if compression is None else gzip.compress(os.urandom(1000) + DATA, 0))
+    with open_read(tmp_path / "f", compression=compression) as stream:
+        data = stream.read(1000)
+        in_child(lambda: raises_about_fork(lambda: [stream.read(1000) for _ in range(len(DATA))]))
+        while piece := stream.read(100_000):
+            data += piece
+    assert data[-len(DATA) :] == DATA
 
 
 def test_a_child_publishes_nothing_of_what_its_parent_writes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, printable
+from tarkit.store.forks import Owner
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.resume import check_size, read_up_to
 from tarkit.store.retry import Retry
@@ -38,6 +39,7 @@ class FileReader:
         self._path = path if self.seekable else None
         self._content = _content_of(status)
         self.may_be_replaced = False
+        self._owner = Owner()
 
     @property
     def position(self) -> int:
@@ -45,6 +47,8 @@ class FileReader:
         return self.file.tell() - self._start if self.seekable else 0
 
     def read(self, count: int) -> bytes:
+        # Where the file is read next is one place for this process and those that are forked from it.
+        self._owner.check(self.name)
         data = self.file.read(count) or b""
         if not data:
             self.check_unchanged()

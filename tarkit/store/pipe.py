@@ -38,7 +38,7 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
     if url != "-":
         return CommandReader(url, name)
     try:
-        return FileReader(io.FileIO(os.dup(0), "r"))
+        return FileReader(io.FileIO(os.dup(0), "r"), name=name)
     except OSError as error:
         raise StreamError(f"standard input cannot be read: {error.strerror}", url=name) from None
 
