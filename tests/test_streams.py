@@ -175,6 +175,18 @@ def test_a_local_file_that_is_removed_or_may_be_replaced(tmp_path: Path) -> None
             assert head + read_all(stream) == DATA
 
 
+def test_a_program_changes_its_folder_while_a_local_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, content in ((tmp_path, DATA), (tmp_path / "b", b"another file of this name")):
+        folder.mkdir(exist_ok=True)
+        (folder / "a").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    with open_read("a") as stream:
+        monkeypatch.chdir("b")
+        assert read_all(stream) == DATA
+
+
 @pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz", "lz4"])
 def test_every_codec_by_name_and_by_magic(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.tar.{suffix}"

@@ -36,7 +36,8 @@ class FileReader:
         self.seekable = modes.S_ISREG(status.st_mode)
         self._start = file.tell() if self.seekable else 0
         self.size = max(0, status.st_size - self._start) if self.seekable else None
-        self._path = path if self.seekable else None
+        # Absolute: the program may change its folder meanwhile.
+        self._path = os.path.abspath(path) if path is not None and self.seekable else None
         self._content = _content_of(status)
         self.may_be_replaced = False
         self._owner = Owner()
