@@ -102,6 +102,14 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_read(shard: Pa
             write("x.tar.foo")
 
 
+def test_a_command_names_its_file_as_it_likes(shard: Path) -> None:
+    process("in.tar", output="pipe:cat > one.tar.gpg", command="true")
+    with tarkit.TarWriter("pipe:cat > two.tar.age") as writer:
+        writer.write({"__key__": "a", "txt": b"1"})
+    assert len(list(tarkit.read_samples("one.tar.gpg"))) == len(list(tarkit.read_samples("in.tar")))
+    assert len(list(tarkit.read_samples("two.tar.age"))) == 1
+
+
 def test_a_file_is_not_copied_onto_itself(shard: Path) -> None:
     for target in ("in.tar", "hard.tar", "soft.tar", "."):
         (done,) = copy_all(plan_copies(["in.tar"], target))

@@ -20,9 +20,8 @@ _Name = TypeVar("_Name", bound=str | PurePath)
 def check_tar_output(output: str) -> None:
     """Refuse what ``-o`` names, before anything is read, if it has no folder or is not the name of a tar.
     output: a path, a URL, or a pattern of a series. Raises: UsageError."""
-    if not is_stream(output):
-        check_folder(output)
-        check_tar_name(output)
+    check_folder(output)
+    check_tar_name(output)
 
 
 def check_folder(output: str) -> None:

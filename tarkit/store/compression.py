@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from tarkit.errors import CompressionError, TooLargeError, UsageError, printable
 from tarkit.redaction import redact
 from tarkit.store.codecmemory import ZSTD_MOST, needs_dictionary, xz_dictionary, zstd_window
+from tarkit.store.url import is_stream
 from tarkit.store.window import Window
 
 ReadFunction = Callable[[int], bytes]
@@ -73,8 +74,8 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
 
 def check_tar_name(name: str) -> None:
     """Refuse the path or URL of a tar to write that has ``.tar`` before an unknown ending: by its name it is neither a
-    plain tar nor one of a known compression. Raises: UsageError."""
-    base = name.partition("?")[0]
+    plain tar nor one of a known compression. What a command does with a tar is its own matter. Raises: UsageError."""
+    base = "" if is_stream(name) else name.partition("?")[0]
     base = base[base.rfind("/") + 1 :]
     ending = _ending(base)
     if ".tar." in base.lower() and ending not in (".tar", *_SUFFIXES, *_NOT_WRITTEN):
