@@ -43,6 +43,7 @@ from tarkit.errors import (
 )
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.store import temporary
+from tarkit.store.local import FileReader
 from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.read import ReadStream, open_read
@@ -153,6 +154,25 @@ def test_a_local_file_that_is_not_the_same_at_its_end(
         change(path)
         read_all(stream)
     assert caught.value.url == str(path)
+
+
+def test_a_file_that_is_standard_input_may_grow_and_may_not_be_cut(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for size, more in ((len(DATA), b""), (len(DATA), b"more"), (7, b"")):
+        path.write_bytes(DATA)
+        reader = FileReader(io.FileIO(path), name="-")
+        head = reader.read(10)
+        with open(path, "ab") as file:
+            file.write(more)
+        os.truncate(path, size + len(more))
+        if size == 7:
+            with pytest.raises(
+                TemporaryStreamError, match=rf"^-: the file was changed .* {len(DATA)} bytes, and has 7 "
+            ):
+                reader.read(1 << 20)
+        else:
+            assert head + reader.read(1 << 30) + reader.read(1) == DATA + more
+        reader.close()
 
 
 def test_a_local_file_that_seems_damaged_was_changed(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ _READ_AGAIN = "read it again when nothing writes to it"
 
 class FileReader:
     """A file descriptor: of a file, of stdin, of a named pipe.
-    path: if it is a regular file, it must be the same at its end as when it was opened, by this path too. None: that is
-    not looked at."""
+    path: if it is a regular file, it must be the same at its end as when it was opened, by this path too. None: it must
+    not be shorter; something may still append to it."""
 
     def __init__(self, file: io.FileIO, path: str | None = None, name: str = "") -> None:
         self.file = file
@@ -58,15 +58,15 @@ class FileReader:
     def check_unchanged(self) -> None:
         """Raises: TemporaryStreamError: the file was written to since it was opened; or another one has its path now,
         unless ``may_be_replaced``. A file that was removed is as it was."""
-        if self._path is None:
+        if not self.seekable:
             return
         now = _content_of(os.fstat(self.file.fileno()))
-        if now != self._content:
+        if now[0] < self._content[0] or (self._path is not None and now != self._content):
             reason = "the file was changed while it was read"
             if now[0] != self._content[0]:
                 reason += f": it had {self._content[0]} bytes, and has {now[0]} now"
             raise TemporaryStreamError(reason, url=self.name, hint=_READ_AGAIN)
-        if not self.may_be_replaced:
+        if self._path is not None and not self.may_be_replaced:
             with suppress(OSError):
                 now = _content_of(os.stat(self._path))
             if now != self._content:
