@@ -29,7 +29,7 @@ class _Descriptor:
         self.end = 0
 
     def __del__(self) -> None:
-        # The file goes with this: what its disk had no room for was wanted by none.
+        # The file is removed with this, so an error of its disk loses nothing.
         with suppress(OSError):
             os.close(self.number)
 

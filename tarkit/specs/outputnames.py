@@ -20,7 +20,7 @@ DONE_SUFFIX = ".done.json"
 """What is added to an output's name for its done record."""
 
 RUN_RECORD = ".tarkit-run-{}.json"
-"""The name of the record of a run in its output folder; as a hidden file it is no shard for any program."""
+"""The name of the record of a run in its output folder; it is a hidden file, which no program takes for a shard."""
 
 SHARD_SUFFIX = ".tar"
 INDEX_SUFFIX = ".idx"

@@ -78,7 +78,7 @@ def create_locked(path: str) -> int:
 
 def close_locked(fd: int, path: str) -> None:
     """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is removed.
-    What is reported now is too late: whoever keeps the file calls :func:`raise_delayed` before it gets its name."""
+    An error of the disk comes too late here: call :func:`raise_delayed` before the file gets its name."""
     with suppress(OSError):
         os.close(fd)
     _held.pop(path, None)

@@ -68,7 +68,7 @@ class Inputs:
             yield map(self._numbered, found)
 
     def samples(self, to: str) -> Iterator[Sample]:
-        """Those that the records are."""
+        """The samples that the records are."""
         for name, source in self.inputs:
             if source == to:
                 raise _tar_already(name) if to == "tar" else UsageError(f"{display_name(name)} is {to} already")

@@ -292,7 +292,7 @@ def looks_like(head: bytes) -> str:
 
 
 def known_look(head: bytes) -> str | None:
-    """The same, where it is known."""
+    """What a stream that begins so seems to be, as a phrase; None if that is not known."""
     for magic, phrase in _LOOKS:
         if head.startswith(magic):
             return f"it looks like {phrase}"

@@ -45,8 +45,8 @@ def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
 
 
 def _known(url: str, fs: Any, role: str) -> Any:
-    """The class of that name in the module of a store that tarkit knows; None if it does not, or if another library is
-    registered for this scheme."""
+    """The class of this name in the module of a store; None if tarkit does not know the store, or if another library is
+    registered for its scheme."""
     found = getattr(module_of(url), role, None)
     return found if found is not None and hasattr(fs, found.library_has) else None
 

@@ -37,5 +37,5 @@ class DirectSession:
         return getattr(self._session, name)
 
     def request(self, *arguments: Any, **options: Any) -> Any:
-        """As ``aiohttp.ClientSession.request``."""
+        """A request of ``aiohttp.ClientSession`` that ends at the first answer."""
         return self._session.request(*arguments, **{**options, "allow_redirects": False})

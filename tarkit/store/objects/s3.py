@@ -46,7 +46,8 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
 
 
 def without_redirects(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of s3fs that tarkit changes where it cannot replace the class. settings: what the user asked for."""
+    """Settings of s3fs that keep it from following redirects, where tarkit cannot replace the class.
+    settings: what the user asked for."""
     try:
         return {"config_kwargs": {"http_session_cls": _direct_sessions(), **settings.get("config_kwargs", {})}}
     except ImportError:
@@ -59,7 +60,7 @@ def _direct_sessions() -> Any:
     from aiobotocore.httpsession import AIOHTTPSession
 
     class DirectSessions(AIOHTTPSession):  # type: ignore[misc]
-        """Those of aiobotocore, but that redirects are not followed."""
+        """Sessions of aiobotocore that do not follow redirects."""
 
         async def _get_session(self, proxy_url: str | None) -> DirectSession:
             return DirectSession(await super()._get_session(proxy_url))
@@ -166,7 +167,7 @@ class S3Source(ObjectSource):
         return await self.fs._call_s3(method, Bucket=self.bucket, Key=self.key, **version, **settings)
 
     async def describe(self) -> dict[str, Any]:
-        # That of s3fs gives neither encoding nor checksums.
+        # The info() of s3fs gives neither encoding nor checksums.
         try:
             head = await self._call("head_object", ChecksumMode="ENABLED") if self.key else None
         except FileNotFoundError:
