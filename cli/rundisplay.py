@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -43,6 +44,8 @@ class RunDisplay(Reporter):
         self._meter = Meter(name, quiet=work.quiet)
         # Standard output carries a tar, so all that commands print goes to stderr.
         self._to_stderr = work.output in _STANDARD_OUTPUT
+        # On one terminal, or in one log, a line of either is seen beside the reason that quotes it.
+        self._in_one_place = self._to_stderr or _is_one_file(1, 2)
         # What commands print is all that comes of the run, so that it ends with the reader of standard output.
         self._only_prints = work.output is None and work.outdir is None
         self._closed: set[int] = set()
@@ -73,7 +76,7 @@ class RunDisplay(Reporter):
         if printed.size:
             with self._meter.hidden():
                 to_stdout = partial(self._write_message, 2 if self._to_stderr else 1)
-                if not (self._hidden and self._to_stderr):
+                if not (self._hidden and self._in_one_place):
                     printed.stdout.show(write_stdout if self._only_prints else to_stdout)
                 if not self._hidden:
                     printed.stderr.show(partial(self._write_message, 2))
@@ -92,7 +95,10 @@ class RunDisplay(Reporter):
         # In a shard they are at hand, so that not every one needs a line here.
         if self._failed_are_kept and not self._work.verbose and self._failures > _FAILURE_LINES:
             if self._failures == _FAILURE_LINES + 1:
-                self.say(f"further failures are not shown (-v shows them); {self._kept()} gets all, with their reasons")
+                self.say(
+                    f"further failures are not shown (-v shows them); {self._kept()} gets all, with their reasons, or, "
+                    "if nothing is published, their keys are listed here"
+                )
             self._hidden = True
             if sum(map(len, self._unshown.values())) < _UNSHOWN_KEYS:
                 self._unshown.setdefault(shard, []).append(key)
@@ -100,7 +106,7 @@ class RunDisplay(Reporter):
                 self._more += 1
             return
         # Of what goes to stderr too, one line is part of this one; of more, the whole follows.
-        here = (printed.stderr, printed.stdout) if self._to_stderr else (printed.stderr,)
+        here = (printed.stderr, printed.stdout) if self._in_one_place else (printed.stderr,)
         lines = sum(len(each.tail(_ONE_LINE + 1).strip().splitlines()) for each in here)
         self._hidden = lines == 1 and failure.is_of_command and sum(each.size for each in here) <= _ONE_LINE
         follows = lines and not self._hidden and not self._work.batch
@@ -188,6 +194,14 @@ class RunDisplay(Reporter):
 
     def removed(self, url: str) -> None:
         self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")
+
+
+def _is_one_file(one: int, other: int) -> bool:
+    """Whether two descriptors are of the same file, pipe or terminal. What is closed is none."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

@@ -10,8 +10,11 @@ import pytest
 import tarkit
 from tarkit.errors import UsageError
 from tarkit.runs.process import process
+from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.specs.outputcheck import check_tar_output, other_than
 from tarkit.store.transfer import copy_all, plan_copies
+from tarkit.toolbox.convert import convert
+from tarkit.toolbox.join import concatenate
 from tarkit.toolbox.recordfiles import clear_record_files
 
 
@@ -56,6 +59,37 @@ def test_tarproc_does_not_replace_an_input_that_is_a_link_to_its_output(shard: P
     assert os.listdir("out") == []
     assert shard.read_bytes() == before
     assert process("in.tar", outdir="out", command="true").shards_done == 1
+
+
+def test_lists_and_manifests_are_inputs_too(shard: Path) -> None:
+    write_manifest("set.json", [ManifestShard(url="in.tar", nsamples=1)])
+    os.link("set.json", "set.tar")
+    for name in ("names.tar", "names"):
+        Path(name).write_text("soft.tar\n")
+    Path("sets").write_text("set.json\n")
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    for spec, output in (
+        ("@names.tar", "names.tar"),
+        ("@names", f"{shard.parent}/names"),
+        ("set.json", "set.tar"),
+        ("{set,set}.json", "set.tar"),
+        ("s*.json", "set.tar"),
+        ("@sets", "set.tar"),
+    ):
+        with pytest.raises(UsageError, match=r"is an input, and .*output.*; name another output"):
+            process(spec, output=output, command="true")
+        with pytest.raises(UsageError, match=r"is an input, and .*output.*; name another output"):
+            convert(spec, output, "tar")
+        with open(os.devnull, "wb") as sink, pytest.raises(UsageError, match="is an input, and"):
+            concatenate([spec], sink, target=output)  # type: ignore[arg-type]
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_a_tar_does_not_get_the_name_of_a_manifest(shard: Path) -> None:
+    with pytest.raises(UsageError, match=r"x\.json: \.json is not written; name it \.tar"):
+        process("in.tar", output="x.json", command="true")
+    with pytest.raises(UsageError, match=r"\.json is not written"):
+        tarkit.TarWriter("x.json")
 
 
 def test_what_is_not_a_file_may_be_input_and_output(shard: Path) -> None:

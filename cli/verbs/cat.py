@@ -104,7 +104,7 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     count = 0
     # The name of the output says how the input is compressed already, so it must not be done again.
     with open_publish(output, compression=None) as sink:
-        for url in other_than([output], expand(urls, allow_pipe_in_lists=allow_pipe)):
+        for url in other_than([output], expand(urls, allow_pipe_in_lists=allow_pipe, outputs=[output])):
             count += 1
             with open_read(url, compression=None) as stream:
                 while data := stream.read(_PIECE):

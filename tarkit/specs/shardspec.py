@@ -42,6 +42,7 @@ def expand(
     allow_pipe: bool = True,
     allow_pipe_in_lists: bool = False,
     manifests: bool = True,
+    outputs: Sequence[str] = (),
 ) -> Iterator[str]:
     """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked for.
 
@@ -59,11 +60,12 @@ def expand(
     - ``pipe:`` commands are never expanded. In a list they are allowed only with ``allow_pipe_in_lists``,
       since the author of such a list runs commands here.
     - ``-`` stays as it is; standard input can be named once.
+    - A list or a manifest may not be one of ``outputs``, which would replace it. The shards are not compared with them.
 
     Raises:
         UsageError: a spec that cannot be: unbalanced braces or more of them than names of shards have, a pattern of
             more than 10 million names, a pattern on a server that cannot list, a ``pipe:`` that is not allowed, a ZMQ
-            scheme, standard input named twice.
+            scheme, standard input named twice, a list or manifest that is an output.
         MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
         DataError: a JSON file that is not a manifest. StreamError: a list or manifest that cannot be read.
     """
@@ -77,9 +79,10 @@ def expand(
         if _NUL in spec:
             raise UsageError(f"a shard's name has a NUL byte behind {quoted(spec.partition(_NUL)[0])}")
         if not spec.startswith("@"):
-            yield from _expand_one(spec, stdin_uses, allow_pipe, manifests)
+            yield from _expand_one(spec, stdin_uses, allow_pipe, manifests, outputs)
             continue
         source = spec[1:]
+        _check_source(source, outputs)
         for line in _read_list(source, stdin_uses):
             if _NUL in line:
                 raise UsageError(
@@ -93,10 +96,12 @@ def expand(
                     f"list {quoted(source)} names a command, {quoted(line)}; "
                     "commands are taken from the command line only, or with --allow-pipe (allow_pipe_in_lists)"
                 )
-            yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe, manifests)
+            yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe, manifests, outputs)
 
 
-def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool, manifests: bool) -> Iterator[str]:
+def _expand_one(
+    spec: str, stdin_uses: list[str], allow_pipe: bool, manifests: bool, outputs: Sequence[str]
+) -> Iterator[str]:
     if not spec:
         raise UsageError("a shard's name is empty; name a path, a URL or - for standard input")
     if spec == "-":
@@ -111,7 +116,7 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool, manifests: b
             raise UsageError(f"{quoted(spec)}: a command cannot be used here; name a path or a URL")
         yield spec
     elif not scheme_of(spec) and os.path.exists(spec):
-        yield from _listed(spec) if manifests and is_manifest(spec) else (spec,)
+        yield from _listed(spec, outputs) if manifests and is_manifest(spec) else (spec,)
     else:
         plain, is_listed = not _GLOB.search(spec), manifests and is_manifest(spec)
         pattern = parse_braces(spec)
@@ -125,13 +130,21 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool, manifests: b
             if name != spec and _is_special(name):
                 raise UsageError(f"{quoted(spec)} expands to {quoted(name)}; braces may only stand for names of shards")
             found = iter((name,)) if plain else _expand_glob(name)
-            yield from itertools.chain.from_iterable(map(_listed, found)) if is_listed else found
+            for each in found:
+                yield from _listed(each, outputs) if is_listed else (each,)
 
 
-def _listed(manifest: str) -> Iterator[str]:
+def _check_source(source: str, outputs: Sequence[str]) -> None:
+    """Refuse a list or manifest that is one of the outputs. Raises: UsageError."""
+    for _ in other_than(outputs, (source if source == "-" or scheme_of(source) else Path(source),)):
+        pass
+
+
+def _listed(manifest: str, outputs: Sequence[str]) -> Iterator[str]:
     """The shards that a manifest lists. A folder that is called like one is what it is."""
     if os.path.isdir(manifest):
         return iter((manifest,))
+    _check_source(manifest, outputs)
     return (shard.url for shard in read_manifest(manifest))
 
 
@@ -268,11 +281,11 @@ def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> N
 
 
 def counted_shards(
-    specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Iterable[str] = ()
+    specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Sequence[str] = ()
 ) -> tuple[Iterator[str], int | None]:
     """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
     Raises: UsageError: one of them is one of the outputs. As :func:`expand`."""
-    shards = other_than(outputs, expand(specs, allow_pipe_in_lists=allow_pipe_in_lists))
+    shards = other_than(outputs, expand(specs, allow_pipe_in_lists=allow_pipe_in_lists, outputs=outputs))
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
     is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
     count = None if is_stream or len(first) > _MOST_SHARDS else len(first)

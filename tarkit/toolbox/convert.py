@@ -85,7 +85,7 @@ def convert(
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = hashlib.sha256() if verify else None
-    listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
+    listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[output]), tally)
     names = other_than([output], listed)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
     first = next(sources)

@@ -80,7 +80,7 @@ def concatenate(
     tally = Tally() if tally is None else tally
     joined = Joined(on_repeated_key)
     globals_seen: list[FarReachingError] = []
-    for url in other_than([target], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists)):
+    for url in other_than([target], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target])):
         joined.shards += 1
         with open_read(url) as stream:
             write = output.write if on_damage == "error" else None
@@ -123,7 +123,7 @@ def rewrite(
     # Keys are checked here, since the message names both shards.
     with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key="allow") as writer:
         targets = [os.fspath(output)] if isinstance(output, (str, os.PathLike)) else []
-        for url in other_than(targets, expand(urls, allow_pipe_in_lists=allow_pipe_in_lists)):
+        for url in other_than(targets, expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=targets)):
             joined.shards += 1
             for sample in read_samples(
                 [url],

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 from tarkit.cli.rundisplay import RunDisplay
-from tarproc_support import Bench, contents, numbered, one_line, tar_bytes
+from tarproc_support import TARPROC, Bench, contents, numbered, one_line, tar_bytes
 
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -424,7 +424,8 @@ def test_keys_beyond_the_lines_that_are_shown_are_in_the_shard_or_listed(bench: 
     lines = done.stderr.decode().splitlines()
     assert len(lines) == 12, "ten failures, where the others are, and the counts"
     assert lines[10] == (
-        "tarproc: further failures are not shown (-v shows them); out.tar.failed.tar gets all, with their reasons"
+        "tarproc: further failures are not shown (-v shows them); out.tar.failed.tar gets all, with their reasons, or, "
+        "if nothing is published, their keys are listed here"
     )
     assert len([name for name in bench.members("out.tar.failed.tar") if name.endswith("__error__.txt")]) == 13
     # Nothing is kept where all have failed.
@@ -449,6 +450,17 @@ def test_so_many_keys_are_listed_however_many_shards_have_failures(capfd: pytest
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 10 + 1 + 200 + 1
     assert lines[-2:] == ["tarproc: s209.tar, failed too: k209", "tarproc: 90 more samples failed (-v shows all)"]
+
+
+def test_one_line_of_standard_output_is_printed_once_on_a_terminal(bench: Bench) -> None:
+    bench.shard(numbered(2))
+    run = [TARPROC, "-c", "[ $(cat sample.cls) = 0 ] || { echo too dark; exit 9; }", "in.tar", "-o", "out.tar"]
+    done = subprocess.run(run, cwd=bench.path, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 3 and done.stdout.count(b"too dark") == 1
+    assert done.stdout.startswith(b"tarproc: k1: exit code 9: too dark\n")
+    # Where they are two files, each has the line.
+    done = bench.run(*run[1:])
+    assert done.stdout == b"too dark\n" and b"k1: exit code 9: too dark\n" in done.stderr
 
 
 def test_one_missing_shard_is_named_once(bench: Bench) -> None:
