@@ -82,6 +82,16 @@ FAILS = {
     "eval 'false; echo no'": (1, "line 1: false"),
     "true | false": (1, "line 1: true | false (exit codes 0 | 1)"),
     "false & wait $!; echo no": (1, "line 1: wait $!"),
+    # The status of a condition is that of the whole command.
+    "[ -e none ] && echo no": (1, "line 1: [ -e none ] && echo no"),
+    "! true": (1, "line 1: ! true"),
+    "true\n{ ! true\n}": (1, "line 1: true { ! true }"),
+    "false || ! true": (1, "line 1: false || ! true"),
+    "! true | true": (1, "line 1: ! true | true"),
+    "if true || false\nthen [ -e none ] && echo no\nfi": (
+        1,
+        "line 1: if true || false then [ -e none ] && echo no fi",
+    ),
     # Bash cannot know, or has skipped a step.
     "trap 'echo own' ERR; yes | head -1 > sample.y; echo no": (
         141,

@@ -83,9 +83,11 @@ if [[ -z $__tarkit_exits && $- == *e* ]] &&
   false
 fi"""
 
-# After the pipeline, the subshell or function that it ends has the status 141, too.
+# After the pipeline, the subshell or function that it ends has the status 141, too. Behind "!" and "&&" the only
+# ERR trap that runs is that of the eval which has the whole command.
 _ERR = f"""\
 {{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}") __tarkit_line=$LINENO __tarkit_name=$BASH_COMMAND
+  [[ $__tarkit_name != *__tarkit_command* ]] || __tarkit_name=$__tarkit_command
   if [[ $- == *e* || $__tarkit_pending ]]; then
     if eval "$__tarkit_classify"; then
       __tarkit_pending=pipe __tarkit_stale="${{__tarkit_now[*]}}" __tarkit_in="$BASHPID ${{FUNCNAME-}}"
@@ -153,7 +155,11 @@ __tarkit_code=$? __tarkit_now=("${PIPESTATUS[@]}")
 if [[ $__tarkit_pending == pipe ]]; then
   [[ $__tarkit_code != 141 ]] || __tarkit_code=0
 elif [[ -z $__tarkit_pending ]]; then
-  eval "$__tarkit_check"
+  eval "$__tarkit_check" && if [[ $__tarkit_code != 0 && ! ($__tarkit_filter && $__tarkit_code == 1) ]]; then
+    __tarkit_now=("$__tarkit_code") __tarkit_name=$__tarkit_command __tarkit_line=1 __tarkit_hint=$__tarkit_hint_other
+    eval "$__tarkit_describe"
+    false
+  fi
 fi"""
 
 _END = f"""{{ eval "$__tarkit_at_end"; }} {_BUSY} || eval "$__tarkit_fail"; exit "$__tarkit_code"
