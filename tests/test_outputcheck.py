@@ -61,6 +61,12 @@ def test_tarproc_does_not_replace_an_input_that_is_a_link_to_its_output(shard: P
     assert process("in.tar", outdir="out", command="true").shards_done == 1
 
 
+def test_an_outdir_that_is_a_url_with_one_slash(shard: Path) -> None:
+    with pytest.raises(UsageError, match=r"^s3:/bucket/out is a local path, .*two slashes"):
+        process("in.tar", outdir="s3:/bucket/out", command="true")
+    assert not os.path.exists("s3:")
+
+
 def test_lists_and_manifests_are_inputs_too(shard: Path) -> None:
     write_manifest("set.json", [ManifestShard(url="in.tar", nsamples=1)])
     os.link("set.json", "set.tar")

@@ -813,6 +813,17 @@ def test_the_folder_is_made(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "p") == []
 
 
+def test_a_url_with_one_slash_is_no_folder_to_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("s3:/bucket/a.tar", "http:/user:PASSWORD@host/a", "hdfs:/a"):
+        with pytest.raises(UsageError, match="a URL has two slashes") as caught:
+            open_publish(url)
+        assert "PASSWORD" not in str(caught.value) and os.listdir() == []
+    for path in ("./s3:/bucket/a.tar", "s3:/bucket/b.tar", "C:/a", "a:b/c"):
+        with open_publish(path) as out:
+            out.write(b"x")
+
+
 def test_long_names(tmp_path: Path) -> None:
     for name in ("n" * 255, "ü" * 127):
         with open_publish(tmp_path / name) as out:

@@ -315,9 +315,9 @@ def process_outputs(
     with open_engine(work, reporter) as engine:
         if folder is not None:
             try:
-                make_folder(folder, f"-O {folder}")
+                make_folder(folder, display_name(folder))
             except StreamError as error:
-                raise UsageError(str(error)) from None
+                raise UsageError(f"-O {error}") from None
         if record is not None:
             record.publish(str(work.outdir), time.time())
         reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")

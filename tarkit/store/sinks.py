@@ -19,6 +19,7 @@ from tarkit.store.place import Sink
 from tarkit.store.temporary import close_locked, create_temporary, raise_delayed
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/(?!/)")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _WRITE_BACK = 32 << 20
 _Bytes = bytes | bytearray | memoryview
@@ -141,10 +142,15 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
 
 def make_folder(folder: str, name: str) -> None:
     """Make a local folder, and those above it, for what is to be written as ``name``; unless it is there.
-    Raises: StreamError: it cannot be made."""
+    Raises: StreamError: it cannot be made. UsageError: by its name, a URL was meant."""
     if os.path.isdir(folder):
         # Asked for each file that is published: makedirs would try to make it each time.
         return
+    if _LIKE_A_URL.match(name):
+        raise UsageError(
+            f"{printable(name)} is a local path, and its folder is missing; a URL has two slashes behind the colon; "
+            "for a folder of this name put ./ before it"
+        )
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
