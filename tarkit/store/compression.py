@@ -74,8 +74,8 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
 
 def check_tar_name(name: str) -> None:
     """Refuse the path or URL of a tar to write that has ``.tar`` before an unknown ending: by its name it is neither a
-    plain tar nor one of a known compression; and one that ends with ``.json``, which would be read as a manifest. What a
-    command does with a tar is its own matter. Raises: UsageError."""
+    plain tar nor one of a known compression; and one that ends with ``.json``, which would be read as a manifest. What
+    a command does with a tar is its own matter. Raises: UsageError."""
     base = "" if is_stream(name) else name.partition("?")[0]
     base = base[base.rfind("/") + 1 :]
     ending = _ending(base)
