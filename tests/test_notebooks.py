@@ -132,23 +132,24 @@ def lines(pattern: str, count: int) -> str:
 MEMBER = r"-r--r--r-- bigdata/bigdata +\d+ \S+ \S+ \S+"
 LISTING = r"total \d+\n" + lines(r"-rw-r--r-- .*", 5)
 SHARD_COUNTS = r"tarproc: in {0} = out {0} \+ filtered 0 \+ failed 0\n"
+LOOKED_AT = SHARD_COUNTS.removesuffix(r"\n").format(3) + "; nothing was written, as there is neither -o nor -O\n"
 TALK = {
     "in-0": "",
     "in-2": "".join(rf"imagenet_train-{number:04d}\.tgz\n" for number in range(10)),
     "in-3": r"imagenet_train-0000\.tgz\nimagenet_val-0000\.tgz\n",
     "in-4": lines(MEMBER, 10),
-    "in-6": lines(r"__key__\n__source__\nsample\.cls\nsample\.jpg\nsample\.json", 3) + SHARD_COUNTS.format(3),
-    "in-7": "n00000000_0\nn00000001_1\nn00000002_2\n" + SHARD_COUNTS.format(3),
+    "in-6": lines(r"__key__\n__source__\nsample\.cls\nsample\.jpg\nsample\.json", 3) + LOOKED_AT,
+    "in-7": "n00000000_0\nn00000001_1\nn00000002_2\n" + LOOKED_AT,
     "in-8": SHARD_COUNTS.format(3),
     "in-9": lines(rf"{MEMBER}\.cls\n{MEMBER}\.json\n{MEMBER}\.ppm", 3),
     "in-11": SHARD_COUNTS.format(40) + r"\nreal\s.*\nuser\s.*\nsys\s.*\n",
     "in-12": SHARD_COUNTS.format(40) + r"\nreal\s.*\nuser\s.*\nsys\s.*\n",
     "same-bytes": "the same bytes\n",
     "in-14": r"0 n00000000_0\n40\n",
-    "local": r"(?s).*: done 1 of 1\n.*" + LISTING * 3 + SHARD_COUNTS.format(3),
+    "local": r"(?s).*: done 1 of 1\n.*" + LISTING * 3 + LOOKED_AT,
     "in-16": r"(?s).*NotFound.*job\.batch/job0000 created\n",
     "in-17": r"job0000: complete after .*\nindexes: 1 of 1 done, 0 running, 0 failed, 0 left\n",
-    "in-18": LISTING * 3 + SHARD_COUNTS.format(3),
+    "in-18": LISTING * 3 + LOOKED_AT,
     "in-19": r'job\.batch "job0000" deleted.*\njob\.batch/job0000 created\n',
     "in-21": r"(?s).*\d+ bytes .* copied, .*",
     "in-23": "".join(rf"job\.batch/job{number:04d} created\n" for number in range(138, 148)),
@@ -283,7 +284,10 @@ OPENPAI = {
     "program": "".join(map(TRAINED.format, ("seq", "tfrecord", "har"))),
     "same": re.escape("[True, True, True]\n"),
     "job": r"(?s)protocolVersion: 2\n.*accepted\n",
-    "local": LOCAL.format("sums", 2) + lines(r"digits-\d\.tar\ndigits-\d\.tar\.done\.json", 3) + "100\n",
+    "local": LOCAL.format("sums", 2)
+    + r"\.tarkit-run-[0-9a-f]{16}\.json\n"
+    + lines(r"digits-\d\.tar\ndigits-\d\.tar\.done\.json", 3)
+    + "100\n",
     "check": r"tarkit pai: train\.json: it is not JSON: .*\nexit code 65\n"
     r"tarkit pai: train\.json: taskRoles\[0\]\.shmMB: .*\nexit code 65\nexit code 0\n",
     "convert-job": r"(?s)protocolVersion: 2\n.*accepted\n",
