@@ -61,8 +61,14 @@ fi
 __tarkit_text=${__tarkit_text//[[:cntrl:]]/ }
 __tarkit_said="line $__tarkit_line: ${__tarkit_text:0:300}$__tarkit_codes; $__tarkit_hint\""""
 
-# The innermost shell says why; those around it fail because of it.
+# The innermost shell says why; those around it fail because of it. A subshell that has skipped a step ends with 199
+# instead of 141, which counts in an early part of a pipeline, and in a condition, too.
 _FAIL = """\
+__tarkit_exits=yes
+case $__tarkit_code,$__tarkit_hint,$__tarkit_text in
+  199,* | 141,"$__tarkit_hint_condition",* | 141,*,*=*\\$\\(* | 141,*,*=*\\`* | 141,*,"a pipeline with "*)
+    __tarkit_code=141 __tarkit_skipped=199;;
+esac
 if [[ -z $__tarkit_folder ]]; then
   printf "tarkit: exit code %s: %s\\n" "$__tarkit_code" "$__tarkit_said" >&2
 else
@@ -71,11 +77,12 @@ else
     printf "%s %s" "$__tarkit_code" "$__tarkit_said" >"$__tarkit_why"
   fi
 fi
+[[ $BASH_SUBSHELL -eq $__tarkit_level ]] || __tarkit_code=${__tarkit_skipped:-$__tarkit_code}
 exit "$__tarkit_code\""""
 
 _CHECK = """\
-if [[ -z $__tarkit_exits && $- == *e* ]] &&
-  { [[ "${__tarkit_now[*]}" == 141 ]] || eval "$__tarkit_classify"; }; then
+if [[ -z $__tarkit_exits && $-$__tarkit_inherited == *e* ]] &&
+  { [[ "${__tarkit_now[*]}" == 141 || "${__tarkit_now[*]}" == *199* ]] || eval "$__tarkit_classify"; }; then
   __tarkit_code=141 __tarkit_name=${__tarkit_last[0]} __tarkit_line=$__tarkit_at
   [[ ${#__tarkit_now[@]} -gt 1 ]] || __tarkit_name="a subshell${__tarkit_name:+ or $__tarkit_name}"
   __tarkit_hint=$__tarkit_hint_condition
@@ -83,18 +90,30 @@ if [[ -z $__tarkit_exits && $- == *e* ]] &&
   false
 fi"""
 
-# After the pipeline, the subshell or function that it ends has the status 141, too. Behind "!" and "&&" the only
-# ERR trap that runs is that of the eval which has the whole command.
+# PIPESTATUS is that of an earlier command where [[, (( or a redirection of a compound command has failed, and behind a
+# loop, the status of which is that of its body. A 141 of a body has been looked at before.
+_LATEST = """\
+printf -v __tarkit_text " %s " "${__tarkit_now[@]}"
+[[ $__tarkit_code == 0 || $__tarkit_text == *" $__tarkit_code "* ]] || {
+  [[ $__tarkit_code != 141 ]] || __tarkit_pending=${__tarkit_pending:-pipe}
+  __tarkit_now=("$__tarkit_code")
+}"""
+
+# After the pipeline, the subshell or function that it ends has the status 141, too. In $(), errexit is off.
+# Behind "!" and "&&" the only ERR trap that runs is that of the eval which has the whole command.
 _ERR = f"""\
 {{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}") __tarkit_line=$LINENO __tarkit_name=$BASH_COMMAND
   [[ $__tarkit_name != *__tarkit_command* ]] || __tarkit_name=$__tarkit_command
-  if [[ $- == *e* || $__tarkit_pending ]]; then
+  if [[ $-$__tarkit_inherited == *e* || $__tarkit_pending ]]; then
+    eval "$__tarkit_latest"
     if eval "$__tarkit_classify"; then
       __tarkit_pending=pipe __tarkit_stale="${{__tarkit_now[*]}}" __tarkit_in="$BASHPID ${{FUNCNAME-}}"
       set +e
-      [[ $BASH_SUBSHELL -eq $__tarkit_level || $(trap -p EXIT) ]] || trap "$__tarkit_end_subshell" EXIT
     elif [[ $__tarkit_code == 141 && $__tarkit_pending == pipe ]]; then
       __tarkit_stale="${{__tarkit_now[*]}}" __tarkit_in="$BASHPID ${{FUNCNAME-}}"
+      set +e
+    elif [[ $- != *e* && $__tarkit_inherited ]]; then
+      :
     elif [[ $__tarkit_filter && $__tarkit_code == 1 && $__tarkit_failed == last ]]; then
       __tarkit_pending=one __tarkit_hint=$__tarkit_hint_filter
       set +e
@@ -128,34 +147,43 @@ _DEBUG = """\
 { __tarkit_seen=("${PIPESTATUS[@]}") __tarkit_here=$LINENO
   if [[ -z $__tarkit_busy ]]; then
     __tarkit_now=("${__tarkit_seen[@]}")
+    if [[ $BASHPID != "$__tarkit_shell" ]]; then
+      __tarkit_shell=$BASHPID
+      [[ $- == *e* ]] || __tarkit_inherited=$__tarkit_e$__tarkit_inherited
+      [[ $BASH_SUBSHELL -eq $__tarkit_level ]] || trap "$__tarkit_end" EXIT
+    fi
     [[ "${__tarkit_now[*]}" == "$__tarkit_stale" ]] || __tarkit_stale=
     case $__tarkit_pending,$BASH_COMMAND in
-      pipe,exit*) __tarkit_pending= __tarkit_exits=yes; set -e;;
+      pipe,exit*) __tarkit_pending= __tarkit_exits=yes; [[ -z $__tarkit_e ]] || set -e;;
       pipe,"for "* | pipe,"case "* | pipe,"select "* | pipe,return*) ;;
-      pipe,*) __tarkit_pending=; set -e;;
+      pipe,*) __tarkit_pending=; [[ -z $__tarkit_e ]] || set -e;;
       one,*) __tarkit_code=125; false;;
-      *) [[ "${__tarkit_now[*]}" != *141* ]] || eval "$__tarkit_is_answered" ||
+      *) [[ "${__tarkit_now[*]}" != *1[49][19]* ]] || eval "$__tarkit_is_answered" ||
         { [[ $__tarkit_stale ]] && eval "$__tarkit_is_stale"; } || eval "$__tarkit_check";;
     esac && {
       __tarkit_last=("$BASH_COMMAND" "${__tarkit_last[@]:0:7}") __tarkit_at=$__tarkit_here
+      [[ $__tarkit_pending ]] || __tarkit_e=${-//[!e]/}
+      [[ "$BASH_COMMAND " == "${FUNCNAME-} "* ]] || __tarkit_in="$BASHPID ${FUNCNAME-}"
       [[ $BASH_COMMAND != *__tarkit_command* ]] || __tarkit_last=("") __tarkit_at=1
     }
   fi
 } 2>/dev/null || eval "$__tarkit_fail\""""
 
 _RETURN = f"""\
-{{ __tarkit_now=("${{PIPESTATUS[@]}}"); [[ $__tarkit_pending ]] || eval "$__tarkit_check"; }} {_BUSY} ||
+{{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}")
+  eval "$__tarkit_latest"
+  [[ $__tarkit_pending ]] || eval "$__tarkit_check"; }} {_BUSY} ||
   eval "$__tarkit_fail"
 __tarkit_busy="""
 
-_END_SUBSHELL = f"{{ [[ $? == 141 && $__tarkit_pending == pipe ]]; }} {_BUSY} && exit 0"
-
 _AT_END = """\
 __tarkit_code=$? __tarkit_now=("${PIPESTATUS[@]}")
+eval "$__tarkit_latest"
 if [[ $__tarkit_pending == pipe ]]; then
   [[ $__tarkit_code != 141 ]] || __tarkit_code=0
 elif [[ -z $__tarkit_pending ]]; then
-  eval "$__tarkit_check" && if [[ $__tarkit_code != 0 && ! ($__tarkit_filter && $__tarkit_code == 1) ]]; then
+  eval "$__tarkit_check" && if [[ $__tarkit_code != 0 && $BASH_SUBSHELL -eq $__tarkit_level &&
+    ! ($__tarkit_filter && $__tarkit_code == 1) ]]; then
     __tarkit_now=("$__tarkit_code") __tarkit_name=$__tarkit_command __tarkit_line=1 __tarkit_hint=$__tarkit_hint_other
     eval "$__tarkit_describe"
     false
@@ -185,13 +213,14 @@ _TEXTS = {
     "hint_condition": _HINT_CONDITION,
     "hint_filter": _HINT_FILTER,
     "classify": _CLASSIFY,
+    "latest": _LATEST,
     "describe": _DESCRIBE,
     "fail": _FAIL,
     "check": _CHECK,
     "is_stale": _STALE,
     "is_answered": _ANSWERED,
-    "end_subshell": _END_SUBSHELL,
     "at_end": _AT_END,
+    "end": _END,
 }
 
 
@@ -200,7 +229,8 @@ def _assigned(texts: Mapping[str, str]) -> str:
 
 
 _TRAPS = f"""\
-__tarkit_pending= __tarkit_stale= __tarkit_in= __tarkit_exits= __tarkit_busy= __tarkit_said= __tarkit_at=0
+__tarkit_pending= __tarkit_stale= __tarkit_in= __tarkit_exits= __tarkit_busy= __tarkit_skipped=
+__tarkit_inherited= __tarkit_e= __tarkit_shell= __tarkit_at=0
 __tarkit_last=("")
 {_assigned(_TEXTS)}set -E -o pipefail
 trap {shlex.quote(_ERR)} ERR
