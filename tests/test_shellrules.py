@@ -125,6 +125,7 @@ FAILS = {
         "line 1: a pipeline with cat sample.txt (exit codes 0 | 141)",
     ),
     f"{LOSER}; for i in 1; do false; echo no; done": (1, "line 1: false"),
+    "echo | cat; trap : DEBUG; yes | head -1 && echo no": (125, "line 1: trap : DEBUG"),
     f"{LOSER}; {LOSER} && echo no; echo no": (141, "line 1: yes | head -1 > sample.y (exit codes 141 | 0)"),
     f"{LOSER}; {LOSER} || echo no; echo no": (141, "line 1: yes | head -1 > sample.y (exit codes 141 | 0)"),
     f"{LOSER} && echo no": (141, "line 1: yes | head -1 > sample.y (exit codes 141 | 0)"),
@@ -202,7 +203,7 @@ def test_any_part_that_fails_fails_the_command_and_is_named(tmp_path: Path, comm
     assert failure is not None and failure.code == code
     found, _, hint = failure.message.partition(": ")[2].rpartition("; ")
     assert found.partition(";")[0] == (why or "").partition(";")[0]
-    assert why is None or "add `|| true`" in failure.message
+    assert why is None or "add `|| true`" in failure.message or "use --shell-flags" in failure.message
     pod = in_a_pod(tmp_path, command)
     assert (pod.returncode, "no" in pod.stdout.split()) == (code, False)
     assert "|" not in command or why is None or f"tarkit: exit code {code}: {why}; " in pod.stderr

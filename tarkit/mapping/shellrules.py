@@ -23,6 +23,7 @@ _HINT_CONDITION = (
     "its reader had enough, which bash takes for a failure in a condition: make the pipeline a command of its own, or "
     "add `|| true` if that is meant"
 )
+_HINT_DEBUG = "in a command with a pipe, tarkit needs the DEBUG trap; use --shell-flags"
 _HINT_FILTER = f"only the last command of a filter may end with 1; {_HINT}"
 
 # __tarkit_busy keeps the DEBUG trap from looking at the commands of another trap. A redirection sets it, because that
@@ -154,6 +155,10 @@ _DEBUG = """\
     fi
     [[ "${__tarkit_now[*]}" == "$__tarkit_stale" ]] || __tarkit_stale=
     case $__tarkit_pending,$BASH_COMMAND in
+      *,"trap "*DEBUG*) __tarkit_code=125 __tarkit_now=(125) __tarkit_name=$BASH_COMMAND __tarkit_line=$__tarkit_here
+        __tarkit_hint=$__tarkit_hint_debug
+        eval "$__tarkit_describe"
+        false;;
       pipe,exit*) __tarkit_pending= __tarkit_exits=yes; [[ -z $__tarkit_e ]] || set -e;;
       pipe,"for "* | pipe,"case "* | pipe,"select "* | pipe,return*) ;;
       pipe,*) __tarkit_pending=; [[ -z $__tarkit_e ]] || set -e;;
@@ -212,6 +217,7 @@ _TEXTS = {
     "hint_other": _HINT,
     "hint_condition": _HINT_CONDITION,
     "hint_filter": _HINT_FILTER,
+    "hint_debug": _HINT_DEBUG,
     "classify": _CLASSIFY,
     "latest": _LATEST,
     "describe": _DESCRIBE,
