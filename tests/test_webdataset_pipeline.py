@@ -169,9 +169,9 @@ def test_torch_loaders_read_each_sample_once(shards: str, options: dict[str, Any
     data = WebDataset(shards, shardshuffle=False, empty_check=False).decode().to_tuple("__key__", "cls").batched(5)
     for make in (torch.utils.data.DataLoader, wds.WebLoader):
         loader = make(data, batch_size=None, num_workers=2, **options)
-        assert sorted(key for batch in loader for key in batch[0]) == every_key(COUNTS)
+        assert sorted(key for batch in loader for key in batch[0]) == sorted(every_key(COUNTS))
     mixed = wds.WebLoader(data, batch_size=None, num_workers=2).unbatched().shuffle(50).batched(8)
-    assert sorted(key for batch in mixed for key in batch[0]) == every_key(COUNTS)
+    assert sorted(key for batch in mixed for key in batch[0]) == sorted(every_key(COUNTS))
 
 
 @needs_torch
@@ -182,4 +182,4 @@ def test_torch_the_programs_of_the_page(
     write_pictures(tmp_path, 64)
     for name in ("dataset", "pipeline"):
         exec(program_of("training-webdataset.md", name), {})  # noqa: S102
-        assert capsys.readouterr().out.count("[32, 8, 8, 3]") == 6
+        assert capsys.readouterr().out.count("32, 8, 8, 3") == 6
