@@ -6,8 +6,8 @@ Bash would end the shell right after the trap, so the trap switches errexit off.
 next command; until then, ERR acts as errexit would.
 
 Before ``&&`` or in ``if``, bash runs no ERR trap, and has chosen a branch already. The DEBUG trap finds such a pipeline
-in PIPESTATUS, and fails the command. DEBUG costs 20 microseconds for each simple command, so only commands with a ``|``
-have it."""
+in PIPESTATUS, and fails the command. DEBUG costs 20 microseconds for each simple command, so only commands with a
+pipeline have it."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def what_is_missing(shell: str, flags: str | None) -> str | None:
 
 def pod_words(command: str, shell: str) -> list[str] | None:
     """``-c`` and what follows it up to the command, for a container that runs it by the rules; None if the shell's own
-    errexit and pipefail do the same: it is not bash, or there is no ``|`` in the command."""
+    errexit and pipefail do the same: it is not bash, or there is no pipeline in the command."""
     if os.path.basename(shell) != "bash" or not _needs_debug(command, False):
         return None
     run = '__tarkit_command=$2; eval "$1"; shift 2; eval "$__tarkit_command$__tarkit_tail"'
@@ -319,7 +319,7 @@ def pod_words(command: str, shell: str) -> list[str] | None:
 
 
 def _needs_debug(command: str, is_filter: bool) -> bool:
-    return "|" in command or (is_filter and not is_simple(command))
+    return "|" in command.replace("||", "") or (is_filter and not is_simple(command))
 
 
 def _tail(command: str) -> str:
