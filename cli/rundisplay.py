@@ -17,7 +17,7 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.work import Work
-from tarkit.specs.outputcheck import other_than
+from tarkit.specs.outputcheck import check_other_than
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.url import display_name, join
@@ -213,8 +213,7 @@ def open_report(path: str | None, inputs: Iterable[str] = ()) -> Iterator[Publis
         return
     if path == "-":
         raise UsageError("--report - would mix with the tar or the commands' output; name a file")
-    for _ in other_than([path], inputs):
-        pass
+    check_other_than([path], inputs)
     report = open_publish(path, compression=None)
     try:
         yield report

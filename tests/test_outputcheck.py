@@ -67,6 +67,16 @@ def test_an_outdir_that_is_a_url_with_one_slash(shard: Path) -> None:
     assert not os.path.exists("s3:")
 
 
+def test_a_run_does_not_replace_the_program_that_it_runs(shard: Path) -> None:
+    mapper, script = shard.parent / "mapper.py", shard.parent / "script.sh"
+    mapper.write_text("def f(sample):\n    return sample\n")
+    script.write_text("true\n")
+    for options in ({"function": f"{mapper}:f", "output": str(mapper)}, {"script": str(script), "output": str(script)}):
+        with pytest.raises(UsageError, match="is an input, and an output too; name another output"):
+            tarkit.process(str(shard), **options)
+    assert mapper.read_text().startswith("def f") and script.read_text() == "true\n"
+
+
 def test_lists_and_manifests_are_inputs_too(shard: Path) -> None:
     write_manifest("set.json", [ManifestShard(url="in.tar", nsamples=1)])
     os.link("set.json", "set.tar")

@@ -103,7 +103,7 @@ class Series:
 
     def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
         """Complain of an input that the series would replace or remove, perhaps before it is read."""
-        from tarkit.specs.outputcheck import other_than
+        from tarkit.specs.outputcheck import check_other_than
         from tarkit.specs.outputnames import number_of_shard
         from tarkit.store.url import one_name
 
@@ -116,8 +116,7 @@ class Series:
                     f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or "
                     "removes; write the series under another name or into another folder"
                 )
-        for _ in other_than(earlier, inputs):
-            pass
+        check_other_than(earlier, inputs)
 
     @contextmanager
     def open(

@@ -80,7 +80,7 @@ def command(
         raise UsageError("--allow-pipe goes with --plan")
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
-    from tarkit.specs.outputcheck import check_tar_output, other_than
+    from tarkit.specs.outputcheck import check_other_than, check_tar_output
     from tarkit.specs.outputnames import is_pattern
     from tarkit.writer import TarWriter
 
@@ -99,8 +99,7 @@ def command(
         else (_planned(plan, rule, directory, skip_others, allow_pipe), [])
     )
     if series is None:
-        for _ in other_than([output], (file.source for file in files if not str(file.source).startswith("text:"))):
-            pass
+        check_other_than([output], (file.source for file in files if not str(file.source).startswith("text:")))
     if on_same_extension == "error":
         refuse_same_extension(files, rule)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:

@@ -47,7 +47,12 @@ def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     which one is a link to an output, or has not the name of a tar. Raises: UsageError."""
     for _, output in pairs:
         check_tar_name(output)
-    for _ in other_than([output for _, output in pairs], [url for url, _ in pairs]):
+    check_other_than([output for _, output in pairs], [url for url, _ in pairs])
+
+
+def check_other_than(outputs: Iterable[str], names: Iterable[str | PurePath]) -> None:
+    """Refuse inputs of which one is one of the outputs, as :func:`other_than` does, all at once. Raises: UsageError."""
+    for _ in other_than(outputs, names):
         pass
 
 
