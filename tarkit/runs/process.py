@@ -305,7 +305,8 @@ def process_outputs(
     record: RunRecord | None = None,
 ) -> None:
     """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
-    counts: filled, also with the shards that fail, which raise nothing. record: is written before the first of them.
+    counts: filled, also with the shards that fail, which raise nothing. record: is written before the first of them;
+    None where another process has written it, which may see other files.
     Raises: TarkitError: a wrong option, a function that cannot be loaded, and so on."""
     from importlib.metadata import version
 
@@ -322,7 +323,8 @@ def process_outputs(
         if record is not None:
             record.publish(str(work.outdir), time.time())
         reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
-        ShardRun(engine, counts, work.fingerprint(), version("tarkit"), used_files(work)).run(outputs)
+        files = used_files(work) if record is None else record.files
+        ShardRun(engine, counts, work.fingerprint(), version("tarkit"), files).run(outputs)
 
 
 def _with_index(piece: str) -> str:
