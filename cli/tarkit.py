@@ -14,7 +14,7 @@ from .shared.program import nearest, run_program, version_option
 NAME = "tarkit"
 VERBS = (
     "audit", "cat", "completion", "convert", "create", "demo", "get", "index", "ls", "pai", "plan", "put",
-    "recordio-gen", "rm", "serve", "show", "split", "stat", "status", "zoo",
+    "recordio-gen", "rm", "serve", "show", "split", "status", "zoo",
 )  # fmt: skip
 
 

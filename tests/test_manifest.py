@@ -408,7 +408,7 @@ def test_files_are_listed_copied_and_removed_as_they_are(
     """The manifest itself, and not its shards."""
     from tarkit.cli.tarkit import main
 
-    assert main(["ls", "data/dataset.json"]) == main(["stat", "data/dataset.json"]) == 0
+    assert main(["ls", "data/dataset.json"]) == 0
     assert "s-0.tar" not in capfd.readouterr().out
     assert main(["put", "data/dataset.json", "memory://manifest-copy/"]) == 0
     assert fsspec.filesystem("memory").ls("/manifest-copy", detail=False) == ["/manifest-copy/dataset.json"]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit.store.url import display_name
+
 from ..shared.program import standard_options
 from ..shared.results import Results
-from .stat import as_json, when
+
+if TYPE_CHECKING:
+    from tarkit.store.entries import Entry
 
 _EPILOG = """\b
 Examples:
@@ -18,21 +23,41 @@ Examples:
 """
 
 
+def _when(mtime: float | None) -> str | None:
+    """A time as text, in UTC, to the second; None stays None."""
+    from datetime import datetime, timezone
+
+    if mtime is None:
+        return None
+    return datetime.fromtimestamp(mtime, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    """The properties of an entry; without the secrets of its URL."""
+    return {
+        "url": display_name(entry.url),
+        "name": entry.name,
+        "type": "folder" if entry.is_folder else "file",
+        "size": entry.size,
+        "mtime": _when(entry.mtime),
+        "checksum": entry.checksum,
+    }
+
+
 @click.command("ls", epilog=_EPILOG)
 @click.argument("specs", metavar="[URL]...", nargs=-1)
 @click.option("-l", "--long", is_flag=True, help="Size in bytes and time of change before each name.")
 @click.option("-R", "--recursive", is_flag=True, help="The files below, at any depth.")
-@click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each.")
+@click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each, with the checksum that the store has.")
 @standard_options
 def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool, verbose: bool) -> None:
     """List folders, locally or in a store, by name; a folder's name ends with a slash.
 
-    URL is a path or a URL (the current folder without one), with braces and * ? [ patterns. With several,
-    the names begin with their folder's.
+    URL is a path or a URL of a folder or file (the current folder without one), with braces and * ? [
+    patterns. With several, the names begin with their folder's.
     """
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import entries
-    from tarkit.store.url import display_name
 
     urls = expand(list(specs) or ["."], allow_pipe=False, manifests=False)
     first = list(islice(urls, 2))
@@ -40,11 +65,11 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
         for url in chain(first, urls):
             for entry in entries(url, recursive):
                 if as_lines:
-                    results.line(json.dumps(as_json(entry)))
+                    results.line(json.dumps(_as_json(entry)))
                     continue
                 name = display_name(entry.url) if len(first) > 1 else entry.name
                 name += "/" if entry.is_folder else ""
                 if long:
                     size = "-" if entry.size is None else str(entry.size)
-                    name = f"{size:>14} {when(entry.mtime) or '-':20} {name}"
+                    name = f"{size:>14} {_when(entry.mtime) or '-':20} {name}"
                 results.line(name)

@@ -81,7 +81,7 @@ def test_a_folder_of_outputs(folder: Path, run: Run) -> None:
     assert len(contents(folder / "outdir" / "in.tar")) == 6
 
 
-@pytest.mark.parametrize("verb", ["ls", "stat", "rm", "get", "put"])
+@pytest.mark.parametrize("verb", ["ls", "rm", "get", "put"])
 def test_verbs_on_files_run_no_command(verb: str, folder: Path, run: Run) -> None:
     target = [str(folder)] if verb in ("get", "put") else []
     for spec in (f"@{folder}/list", (folder / "command").read_text()):

@@ -77,7 +77,6 @@ WITHOUT_INPUT = {
     "tarkit recordio-gen",
     "tarkit rm",
     "tarkit serve",
-    "tarkit stat",
     "tarkit status",
     "tarkit zoo",
     "tarkit zoo build",
