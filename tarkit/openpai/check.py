@@ -10,20 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tarkit.openpai.jobfile import JobFile
-from tarkit.openpai.schema import JOB_JSON, JOB_YAML, Problem, problems_of
+from tarkit.openpai.schema import Problem, problems_of, schema
 
 T = TypeVar("T")
 PREREQUISITES = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
 """Field of a role -> type of the prerequisite that it names."""
 
-_ROLE_DEFAULTS: Mapping[str, Any] = {
-    "taskNumber": 1, "cpuNumber": 1, "memoryMB": 100, "shmMB": 64, "gpuNumber": 0, "portList": [],
-    "minFailedTaskCount": 1, "minSucceededTaskCount": None,
-}  # fmt: skip
-_JOB_DEFAULTS: Mapping[str, Any] = {
-    "authFile": "", "dataDir": "", "outputDir": "", "codeDir": "", "virtualCluster": "default", "gpuType": "",
-    "retryCount": 0,
-}  # fmt: skip
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
 _QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:\\.|[^\"\\])*(?:\"|\\?\Z)", re.DOTALL)
 _UNNOTICED = re.compile(r"(?<![\\;]);(?!\s*(?:$|;|(?:then|do|else|elif|fi|done)\b))")
@@ -43,22 +35,25 @@ def warnings_of(file: JobFile) -> list[Problem]:
 
 def completed(job: Mapping[str, Any]) -> dict[str, Any]:
     """A job JSON without problems, as OpenPAI goes on with it: numbers are numbers, defaults are filled in."""
-    found = {**_JOB_DEFAULTS, **_converted(job)}
-    found["taskRoles"] = [
-        {
-            **_ROLE_DEFAULTS,
-            **role,
-            "portList": [{"beginAt": 0, "portNumber": 1, **port} for port in role.get("portList", [])],
-        }
-        for role in found["taskRoles"]
-    ]
+    found: dict[str, Any] = _with_defaults(_converted(job, schema(1)), schema(1))
     return found
+
+
+def _with_defaults(value: Any, part: Mapping[str, Any]) -> Any:
+    """A value with the defaults of a part of the schema."""
+    if isinstance(value, list):
+        return [_with_defaults(each, part.get("items", {})) for each in value]
+    if not isinstance(value, dict):
+        return value
+    fields = part.get("properties", {})
+    defaults = {name: copy.copy(field["default"]) for name, field in fields.items() if "default" in field}
+    return {name: _with_defaults(each, fields.get(name, {})) for name, each in {**defaults, **value}.items()}
 
 
 def _json_problems(job: dict[str, Any]) -> list[Problem]:
     # A text that is a number counts as one.
-    converted = _converted(job)
-    found = problems_of(converted, JOB_JSON)
+    converted = _converted(job, schema(1))
+    found = problems_of(converted, schema(1))
     roles = converted.get("taskRoles")
     names = [role.get("name") for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
     for name, number in _repeated(name for name in names if isinstance(name, str)):
@@ -83,15 +78,15 @@ def _repeated(names: Iterable[T]) -> Iterator[tuple[T, int]]:
     return ((name, number) for name, number in Counter(names).items() if number > 1)
 
 
-def _converted(value: Any, schema: Mapping[str, Any] = JOB_JSON) -> Any:
-    """The values with numbers where the schema wants them, and texts of numbers are given."""
-    wanted = schema.get("type")
+def _converted(value: Any, part: Mapping[str, Any]) -> Any:
+    """The values with numbers where a part of the schema wants them, and texts of numbers are given."""
+    wanted = part.get("type")
     if isinstance(value, dict) and wanted == "object":
-        fields = schema.get("properties", {})
+        fields = part.get("properties", {})
         return {name: _converted(each, fields.get(name, {})) for name, each in value.items()}
     if isinstance(value, list) and wanted == "array":
-        return [_converted(each, schema.get("items", {})) for each in value]
-    if "anyOf" in schema:
+        return [_converted(each, part.get("items", {})) for each in value]
+    if "anyOf" in part:
         wanted = "integer"
     if wanted == "integer" and isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
@@ -101,7 +96,7 @@ def _converted(value: Any, schema: Mapping[str, Any] = JOB_JSON) -> Any:
 
 
 def _yaml_problems(job: dict[str, Any]) -> list[Problem]:
-    found = problems_of(job, JOB_YAML)
+    found = problems_of(job, schema(2))
     if found:
         return found
     names = prerequisites_of(job)
@@ -134,9 +129,6 @@ def _json_warnings(job: dict[str, Any]) -> Iterator[Problem]:
         yield Problem("killAllOnCompletedTaskNumber", "it has no effect; use minFailedTaskCount, minSucceededTaskCount")
     for index, role in enumerate(completed(job)["taskRoles"]):
         where = f"taskRoles[{index}]"
-        for field, least in (("taskNumber", 1), ("cpuNumber", 1), ("memoryMB", 100), ("gpuNumber", 0)):
-            if role[field] < least:
-                yield Problem(f"{where}.{field}", f"it is {role[field]}; the documents say {least} or more")
         command = role["command"]
         if _UNNOTICED.search(_QUOTED.sub("", command)) and "set -e" not in command and "bash -e" not in command:
             yield Problem(f"{where}.command", "a command that fails before a ; is not noticed: no errexit is set")
@@ -154,16 +146,6 @@ def _yaml_warnings(job: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{where}.completion", reason)
         if role.get("taskRetryCount") and job.get("extras", {}).get("gangAllocation", True) is not False:
             yield Problem(f"{where}.taskRetryCount", "it has no effect without extras.gangAllocation: false")
-    known = {each for _, each in prerequisites_of(job)}
-    for index, prerequisite in enumerate(job.get("prerequisites", [])):
-        for each in prerequisite.get("require", []):
-            if each not in known:
-                yield Problem(f"prerequisites[{index}].require", f"no prerequisite is called {each}")
     for name, value in job.get("secrets", {}).items():
         if isinstance(value, str) and re.search("[&<>\"']", value):
             yield Problem(f"secrets.{name}", "commands get & < > \" ' of a secret as &amp; and the like; use base64url")
-    hived = job.get("extras", {}).get("hivedScheduler")
-    roles = hived.get("taskRoles") if isinstance(hived, dict) else None
-    for name in roles if isinstance(roles, dict) else []:
-        if name not in job["taskRoles"]:
-            yield Problem(f"extras.hivedScheduler.taskRoles.{name}", "no role is called so; HiveD refuses it")

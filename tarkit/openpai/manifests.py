@@ -28,10 +28,6 @@ _PEERS = 1_000
 """Tasks whose names and ports fit the environment."""
 _NEVER_AGAIN = [132, 135, 136, 141, *range(220, 236)]
 """Exit codes after which OpenPAI does not retry (its table of exit codes, 1.8)."""
-_INT32 = 2**31 - 1
-_MEBIBYTES = 2**43 - 1
-_TASKS, _ROLES = 100_000, 100
-"""Pods of a Job, and roles whose sizes and resources are in the environment of each, in an object of 1.5 MiB."""
 _SECRET = re.compile(r"<% \$secrets\.([A-Za-z_][A-Za-z0-9_]*) %>")
 _LOST = ("hivedScheduler", "jobStatusChangeNotification", "com.microsoft.pai.runtimeplugin")
 
@@ -68,27 +64,11 @@ class _Rendering:
         if self.name != job["name"]:
             self._note("name", f"{job['name']} is called {self.name}")
         self._is_single = len(job["taskRoles"]) == 1 and not job.get("jobRetryCount", 0)
-        self._refuse_numbers()
         self._refuse_equal_names()
         self._sizes = {name: int(role.get("instances", 1)) for name, role in job["taskRoles"].items()}
         self._ports = self._ports_of_roles()
         self._has_ports = any(self._ports.values())
         self._env = {**self._totals(user, default_fs), **self._peers()}
-
-    def _refuse_numbers(self) -> None:
-        """OpenPAI takes any whole number."""
-        number = len(self.job["taskRoles"])
-        if number > _ROLES:
-            raise DataError(f"taskRoles: it has {number} roles; with more than {_ROLES}, no cluster keeps the JobSet")
-        _refuse_number(self.job.get("jobRetryCount", 0), 0, _INT32, "jobRetryCount")
-        for name, role in self.job["taskRoles"].items():
-            where, wanted = f"taskRoles.{name}", role["resourcePerInstance"]
-            _refuse_number(role.get("instances", 1), 1, _TASKS, f"{where}.instances")
-            _refuse_number(role.get("taskRetryCount", 0), -_INT32, _INT32, f"{where}.taskRetryCount")
-            shared = role.get("extraContainerOptions", {}).get("shmMB", 1)
-            _refuse_number(shared, 0, _MEBIBYTES, f"{where}.extraContainerOptions.shmMB")
-            for field, least, most in (("cpu", 1, _INT32), ("memoryMB", 1, _MEBIBYTES), ("gpu", 0, _INT32)):
-                _refuse_number(wanted[field], least, most, f"{where}.resourcePerInstance.{field}")
 
     def _refuse_equal_names(self) -> None:
         """OpenPAI tells roles apart by case, too."""
@@ -280,11 +260,6 @@ def _job_set(render: _Rendering, roles: Mapping[str, Document], retries: int, qu
             ],
         },
     }
-
-
-def _refuse_number(value: float, least: int, most: int, field: str) -> None:
-    if not least <= value <= most:
-        raise DataError(f"{field}: it is {quoted(str(value))}; Kubernetes takes {least} to {most}")
 
 
 def _short(role: str) -> str:
