@@ -10,21 +10,17 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tarkit.errors import (
-    EXIT_CANNOT_RUN,
     EXIT_NOT_FOUND,
     CommandNotRunnableError,
     MissingInputError,
-    TarkitError,
     UsageError,
     printable,
 )
-from tarkit.store.childstart import signals_after_start
 
 ENGINES = ("docker", "podman", "buildah")
 """Container engines, in the order in which they are looked for."""
@@ -34,8 +30,6 @@ _INDEX = re.compile(r"https?://[^\s\\'\"/?#]+(/[\w.~+%@:/-]*)?", re.ASCII)
 """Without a query: it may be a token."""
 _PATH = re.compile(r"[\w.,+@=/ -]+")
 """Names without a character that a Dockerfile gives a meaning."""
-_START_OF_SERVER = 30
-"""Seconds that docker gets to say whether its server is there."""
 
 
 class ZooFiles(NamedTuple):
@@ -48,12 +42,12 @@ class ZooFiles(NamedTuple):
 
 def zoo_files(
     folder: Path, *, model_zoo: str = ".", base_image: str, version: str, extra_pypi_index: str | None = None,
-    cluster_spec: str | None = None, local_pkg_dir: str | None = None,
+    local_pkg_dir: str | None = None,
 ) -> ZooFiles:  # fmt: skip
     """What ``tarkit zoo init`` writes, for a build in ``folder``.
 
     Args:
-        model_zoo, cluster_spec, local_pkg_dir: below ``folder``, because a build sees nothing else.
+        model_zoo, local_pkg_dir: below ``folder``, because a build sees nothing else.
         base_image: it has Python, and pip; without ``extra_pypi_index`` and ``local_pkg_dir`` also tarkit.
         version: of tarkit, taken from ``extra_pypi_index``.
         local_pkg_dir: all wheels in it are installed, tarkit's among them.
@@ -75,8 +69,6 @@ def zoo_files(
         f"RUN {pip} -r /model_zoo/requirements.txt",
         _copy(zoo, "/model_zoo/"),
     ]
-    if cluster_spec is not None:
-        steps.append(_copy(_below(folder, cluster_spec, "--cluster_spec", os.path.isfile), "/cluster_spec/"))
     text = "\n".join(
         [
             "# Made by tarkit zoo init. Build it with: tarkit zoo build --image NAME .",
@@ -146,27 +138,11 @@ def _below(folder: Path, path: str, option: str, is_right: Callable[[Path], bool
 
 
 def find_engine() -> str:
-    """The first of ``ENGINES`` that is here; docker, if its server answers.
-    Raises: CommandNotRunnableError: there is none (127)."""
-    silent = False
-    for name in ENGINES:
-        if shutil.which(name) is None:
-            continue
-        if name != "docker" or _docker_answers():
-            return name
-        silent = True
-    found = "docker is here, but its server does not answer: start it, or install" if silent else "install docker,"
-    raise CommandNotRunnableError(f"no container engine: {found} podman or buildah", EXIT_NOT_FOUND)
-
-
-def _docker_answers() -> bool:
-    try:
-        done = subprocess.run(
-            ["docker", "version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_START_OF_SERVER, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    """The first of ``ENGINES`` that is here. Raises: CommandNotRunnableError: there is none (127)."""
+    found = next(filter(shutil.which, ENGINES), None)
+    if found is None:
+        raise CommandNotRunnableError("no container engine: install docker, podman or buildah", EXIT_NOT_FOUND)
+    return found
 
 
 def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()) -> list[str]:
@@ -190,25 +166,3 @@ def push_command(engine: str, image: str, more: Sequence[str] = ()) -> list[str]
 def _image_name(image: str) -> None:
     if not _IMAGE.fullmatch(image):
         raise UsageError(f"{printable(image)!r} is not an image's name, such as registry.example.com/zoo:1")
-
-
-def run_engine(words: Sequence[str]) -> None:
-    """Run a command of an engine. What it prints goes to standard error.
-    Raises: CommandNotRunnableError: the engine is not here (127), or cannot be run (126). TarkitError: it failed."""
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        with signals_after_start():
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2)
-        code = process.wait()
-    except FileNotFoundError:
-        raise CommandNotRunnableError(f"{words[0]} is not installed", EXIT_NOT_FOUND) from None
-    except OSError as error:
-        raise CommandNotRunnableError(f"{words[0]} cannot be run: {error.strerror}", EXIT_CANNOT_RUN) from None
-    except BaseException:
-        if process is not None:
-            # It removes the container of the step that it was at.
-            process.terminate()
-            process.wait()
-        raise
-    if code:
-        raise TarkitError(f"{' '.join(words[:2])} failed with exit code {code}; what it printed is above")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
+import os
+import signal
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
-from tarkit.errors import EXIT_OK, UsageError
+from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EXIT_OK, CommandNotRunnableError, UsageError
 
-from ..shared.program import say, standard_options, version_option, write_stdout
+from ..shared.program import say, standard_options, version_option
 
 _NAME = "tarkit zoo"
 
@@ -33,13 +35,12 @@ def command() -> None:
     "--base_image", metavar="IMAGE", help="It has Python and pip.  [default: tarkit's own image, tarkit:VERSION]"
 )
 @click.option("--extra_pypi_index", metavar="URL", help="Has tarkit, and more for the requirements.")
-@click.option("--cluster_spec", metavar="FILE", help="Copied to /cluster_spec.")
 @click.option("--local_pkg_dir", metavar="DIR", help="Wheels to install, with tarkit's among them.")
 @click.option("--model_zoo", metavar="DIR", default=".", show_default=True, help="Copied to /model_zoo.")
 @click.option("--force", is_flag=True, help="Replace a Dockerfile that is another.")
 @standard_options
 def _init(
-    base_image: str | None, extra_pypi_index: str | None, cluster_spec: str | None, local_pkg_dir: str | None,
+    base_image: str | None, extra_pypi_index: str | None, local_pkg_dir: str | None,
     model_zoo: str, force: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Write ./Dockerfile, and a requirements file into the model zoo if it has none.
@@ -52,8 +53,7 @@ def _init(
 
     made = zoo_files(
         Path(), model_zoo=model_zoo, base_image=f"tarkit:{tarkit.__version__}" if base_image is None else base_image,
-        version=tarkit.__version__, extra_pypi_index=extra_pypi_index, cluster_spec=cluster_spec,
-        local_pkg_dir=local_pkg_dir,
+        version=tarkit.__version__, extra_pypi_index=extra_pypi_index, local_pkg_dir=local_pkg_dir,
     )  # fmt: skip
     dockerfile = Path("Dockerfile")
     if not force and dockerfile.exists() and dockerfile.read_bytes() != made.dockerfile.encode():
@@ -68,7 +68,6 @@ def _init(
 _engine_option = click.option(
     "--engine", type=click.Choice(["docker", "podman", "buildah"]), help="[default: the first that is here]"
 )
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Print the command only.")
 _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]", type=click.UNPROCESSED)
 
 
@@ -76,40 +75,40 @@ _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]",
 @click.argument("path", metavar="PATH")
 @click.option("--image", metavar="NAME", required=True, help="What to call the image.")
 @_engine_option
-@_dry_run_option
 @_more_argument
 @standard_options
-def _build(path: str, image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
+def _build(path: str, image: str, engine: str | None, more: tuple[str, ...], verbose: bool) -> NoReturn:
     """Build the Dockerfile in the folder PATH.
 
-    Exit codes: 1 the engine failed; 66 the Dockerfile is missing; 127 a container engine is missing.
+    The exit code is that of the engine. Others: 66 the Dockerfile is missing; 127 a container engine is missing.
     """
     from tarkit import zoo
 
-    return _run(zoo.build_command(engine or zoo.find_engine(), path, image, more), dry_run)
+    _become(zoo.build_command(engine or zoo.find_engine(), path, image, more))
 
 
 @command.command("push", epilog="\b\nExample:\n  tarkit zoo push registry.example.com/zoo:1")
 @click.argument("image", metavar="IMAGE")
 @_engine_option
-@_dry_run_option
 @_more_argument
 @standard_options
-def _push(image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
+def _push(image: str, engine: str | None, more: tuple[str, ...], verbose: bool) -> NoReturn:
     """Push an image to its registry, with the login that the engine has.
 
-    Exit codes: 1 the engine failed; 127 a container engine is missing.
+    The exit code is that of the engine, or 127: a container engine is missing.
     """
     from tarkit import zoo
 
-    return _run(zoo.push_command(engine or zoo.find_engine(), image, more), dry_run)
+    _become(zoo.push_command(engine or zoo.find_engine(), image, more))
 
 
-def _run(words: list[str], dry_run: bool) -> int:
-    from tarkit.zoo import run_engine
-
-    if dry_run:
-        write_stdout(f"{shlex.join(words)}\n".encode())
-    else:
-        run_engine(words)
-    return EXIT_OK
+def _become(words: list[str]) -> NoReturn:
+    """Go on as a container engine: signals and the exit code are its own. What it prints goes to standard error."""
+    # A timer outlives exec, and would end the engine.
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.dup2(2, 1)
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_CANNOT_RUN
+        raise CommandNotRunnableError(f"{words[0]} cannot be run: {error.strerror}", code) from None
