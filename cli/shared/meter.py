@@ -89,9 +89,9 @@ def _share(part: float | None, seconds: float) -> str:
         return ""
     if not part:
         return "0%; "
-    from tarkit.k8s.durations import in_words
+    from tqdm import tqdm
 
-    return f"{part:.0%}, about {in_words(seconds * (1 - part) / part)} left; "
+    return f"{part:.0%}, about {tqdm.format_interval(seconds * (1 - part) / part)} left; "
 
 
 def _is_terminal() -> bool:

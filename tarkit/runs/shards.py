@@ -48,8 +48,7 @@ _MOMENT = 1.0
 class _Shard:
     """One input with the place of its output.
     source: the input as it was before it was read. record: that of an earlier run if it is ``done_before``, else how
-    this run ends. recorded: some record was there. without_rules: it was done when only the status of the last command
-    counted. counts: of its samples."""
+    this run ends. recorded: some record was there. counts: of its samples."""
 
     url: str
     output_url: str
@@ -57,7 +56,6 @@ class _Shard:
     record: DoneRecord
     recorded: bool = False
     done_before: bool = False
-    without_rules: bool = False
     counts: Counts = field(default_factory=Counts)
 
 
@@ -69,8 +67,6 @@ class ShardRun:
         self._engine = engine
         self._counts = counts
         self._work = work
-        self._work_without_rules = engine.work.fingerprint_without_rules()
-        self._noted = False
         self._version = version
         self._files = list(files)
         self._not_compared: Counter[str] = Counter()
@@ -155,17 +151,7 @@ class ShardRun:
                 elif shard.done_before:
                     self._count(shard)
                 else:
-                    self._note_rules(shard)
                     yield shard
-
-    def _note_rules(self, shard: _Shard) -> None:
-        """Once, why shards that were done are made again."""
-        if shard.without_rules and not self._noted:
-            self._noted = True
-            self._reporter.noted(
-                f"{display_name(shard.output_url)} was made when only the status of the last command counted, so it is "
-                "made again, and others like it; --shell-flags '' takes such shards as done"
-            )
 
     def _shard(self, url: str, output_url: str, source: Identity) -> _Shard:
         named = {"url": display_name(url), "size": source.size, "tag": source.tag}
@@ -192,19 +178,15 @@ class ShardRun:
         if record is None or self._engine.work.force:
             return
 
-        def why_stale(work: str) -> str | None:
-            return record.why_stale(
-                lambda: identify(shard.output_url).size,
-                url=shard.url,
-                source=shard.source,
-                work=work,
-                tarkit=self._version,
-                files=self._files,
-            )
-
-        if record.work == self._work_without_rules != self._work:
-            shard.without_rules = not why_stale(record.work)
-        elif not why_stale(self._work):
+        why_stale = record.why_stale(
+            lambda: identify(shard.output_url).size,
+            url=shard.url,
+            source=shard.source,
+            work=self._work,
+            tarkit=self._version,
+            files=self._files,
+        )
+        if not why_stale:
             if self._engine.work.index:
                 # It may have been made by a run that wrote no index.
                 ensure_index(shard.output_url, rule=self._engine.work.key_rule)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -306,12 +306,6 @@ class Work:
         elif self.shell_flags is None and not is_simple(self.command or self.filter or "true"):
             known["shell_flags"] = "errexit pipefail"
         return known
-
-    def fingerprint_without_rules(self) -> str | None:
-        """The fingerprint of the same work when only the status of the last command counted; None if it had none."""
-        if self.command is None or self.shell_flags is not None:
-            return None
-        return replace(self, shell_flags="").fingerprint()
 
     def files(self) -> dict[str, str]:
         """Python files that the function and its setup are in, whose content is part of the fingerprint."""

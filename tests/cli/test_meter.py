@@ -43,7 +43,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shares(stderr: str) -> list[int]:
     """The percentages, each once, in the order of the lines."""
-    found = [int(text) for text in re.findall(r": (\d+)%(?:, about [\d hmin]+ (?:s|min) left)?; ", stderr)]
+    found = [int(text) for text in re.findall(r": (\d+)%(?:, about [\d:]+ left)?; ", stderr)]
     assert found == sorted(found), stderr
     return sorted(set(found))
 
@@ -59,13 +59,13 @@ def test_a_line_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
         now[0] += 1
     assert [second for second, is_due in enumerate(due) if is_due] == [30, 60, 90]
     assert capfd.readouterr().err == "".join(
-        f"program: {line} left; so far\n" for line in ("8%, about 6 min", "15%, about 6 min", "22%, about 5 min")
+        f"program: {line} left; so far\n" for line in ("8%, about 06:10", "15%, about 05:40", "22%, about 05:10")
     )
     meter.show("so far", None)
     meter.show("so far", 0.0)
     meter.show("so far", 7.0)
     assert capfd.readouterr().err == "".join(
-        f"program: {line}\n" for line in ("so far", "0%; so far", "100%, about 0 s left; so far")
+        f"program: {line}\n" for line in ("so far", "0%; so far", "100%, about 00:00 left; so far")
     )
     quiet = Meter("program", quiet=True, clock=lambda: now[0])
     now[0] += 1000
@@ -143,7 +143,7 @@ def test_files_that_are_copied(verb: str, run: Run, tmp_path: Path) -> None:
     assert result.code == 1 and "1 file, 8388608 bytes in" in result.stderr
     assert set(shares(result.stderr)) >= {10, 20, 30, 40, 50, 60, 70, 80}
     assert "; 0 of 2 files so far, 1048576 bytes\n" in result.stderr
-    assert f"tarkit {verb}: 100%, about 0 s left; 2 of 2 files so far, 10485760 bytes\n" in result.stderr
+    assert f"tarkit {verb}: 100%, about 00:00 left; 2 of 2 files so far, 10485760 bytes\n" in result.stderr
     assert run("tarkit", verb, "-q", source, target).stderr == ""
 
 
