@@ -174,13 +174,17 @@ RUNS = {
     "rm": ["tarkit", "rm", "-v", "URL"],
     "index": ["tarkit", "index", "-v", "--check", "URL"],
 }
-ANSWERS = ["200", "404", "503", "garbage"]
+WITH_ALL = ("tarproc -O", "cat", "show", "index")
 # Exit codes where they are not the same for all verbs that read.
 READS = {"200": 0, "404": 66, "503": 75, "garbage": 65}
 
 
-@pytest.mark.parametrize("url", ANSWERS, indirect=True)
-@pytest.mark.parametrize("name", RUNS)
+# Each verb with an error, and one of each kind with all answers.
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [*((name, "404") for name in RUNS), *((name, each) for name in WITH_ALL for each in ("200", "503", "garbage"))],
+    indirect=["url"],
+)
 def test_url(name: str, url: str, folder: Path, request: pytest.FixtureRequest) -> None:
     (folder.parent / "list").write_text(f"{url}\n")
     (folder.parent / "plan").write_text(f"a.bin {url}\na.txt text:x\n")
@@ -204,8 +208,7 @@ def test_url(name: str, url: str, folder: Path, request: pytest.FixtureRequest) 
     assert expected[answer] in (None, seen.code), (seen.code, seen.stderr)
 
 
-@pytest.mark.parametrize("mark", ["/", "#", "?"])
-@pytest.mark.parametrize("name", ["tarproc -O", "cat --raw", "create", "ls"])
+@pytest.mark.parametrize(("name", "mark"), [("tarproc -O", "/"), ("cat --raw", "#"), ("create", "?")])
 def test_a_password_with_a_mark_in_it_makes_another_url_and_is_not_shown(
     name: str, mark: str, folder: Path, server: FaultServer
 ) -> None:
@@ -277,8 +280,10 @@ PIPES = {
 }
 
 
-@pytest.mark.parametrize("case", PIPES)
-@pytest.mark.parametrize("name", ["tarproc -o", "cat", "cat --raw", "show", "show --count", "split"])
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [*(("tarproc -o", case) for case in PIPES), ("cat", "works"), ("show", "fails"), ("split", "fails")],
+)
 def test_pipe(name: str, case: str, folder: Path) -> None:
     (folder.parent / "in.tar").write_bytes(SAMPLES)
     spec = f"pipe:{PIPES[case]}"
@@ -315,9 +320,7 @@ def test_post_command_that_fails(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "answer"), [("tarproc -o", "403"), ("tarproc -O", "garbage"), ("cat --raw", "404"), ("ls", "garbage")]
-)
+@pytest.mark.parametrize(("name", "answer"), [("tarproc -o", "403"), ("ls", "garbage")])
 def test_credentials_of_a_store(name: str, answer: str, folder: Path, server: FaultServer) -> None:
     pytest.importorskip("s3fs", reason="s3fs IS NOT INSTALLED: credentials in files and environment are not tested")
     fault = Fault("error-body") if answer == "garbage" else Fault("status", status=int(answer))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import warmprogram
 from installed import program_path
 from tarproc_support import Bench, numbered
 
@@ -65,6 +66,11 @@ def spawn() -> Callable[..., Result]:
     """``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own."""
 
     def spawn(program: str, *argv: str | Path, stdin: bytes | None = None, **options: Any) -> Result:
+        environment = options.get("env", os.environ)
+        if options.keys() <= {"cwd", "env"} and warmprogram.can_run(environment):
+            words = [program, *map(str, argv)]
+            done = warmprogram.run(words, options.get("cwd", os.getcwd()), environment, stdin or b"")
+            return Result(done.returncode, done.stdout, done.stderr.decode())
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         if "stdin_file" in options:
             options["stdin"] = options.pop("stdin_file")

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import warmprogram
+
 TARPROC = shutil.which("tarproc", path=os.path.dirname(sys.executable)) or "tarproc"
 
 Fields = Mapping[str, bytes]
@@ -100,17 +102,21 @@ class Bench:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> subprocess.CompletedProcess[bytes]:
-        if input is None:
-            options.setdefault("stdin", subprocess.DEVNULL)
-        done = subprocess.run(
-            [TARPROC, *arguments],
-            capture_output=True,
-            input=input,
-            cwd=self.path,
-            env={**self.env, **(env or {})},
-            timeout=timeout,
-            **options,
-        )
+        environment = {**self.env, **(env or {})}
+        if not options and warmprogram.can_run(environment):
+            done = warmprogram.run(["tarproc", *arguments], self.path, environment, input, timeout)
+        else:
+            if input is None:
+                options.setdefault("stdin", subprocess.DEVNULL)
+            done = subprocess.run(
+                [TARPROC, *arguments],
+                capture_output=True,
+                input=input,
+                cwd=self.path,
+                env=environment,
+                timeout=timeout,
+                **options,
+            )
         if tidy:
             # A mapper's own is shown there.
             assert b"Traceback" not in done.stderr or "--map" in arguments, done.stderr

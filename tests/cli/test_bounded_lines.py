@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import pytest
-from document import commands
 from tarkit.cli.shared.program import run_program
 from tarproc_support import numbered, tar_bytes
 
@@ -44,7 +43,7 @@ def member(name: str, content: bytes = b"1") -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("name", [name for name, _ in commands()])
+@pytest.mark.parametrize("name", ["tarproc", "tarkit", "tarkit cat", "kubetpl"])
 def test_of_a_usage_error(name: str, run: Run) -> None:
     result = run(*name.split(), f"--{LONG}")
     assert result.code == 2
@@ -57,18 +56,12 @@ def test_of_a_usage_error(name: str, run: Run) -> None:
     [
         (["tarkit", "show", f"s3x://{LONG}/a.tar"], ""),
         (["tarkit", "show", LONG], ""),
-        (["tarkit", "show", f"@{LONG}"], ""),
-        (["tarkit", "show", f"{LONG}{{a"], ""),
-        (["tarkit", "split", "-", "-o", LONG], ""),
         (["tarkit", "cat", "-", "-o", f"{LONG}/x.tar"], ""),
         (["tarkit", "show", "-", "--key-rule", LONG], ""),
         (["tarkit", "get", f"http://127.0.0.1:1/{LONG}", "-"], "copy streams"),
         (["tarproc", "-", "-c", "true", "--mem", LONG], "write for example 500k, 128M or 2G (try 'tarproc --help')"),
-        (["tarproc", "-", "-c", "true", "-I", f"({LONG}"], ""),
         (["tarproc", "-", "-S", LONG], "on the path"),
-        (["tarproc", "-", "-c", "true", "-o", "out.tar", "--add-log", f"/{LONG}"], ""),
         (["tarproc", "-", "--map", f"{LONG}:f"], ""),
-        (["kubetpl", LONG], ""),
         (["kubetpl", "job", "--name", LONG, "--command", "true"], ""),
     ],
 )

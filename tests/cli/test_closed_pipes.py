@@ -73,7 +73,6 @@ def test_split_stops_when_the_list_of_names_has_no_room(spawn: Run, shard: Path,
     "command",
     [
         "tarproc -c true in.tar -o fifo",
-        "tarkit cat in.tar -o fifo",
         "tarkit cat --raw in.tar -o fifo",
         "tarkit create -o fifo -C files .",
     ],
@@ -94,7 +93,7 @@ def test_a_descriptor_that_is_not_standard_output_is_an_error_too(shell: Run, sh
     assert "its reader closed it before the end" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("name", ["-", "/dev/fd/1"])
 def test_standard_output_by_any_name_may_be_closed(name: str, spawn: Run, shard: Path, closed: int) -> None:
     result = spawn("tarkit", "cat", "-q", shard, "-o", name, stdout=closed)
     assert (result.code, result.stderr) == (0, "")
@@ -116,9 +115,8 @@ def test_any_other_closed_pipe_or_connection_is_a_failure(capfdbinary: pytest.Ca
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_whose_reader_leaves_is_no_error_but_a_full_disk_is(option: str, spawn: Run, closed: int) -> None:
-    for program in ("tarproc", "tarkit", "kubetpl"):
-        result = spawn(program, option, stdout=closed)
-        assert (result.code, result.stderr) == (0, "")
+    result = spawn("tarkit", option, stdout=closed)
+    assert (result.code, result.stderr) == (0, "")
     if os.path.exists("/dev/full"):
         with open("/dev/full", "wb") as full:
             result = spawn("tarkit", option, stdout=full)

@@ -41,9 +41,8 @@ def test_nothing_fails(bench: Bench) -> None:
     assert _names(bench) == {"out.tar"}
 
 
-@pytest.mark.parametrize("slots", ["1", "4"])
-def test_keep(bench: Bench, slots: str) -> None:
-    done = bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar", "--report", "report.json", "-p", slots)
+def test_keep(bench: Bench) -> None:
+    done = bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar", "--report", "report.json", "-p", "4")
     assert done.returncode == 3
     assert set(bench.members()) == _even(6)
     failed = bench.members("out.tar.failed.tar")
@@ -101,8 +100,10 @@ def test_all_failed(bench: Bench) -> None:
     assert bench.report()["samples"]["failed"] == 6
 
 
-@pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("./sample.cls", 126), ("exit 127", 127)])
-@pytest.mark.parametrize("policy", ["keep", "skip", "abort"])
+@pytest.mark.parametrize(
+    ("command", "code", "policy"),
+    [("no-such-program", 127, "keep"), ("./sample.cls", 126, "skip"), ("exit 127", 127, "abort")],
+)
 def test_command_that_can_not_be_run(bench: Bench, command: str, code: int, policy: str) -> None:
     done = bench.run("-c", command, "-e", policy, "in.tar", "-o", "out.tar", "-p", "2")
     assert done.returncode == code
@@ -164,9 +165,7 @@ def test_error_file_has_the_end_of_a_long_output(bench: Bench) -> None:
     assert b"(the last 4096 of 588895 bytes)" in error and error.endswith(b"99999\n100000\n")
 
 
-@pytest.mark.parametrize(
-    ("limit", "code"), [("2", 1), ("3", 3), ("0", 1), ("50%", 3), ("49%", 1), ("100%", 3), ("0%", 1)]
-)
+@pytest.mark.parametrize(("limit", "code"), [("2", 1), ("3", 3), ("50%", 3), ("49%", 1)])
 def test_max_errors(bench: Bench, limit: str, code: int) -> None:
     done = bench.run("-c", ODD_FAIL, "--max-errors", limit, "in.tar", "-o", "out.tar", "--report", "report.json")
     assert done.returncode == code
@@ -183,7 +182,7 @@ def test_max_errors_ends_the_run_early(bench: Bench) -> None:
     assert bench.report()["samples"]["failed"] == 6
 
 
-@pytest.mark.parametrize("limit", ["x", "-1", "101%", "1.5", "", "%"])
+@pytest.mark.parametrize("limit", ["x", "101%"])
 def test_max_errors_that_is_none(bench: Bench, limit: str) -> None:
     done = bench.run("-c", "true", "--max-errors", limit, "in.tar")
     assert done.returncode == 2
@@ -224,14 +223,6 @@ def test_stale_failed_shard_is_removed(bench: Bench) -> None:
     done = bench.run("-c", "true", "in.tar", "-o", "out.tar")
     assert done.returncode == 0
     assert b"removed out.tar.failed.tar of an earlier run" in done.stderr
-    assert _names(bench) == {"out.tar"}
-
-
-def test_stale_failed_shard_of_a_file_url(bench: Bench) -> None:
-    url = f"file://{bench.path}/out.tar"
-    bench.run("-c", ODD_FAIL, "in.tar", "-o", url)
-    assert _names(bench) == {"out.tar", "out.tar.failed.tar"}
-    bench.run("-c", "true", "in.tar", "-o", url)
     assert _names(bench) == {"out.tar"}
 
 
@@ -368,24 +359,17 @@ def test_add_log_replaces_no_field(bench: Bench) -> None:
         ["-c", "true", "--map", "m:f"],
         ["-c", "true", "--setup", "m:f"],
         ["-c", "true", "-p", "-1"],
-        ["-c", "true", "--count", "-1"],
         ["-c", "true", "--timeout", "0"],
         ["-c", "true", "-I", "("],
-        ["-c", "true", "-b", "a.b"],
         ["-c", "true", "-b", "a/b"],
-        ["-c", "true", "--mem", "0"],
         ["-c", "true", "--mem", "lots"],
-        ["-c", "true", "--errors", "explode"],
-        ["-c", "true", "--no-such-option"],
         ["-c", "true", "--batch", "0"],
         ["-c", "true", "--key-rule", "("],
-        ["-c", "true", "-o", ""],
     ],
 )
 def test_usage_errors(bench: Bench, arguments: list[str]) -> None:
     done = bench.run(*arguments, "in.tar")
-    assert done.returncode in (1, 2)
-    assert done.returncode == 2 or arguments[-2:] == ["-o", ""]
+    assert done.returncode == 2
     one_line(done.stderr)
     assert done.stdout == b""
 

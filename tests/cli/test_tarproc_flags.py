@@ -16,9 +16,8 @@ def _names(bench: Bench, *arguments: str, code: int = 0) -> set[str]:
     return set(bench.members()) if code in (0, 3) else set()
 
 
-@pytest.mark.parametrize("flag", ["-c", "--command"])
-def test_command(bench: Bench, flag: str) -> None:
-    assert _names(bench, flag, "rm sample.dat") == {"k0.cls", "k1.cls", "k2.cls"}
+def test_command(bench: Bench) -> None:
+    assert _names(bench, "--command", "rm sample.dat") == {"k0.cls", "k1.cls", "k2.cls"}
 
 
 def test_what_tests_of_tarp_and_of_later_tarproc_do(bench: Bench) -> None:
@@ -32,14 +31,13 @@ def test_what_tests_of_tarp_and_of_later_tarproc_do(bench: Bench) -> None:
     assert _names(bench, "-c", "echo new-$(cat __key__) > sample.__key__") == {f"new-{name}" for name in BOTH}
 
 
-@pytest.mark.parametrize("flag", ["-S", "--script"])
-def test_script(bench: Bench, flag: str) -> None:
+def test_script(bench: Bench) -> None:
     """A file is run by the interpreter, wherever the sample's folder is; else it is a program on the path."""
     (bench.path / "it's a script.sh").write_text("mv sample.dat sample.bin\nexit 0\n")
     names = {name.replace("dat", "bin") for name in BOTH}
-    assert _names(bench, flag, "it's a script.sh") == names
-    assert _names(bench, flag, str(bench.path / "it's a script.sh")) == names
-    assert _names(bench, flag, "true") == BOTH
+    assert _names(bench, "-S", "it's a script.sh") == names
+    assert _names(bench, "--script", str(bench.path / "it's a script.sh")) == names
+    assert _names(bench, "-S", "true") == BOTH
 
 
 def test_script_that_is_missing_or_fails(bench: Bench) -> None:
@@ -59,9 +57,8 @@ def test_interpreter(bench: Bench) -> None:
     assert done.returncode == 127
 
 
-@pytest.mark.parametrize("flag", ["-w", "--working_dir", "--working-dir"])
-def test_working_dir(bench: Bench, flag: str) -> None:
-    done = bench.run(flag, "__{pid}__", "-c", "pwd", "in.tar")
+def test_working_dir(bench: Bench) -> None:
+    done = bench.run("--working_dir", "__{pid}__", "-c", "pwd", "in.tar")
     assert done.returncode == 0
     folders = done.stdout.decode().splitlines()
     assert len(set(folders)) == 3 and all(folder.startswith(f"{bench.path}/__") for folder in folders)
@@ -69,46 +66,40 @@ def test_working_dir(bench: Bench, flag: str) -> None:
     # It is removed at the end, and so must be a new one.
     (bench.path / "exists").mkdir()
     (bench.path / "exists" / "file").touch()
-    assert bench.run(flag, "exists", "-c", "pwd", "in.tar").returncode == 2
+    assert bench.run("-w", "exists", "-c", "pwd", "in.tar").returncode == 2
     assert (bench.path / "exists" / "file").exists()
 
 
-@pytest.mark.parametrize("flag", ["-b", "--base"])
-def test_base(bench: Bench, flag: str) -> None:
-    done = bench.run(flag, "x", "-c", "ls; mv x.dat x.bin; touch sample.no", "in.tar", "-o", "out.tar")
+def test_base(bench: Bench) -> None:
+    done = bench.run("-b", "x", "-c", "ls; mv x.dat x.bin; touch sample.no", "in.tar", "-o", "out.tar")
     assert done.stdout == b"__key__\n__source__\nx.cls\nx.dat\n" * 3
     assert set(bench.members()) == {name.replace("dat", "bin") for name in BOTH}
 
 
-@pytest.mark.parametrize("flag", ["-f", "--fields"])
-@pytest.mark.parametrize("fields", ["cls,dat", "cls dat", "cls, dat", "cls dat some"])
-def test_fields(bench: Bench, flag: str, fields: str) -> None:
+@pytest.mark.parametrize("fields", ["cls,dat", "cls, dat some"])
+def test_fields(bench: Bench, fields: str) -> None:
     bench.shard([(key, {**each, "more": b"x"}) for key, each in numbered(3)] + [("some", {"some": b"1"})])
-    done = bench.run(flag, fields, "-c", "ls", "in.tar", "-o", "out.tar")
+    done = bench.run("-f", fields, "-c", "ls", "in.tar", "-o", "out.tar")
     assert done.stdout.startswith(b"__key__\n__source__\nsample.cls\nsample.dat\n" * 3)
     assert set(bench.members()) - {"some.some"} == BOTH
 
 
-@pytest.mark.parametrize("flag", ["-F", "--fieldmode"])
-def test_fieldmode(bench: Bench, flag: str) -> None:
+def test_fieldmode(bench: Bench) -> None:
     bench.shard([("k0", {"cls": b"0"}), ("k1", {"cls": b"1", "dat": b"1"}), ("k2", {"txt": b"2"})])
-    assert _names(bench, flag, "ignore", "-f", "cls dat", "-c", "true") == {"k0.cls", "k1.cls", "k1.dat"}
-    done = bench.run(flag, "error", "-f", "cls dat", "-c", "true", "in.tar", "-o", "x.tar")
+    assert _names(bench, "--fieldmode", "ignore", "-f", "cls dat", "-c", "true") == {"k0.cls", "k1.cls", "k1.dat"}
+    done = bench.run("-F", "error", "-f", "cls dat", "-c", "true", "in.tar", "-o", "x.tar")
     assert done.returncode == 65 and b"'dat'" in done.stderr and not (bench.path / "x.tar").exists()
 
 
 @pytest.mark.parametrize("mode", [[], ["-F", "ignore"], ["-F", "error"]])
-@pytest.mark.parametrize("command", [["-c", "true"], ["--map", "m.py:same"]])
-def test_a_field_that_no_sample_has_is_an_error(bench: Bench, mode: list[str], command: list[str]) -> None:
+def test_a_field_that_no_sample_has_is_an_error(bench: Bench, mode: list[str]) -> None:
     """Else a typing error filters all samples, and exits with 0."""
-    (bench.path / "m.py").write_text("def same(sample): return sample\n")
-    for fields in ("cls jgp", "jgp"):
-        for output in (["-o", "x.tar"], []):
-            done = bench.run(*mode, "-f", fields, *command, "in.tar", *output, "--report", "report.json")
-            assert done.returncode == 65
-            assert b"in.tar" in done.stderr and b"'jgp'" in done.stderr and b"cls, dat" in done.stderr
-            assert not (bench.path / "x.tar").exists()
-            assert bench.report()["exit_code"] == 65
+    for fields, output in (("cls jgp", ["-o", "x.tar"]), ("jgp", [])):
+        done = bench.run(*mode, "-f", fields, "-c", "true", "in.tar", *output, "--report", "report.json")
+        assert done.returncode == 65
+        assert b"in.tar" in done.stderr and b"'jgp'" in done.stderr and b"cls, dat" in done.stderr
+        assert not (bench.path / "x.tar").exists()
+        assert bench.report()["exit_code"] == 65
 
 
 def test_the_fields_that_there_are_are_listed_but_not_without_bound(bench: Bench) -> None:
@@ -144,33 +135,26 @@ def test_failed_samples_that_lack_a_field_can_be_retried(bench: Bench) -> None:
     assert bench.members("again.tar") == {"k0.cls": b"0"}
 
 
-@pytest.mark.parametrize("flag", ["-p", "--parallel"])
-@pytest.mark.parametrize("slots", ["0", "1", "3"])
-def test_parallel(bench: Bench, flag: str, slots: str) -> None:
-    assert _names(bench, flag, slots, "-c", "true") == BOTH
+def test_parallel(bench: Bench) -> None:
+    assert _names(bench, "-p", "0", "-c", "true") == _names(bench, "--parallel", "3", "-c", "true") == BOTH
 
 
-@pytest.mark.parametrize("flag", ["-e", "--error-handling"])
-def test_error_handling(bench: Bench, flag: str) -> None:
+def test_error_handling(bench: Bench) -> None:
     command = "rm sample.dat; [ $(cat sample.cls) != 1 ]"
-    assert _names(bench, flag, "ignore", "-c", command) == {"k0.cls", "k1.cls", "k2.cls"}
-    assert _names(bench, flag, "skip", "-c", command, code=3) == {"k0.cls", "k2.cls"}
-    _names(bench, flag, "abort", "-c", command, code=1)
+    assert _names(bench, "-e", "ignore", "-c", command) == {"k0.cls", "k1.cls", "k2.cls"}
+    assert _names(bench, "--error-handling", "skip", "-c", command, code=3) == {"k0.cls", "k2.cls"}
 
 
-@pytest.mark.parametrize("flags", [("-I", "-E"), ("--include", "--exclude")])
-def test_include_and_exclude(bench: Bench, flags: tuple[str, str]) -> None:
-    include, exclude = flags
-    assert _names(bench, include, "dat", "-c", "true") == {"k0.dat", "k1.dat", "k2.dat"}
-    assert _names(bench, exclude, "dat$", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
-    assert _names(bench, include, "^sample", exclude, "[.]d", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
+def test_include_and_exclude(bench: Bench) -> None:
+    assert _names(bench, "-I", "dat", "-c", "true") == {"k0.dat", "k1.dat", "k2.dat"}
+    assert _names(bench, "-E", "dat$", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
+    assert _names(bench, "--include", "^sample", "--exclude", "[.]d", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
 
 
-@pytest.mark.parametrize("flag", ["-s", "--separator"])
-def test_separator(bench: Bench, flag: str) -> None:
+def test_separator(bench: Bench) -> None:
     """Files with another base are samples of their own; here that has to be asked for."""
     command = "cp sample.dat left.dat; mv sample.dat sample_1.dat"
-    names = _names(bench, "-m", flag, "/", "-c", command)
+    names = _names(bench, "-m", "-s", "/", "-c", command)
     assert {name for name in names if name.startswith("k0")} == {"k0.cls", "k0/left.dat", "k0/_1.dat"}
     assert {name for name in _names(bench, "-m", "-c", command) if name.startswith("k0")} == {
         "k0.cls",
@@ -183,8 +167,7 @@ def test_count_verbose_and_silent(bench: Bench) -> None:
     assert len(_names(bench, "--count", "2", "-c", "true")) == 4
     assert _names(bench, "--count", "0", "-c", "true") == set()
     assert _names(bench, "--count", "99", "-c", "true") == BOTH
-    for flag in ("-v", "--verbose", "-q", "--silent", "--quiet"):
-        assert _names(bench, flag, "-c", "true") == BOTH
+    assert _names(bench, "--verbose", "-c", "true") == BOTH
     assert bench.run("-q", "-c", "true", "in.tar").stderr == b""
 
 
@@ -198,9 +181,8 @@ def test_output_and_input(bench: Bench) -> None:
     assert bench.run("-c", "cat __source__; echo", "in.tar").stdout == b"in.tar\n" * 3
 
 
-@pytest.mark.parametrize("flag", ["-h", "--help"])
-def test_help(bench: Bench, flag: str) -> None:
-    done = bench.run(flag)
+def test_help(bench: Bench) -> None:
+    done = bench.run("-h")
     assert done.returncode == 0 and done.stderr == b""
     for name in ("--command", "--script", "--interpreter", "--output", "Exit codes"):
         assert name.encode() in done.stdout
@@ -230,7 +212,7 @@ def test_batch(bench: Bench) -> None:
 
 
 def test_shells(bench: Bench) -> None:
-    for shell in ("bash", "sh", "/bin/sh", "/bin/bash"):
+    for shell in ("sh", "/bin/bash"):
         assert bench.run("--shell", shell, "-c", "ls | wc -l", "in.tar").stdout == b"4\n" * 3
     done = bench.run("--shell", "python3", "-c", "import os; print(len(os.listdir()))", "in.tar")
     assert done.stdout == b"4\n" * 3

@@ -39,15 +39,15 @@ def test_a_long_log_is_kept_whole_and_not_in_memory(bench: Bench) -> None:
         "done = subprocess.run(sys.argv[1:])\n"
         "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
     )
-    command = "[ $(cat sample.cls) != 1 ] || { yes | head -c 150000000; yes no | head -c 150000000 >&2; }"
+    command = "[ $(cat sample.cls) != 1 ] || { yes | head -c 60000000; yes no | head -c 60000000 >&2; }"
     words = [TARPROC, "-q", "-c", command, "--add-log", "log", "in.tar", "-o", "out.tar"]
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=bench.path, env=bench.env, capture_output=True, check=True
     )
     code, kilobytes = map(int, done.stdout.split())
-    assert code == 0 and kilobytes < 150_000, done.stderr
+    assert code == 0 and kilobytes < 100_000, done.stderr
     log = bench.members()["k1.log"]
-    assert log == b"y\n" * 75_000_000 + b"no\n" * 50_000_000
+    assert log == b"y\n" * 30_000_000 + b"no\n" * 20_000_000
     assert bench.leftovers() == []
 
 
@@ -90,7 +90,7 @@ def raises(sample):
 
 def much(sample):
     if sample["cls"] in (b"1", b"2"):
-        for n in range(400_000):
+        for n in range(100_000):
             print(n)
         print("end", file=sys.stderr)
     return sample
@@ -108,7 +108,7 @@ def test_of_a_mapper_that_prints_much(bench: Bench) -> None:
     (bench.path / "m.py").write_text(MAPPERS)
     done = bench.run("-q", "--map", "m.py:much", "in.tar", "-o", "out.tar")
     assert done.returncode == 0 and done.stderr == b"end\nend\n"
-    assert done.stdout == b"".join(b"%d\n" % n for n in range(400_000)) * 2
+    assert done.stdout == b"".join(b"%d\n" % n for n in range(100_000)) * 2
 
 
 def test_error_file_of_a_long_message_is_bounded(bench: Bench) -> None:

@@ -69,9 +69,7 @@ def test_reader_of_the_output_goes_away(bench: Bench) -> None:
     assert done.stdout == b"k0\nk1\n0\n"
 
 
-@pytest.mark.parametrize(
-    "reader", ["| head -1; echo ${PIPESTATUS[0]}", ">&-; echo $?", "2>&-; echo $?", ">&- 2>&-; echo $?"]
-)
+@pytest.mark.parametrize("reader", ["| head -1; echo ${PIPESTATUS[0]}", ">&- 2>&-; echo $?"])
 def test_what_commands_print_is_not_read(bench: Bench, reader: str) -> None:
     """The samples are wanted all the same."""
     bench.shard(numbered(300))
@@ -208,8 +206,8 @@ def test_memory_stays_flat(bench: Bench) -> None:
     producer.stdout.close()
     sizes = []
     # After so many samples each, whatever time they take.
-    for _ in range(80):
-        for _ in range(30):
+    for _ in range(40):
+        for _ in range(20):
             assert process.stdout.read(1) == b"\n"
         sizes.append(_resident(process.pid))
     process.terminate()
@@ -217,7 +215,7 @@ def test_memory_stays_flat(bench: Bench) -> None:
     process.stdout.close()
     producer.wait(120)
     assert max(sizes) < 110_000
-    assert max(sizes[40:]) < max(sizes[:40]) * 1.1 + 5_000
+    assert max(sizes[20:]) < max(sizes[:20]) * 1.1 + 5_000
     assert bench.leftovers() == [] and gone(str(bench.path))
 
 

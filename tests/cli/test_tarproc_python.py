@@ -15,9 +15,6 @@ import json, os, signal, sys, time
 def same(sample):
     return sample
 
-def copy(sample):
-    return dict(sample)
-
 def upper(sample):
     sample["dat"] = sample["dat"] + b"!"
     sample["new.txt"] = "text"
@@ -55,19 +52,14 @@ def encoded(sample):
     return {"a.json": {"b": [1, 2]}, "b.txt": "grün", "c.cls": 7}
 
 def wrong_number(sample): return 7
-def wrong_text(sample): return "abc"
-def wrong_bytes(sample): return b"abc"
 def wrong_list(sample): return [1, 2]
 def wrong_key(sample): return {"__key__": 5, "a": b""}
-def wrong_key_none(sample): return {"__key__": None, "a": b""}
 def wrong_key_empty(sample): return {"__key__": "", "a": b""}
 def wrong_name(sample): return {5: b""}
 def wrong_name_slash(sample): return {"a/b": b""}
 def wrong_name_zero(sample): return {"a\\0b": b""}
-def wrong_value(sample): return {"jpg": object()}
 def wrong_value_unknown(sample): return {"unknown_ext": 5}
 def wrong_metadata(sample): return {**sample, "__mask__": b"1"}
-def wrong_tuple_name(sample): return {("a", "b"): b""}
 
 def three_underscores(sample): return {**sample, "___": b"1"}
 
@@ -87,10 +79,6 @@ def exits(sample):
 
 def exits_0(sample):
     if sample["cls"] == b"1": sys.exit(0)
-    return sample
-
-def dies(sample):
-    if sample["cls"] == b"1": os._exit(7)
     return sample
 
 def segfaults(sample):
@@ -173,10 +161,9 @@ def _map(bench: Bench, name: str, *options: str, code: int = 0) -> str:
     return done.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["same", "copy", "changes_folder", "closes"])
-@pytest.mark.parametrize("slots", ["1", "3"])
-def test_unchanged(bench: Bench, name: str, slots: str) -> None:
-    _map(bench, name, "-p", slots)
+@pytest.mark.parametrize("name", ["same", "changes_folder", "closes"])
+def test_unchanged(bench: Bench, name: str) -> None:
+    _map(bench, name, "-p", "3")
     assert bench.members() == contents(bench.path / "in.tar")
 
 
@@ -233,14 +220,14 @@ def test_odd_types(bench: Bench) -> None:
     assert bench.members() == {"k0.a": b"1", "k0.b": b"2", "k0.c": b"3"}
 
 
-@pytest.mark.parametrize("name", ["key_empty", "name_slash", "name_zero", "value", "value_unknown", "metadata"])
+@pytest.mark.parametrize("name", ["key_empty", "name_slash", "name_zero", "value_unknown"])
 def test_wrong_results_are_failures(bench: Bench, name: str) -> None:
     stderr = _map(bench, f"wrong_{name}", code=1)
     assert "all 5 samples failed" in stderr
     assert "status" not in stderr, "the process died of it"
 
 
-@pytest.mark.parametrize("name", ["number", "text", "bytes", "list", "key", "key_none", "name", "tuple_name"])
+@pytest.mark.parametrize("name", ["number", "list", "key", "name"])
 def test_a_result_of_a_wrong_type_is_one_error(bench: Bench, name: str) -> None:
     """It was one a sample: a mapper that returns a number does so for all."""
     stderr = _map(bench, f"wrong_{name}", "-p", "2", code=2)
@@ -313,16 +300,14 @@ def test_exception(bench: Bench) -> None:
     [
         ("exits", "ended with status 1"),
         ("exits_0", "ended with status 0"),
-        ("dies", "ended with status 7"),
         ("segfaults", "was killed by SIGSEGV"),
         ("interrupts", ""),
         ("out_of_memory", "MemoryError"),
         ("recursion", "RecursionError"),
     ],
 )
-@pytest.mark.parametrize("slots", ["1", "2"])
-def test_processes_that_die(bench: Bench, name: str, text: str, slots: str) -> None:
-    _map(bench, name, "-p", slots, code=3)
+def test_processes_that_die(bench: Bench, name: str, text: str) -> None:
+    _map(bench, name, "-p", "2", code=3)
     failed = bench.members("out.tar.failed.tar")
     assert set(failed) == {"k1.cls", "k1.dat", "k1.__error__.txt"}
     assert text.encode() in failed["k1.__error__.txt"]
@@ -397,12 +382,7 @@ def test_a_file_that_was_changed_in_the_same_second_is_read_again(bench: Bench) 
         ("mappers.py:number", "no function 'number'"),
         ("missing.py:f", "the file 'missing.py' does not exist"),
         ("missing:f", "the module 'missing' does not exist"),
-        ("mappers.missing:f", "the module 'mappers.missing' does not exist"),
-        ("mappers", "must be module:function"),
         ("mappers.py", "must be module:function"),
-        (":f", "must be module:function"),
-        ("mappers:", "must be module:function"),
-        ("broken.py:f", "ModuleNotFoundError: No module named 'not_installed'"),
         ("broken:f", "ModuleNotFoundError: No module named 'not_installed'"),
         ("syntax.py:f", "SyntaxError"),
         ("raises.py:f", "ValueError: at the top"),

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from tarproc_support import TARPROC, Bench, numbered
 
-SAMPLES = numbered(40, 2000)
-COMMAND = "sleep 0.00$((RANDOM % 10)); rev sample.cls > sample.rev; date > /dev/null; [ $(cat sample.cls) != 17 ]"
+SAMPLES = numbered(12, 2000)
+COMMAND = "sleep 0.00$((RANDOM % 10)); rev sample.cls > sample.rev; date > /dev/null; [ $(cat sample.cls) != 7 ]"
 
 
 def _bytes(bench: Bench, *options: str, name: str = "out.tar", **more: object) -> tuple[bytes, bytes]:
@@ -20,11 +20,11 @@ def _bytes(bench: Bench, *options: str, name: str = "out.tar", **more: object) -
 
 
 def test_slots(bench: Bench) -> None:
-    assert len({_bytes(bench, "-p", slots) for slots in ("0", "1", "2", "16")}) == 1
+    assert len({_bytes(bench, "-p", slots) for slots in ("0", "1", "16")}) == 1
 
 
 def test_small_window(bench: Bench) -> None:
-    assert len({_bytes(bench, "-p", "8", "--mem", size) for size in ("1", "5k", "1G")}) == 1
+    assert len({_bytes(bench, "-p", "8", "--mem", size) for size in ("1", "5k")}) == 1
 
 
 def test_surroundings(bench: Bench) -> None:
@@ -32,12 +32,8 @@ def test_surroundings(bench: Bench) -> None:
     other.mkdir()
     results = {
         _bytes(bench),
-        _bytes(bench, env={"TZ": "Asia/Kathmandu", "LC_ALL": "C"}),
-        _bytes(bench, env={"TZ": "America/New_York", "LC_ALL": "C.UTF-8"}),
-        _bytes(bench, env={"TMPDIR": str(other)}),
-        _bytes(bench, "-w", "here"),
-        _bytes(bench, umask=0o000),
-        _bytes(bench, umask=0o077),
+        _bytes(bench, env={"TZ": "Asia/Kathmandu", "LC_ALL": "C", "TMPDIR": str(other)}, umask=0o000),
+        _bytes(bench, "-w", "here", env={"TZ": "America/New_York", "LC_ALL": "C.UTF-8"}, umask=0o077),
         _bytes(bench, name="another.tar"),
     }
     assert len(results) == 1
@@ -46,7 +42,7 @@ def test_surroundings(bench: Bench) -> None:
 
 def test_another_user(open_bench: Bench) -> None:
     bench = open_bench
-    bench.shard(numbered(40, 2000))
+    bench.shard(SAMPLES)
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv to become someone else")
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -66,8 +62,7 @@ def test_another_user(open_bench: Bench) -> None:
 def test_time_stamp(bench: Bench) -> None:
     first = _bytes(bench)
     assert _bytes(bench, "--mtime", "0") == first
-    assert _bytes(bench, "--mtime", "1000000000") != first
-    assert _bytes(bench, "--mtime", "7") == _bytes(bench, env={"SOURCE_DATE_EPOCH": "7"})
+    assert first != _bytes(bench, "--mtime", "7") == _bytes(bench, env={"SOURCE_DATE_EPOCH": "7"})
     done = bench.run("-c", "true", "in.tar", "-o", "out.tar", env={"SOURCE_DATE_EPOCH": "now"})
     assert done.returncode == 2
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tarproc_support import Bench, contents, gone, numbered
 from waiting import wait_for
 
+from tarkit.mapping.pythonpool import PythonPool
+from tarkit.mapping.shellpool import ShellPool
+
+Run = Callable[..., Any]
+
 # Seconds: what does not hang must have ended by then, and what does must have printed, on a busy machine as well.
-TIMEOUT = "4"
+TIMEOUT = "2.5"
 # Less than the commands would hang, and far more than is waited for: the time-out, and five seconds of grace.
 LONG = 120
 
@@ -21,6 +28,13 @@ LONG = 120
 def marker(tmp_path: Path) -> str:
     """Seconds to sleep that no other process has on its command line."""
     return f"9{os.getpid():07d}{abs(hash(tmp_path)) % 1000:03d}"
+
+
+@pytest.fixture
+def killed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between TERM and KILL is half a second, in this process."""
+    for pool in (ShellPool, PythonPool):
+        monkeypatch.setitem(pool.__init__.__kwdefaults__, "grace", 0.5)
 
 
 HANGING = {
@@ -35,22 +49,22 @@ HANGING = {
 }
 
 
-def test_timeout(bench: Bench, marker: str) -> None:
+def test_timeout(bench: Bench, marker: str, run: Run, killed_soon: None) -> None:
     """All in one run, each beside the others: they wait, they do not work."""
     bench.shard(numbered(len(HANGING) + 2))
     cases = " ".join(f"{number}) {each.format(marker=marker)};;" for number, each in enumerate(HANGING.values()))
     started = time.monotonic()
-    done = bench.run(
-        "-c", f"case $(cat sample.cls) in {cases} esac", "in.tar", "-o", "out.tar", "--timeout", TIMEOUT, "-p", "12"
-    )  # fmt: skip
+    command = f"case $(cat sample.cls) in {cases} esac"
+    place = bench.path
+    done = run("tarproc", "-c", command, place / "in.tar", "-o", place / "out.tar", "--timeout", TIMEOUT, "-p", "12")
     assert time.monotonic() - started < LONG
-    assert done.returncode == 3
+    assert done.code == 3
     assert gone(marker)
     first = len(HANGING)
     assert set(bench.members()) == {f"k{number}.{field}" for number in (first, first + 1) for field in ("cls", "dat")}
     failed = bench.members("out.tar.failed.tar")
     for number, name in enumerate(HANGING):
-        assert failed[f"k{number}.__error__.txt"].startswith(b"timed out after 4 s"), name
+        assert failed[f"k{number}.__error__.txt"].startswith(b"timed out after 2.5 s"), name
 
 
 def test_all_time_out(bench: Bench, marker: str) -> None:
@@ -71,23 +85,16 @@ def test_what_a_command_leaves_running_fails_its_sample_and_does_not_survive(ben
     assert gone(marker)
 
 
-def test_time_of_each_sample_is_its_own(bench: Bench) -> None:
-    bench.shard(numbered(8))
-    done = bench.run("-c", "sleep 0.5", "in.tar", "--timeout", "3.5", "-p", "1")
-    assert done.returncode == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_during_a_hanging_command(bench: Bench, marker: str, number: signal.Signals) -> None:
+def test_signal_during_a_hanging_command(bench: Bench, marker: str) -> None:
     process = bench.start("-c", f"trap '' TERM INT; touch ../../../run/on; sleep {marker}", "in.tar", "-o", "out.tar")
     wait_for((bench.path / "on").exists)
-    process.send_signal(number)
-    assert process.wait(LONG) == 128 + number
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LONG) == 128 + signal.SIGTERM
     assert gone(marker) and bench.leftovers() == []
     assert not (bench.path / "out.tar").exists()
 
 
-def test_python_mapper_that_hangs(bench: Bench, marker: str) -> None:
+def test_python_mapper_that_hangs(bench: Bench, marker: str, run: Run, killed_soon: None) -> None:
     (bench.path / "m.py").write_text(
         "import signal, subprocess, time\n"
         "def f(sample):\n"
@@ -99,12 +106,13 @@ def test_python_mapper_that_hangs(bench: Bench, marker: str) -> None:
         "    return sample\n"
     )
     started = time.monotonic()
-    done = bench.run("--map", "m.py:f", "in.tar", "-o", "out.tar", "--timeout", TIMEOUT)
+    place = bench.path
+    done = run("tarproc", "--map", f"{place}/m.py:f", place / "in.tar", "-o", place / "out.tar", "--timeout", TIMEOUT)
     assert time.monotonic() - started < LONG
-    assert done.returncode == 3
+    assert done.code == 3
     assert gone(marker)
     error = bench.members("out.tar.failed.tar")["k1.__error__.txt"]
-    assert error.startswith(b"timed out after 4 s") and error.endswith(b"hanging\n")
+    assert error.startswith(b"timed out after 2.5 s") and error.endswith(b"hanging\n")
 
 
 def test_output_of_a_timeout_goes_on_no_longer(bench: Bench, marker: str) -> None:
