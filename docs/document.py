@@ -59,7 +59,6 @@ _PUBLIC = {
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",
     "tarkit.trainers.world": "Consumer consumer",
     "tarkit.toolbox.convert": "Encoding VerifyError convert",
-    "tarkit.toolbox.harshards": "har_to_tar tar_to_har",
 }
 """What is public beside ``tarkit`` itself: module -> names."""
 _ROLE = re.compile(r":\w+:`~?(?:tarkit\.(?:\w+\.)*)?(\w+)`")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tarkit
@@ -73,6 +73,7 @@ def shard(tmp_path: Path) -> Path:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("to", RECORDS)
+@settings(max_examples=25)
 @given(files=files, form=st.sampled_from(FORMS))
 def test_a_tar_comes_back_byte_for_byte(
     to: str, tmp_path_factory: pytest.TempPathFactory, files: list[tuple[str, bytes]], form: int

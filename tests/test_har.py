@@ -27,10 +27,10 @@ from tarkit.errors import (
 )
 from tarkit.formats.har import HarArchive, HarEntry, HarWriter, read
 from tarkit.formats.tally import Tally
-from tarkit.samples.read import read_samples
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.store.publish import PublishStream
-from tarkit.toolbox.harshards import har_to_tar, tar_to_har
+from tarkit.toolbox.convert import convert
+from tarkit.toolbox.harshards import har_samples
 
 FILES = {"/a/1.jpg": b"one", "/a/1.cls": b"", "/a/b/c d~*\u00e9.txt": b"two" * 100, "/top": b"x", "/z.jpg": b"last"}
 
@@ -528,64 +528,45 @@ def shard(path: Path, samples: list[Any]) -> bytes:
 
 def test_tar_to_har_and_back_is_the_same_shard(tmp_path: Path) -> None:
     before = shard(tmp_path / "x.tar", SAMPLES)
-    with HarWriter(tmp_path / "x.har") as writer:
-        tar_to_har(tmp_path / "x.tar", writer)
     tally = Tally()
-    with TarWriter(tmp_path / "y.tar", encoder=False) as shard_writer:
-        har_to_tar(HarArchive(tmp_path / "x.har"), shard_writer, tally=tally)
+    convert(f"{tmp_path}/x.tar", f"{tmp_path}/x.har")
+    convert(f"{tmp_path}/x.har", f"{tmp_path}/y.tar", tally=tally)
     assert (tmp_path / "y.tar").read_bytes() == before
     assert (tally.samples, tally.members) == (3, 6)
 
 
 def test_a_field_that_only_begins_with_underscores_is_kept(tmp_path: Path) -> None:
     before = shard(tmp_path / "x.tar", [{"__key__": "a", "___": b"1", "__mask": b"2", "jpg": b"3"}])
-    with HarWriter(tmp_path / "x.har") as writer:
-        tar_to_har(tmp_path / "x.tar", writer)
+    convert(f"{tmp_path}/x.tar", f"{tmp_path}/x.har")
     assert HarArchive(tmp_path / "x.har").names() == ["a.___", "a.__mask", "a.jpg"]
-    with TarWriter(tmp_path / "y.tar", encoder=False) as shard_writer:
-        har_to_tar(HarArchive(tmp_path / "x.har"), shard_writer)
+    convert(f"{tmp_path}/x.har", f"{tmp_path}/y.tar")
     assert (tmp_path / "y.tar").read_bytes() == before
 
 
 def test_members_of_two_shards_with_one_name(tmp_path: Path) -> None:
     shard(tmp_path / "x-0.tar", SAMPLES[:1])
     shard(tmp_path / "x-1.tar", SAMPLES)
-    with pytest.raises(EncodeError, match="has this path already"), HarWriter(tmp_path / "x.har") as writer:
-        tar_to_har(str(tmp_path / "x-{0..1}.tar"), writer)
+    with pytest.raises(EncodeError, match="has this path already"):
+        convert(f"{tmp_path}/x-{{0..1}}.tar", f"{tmp_path}/x.har")
     with pytest.raises(MissingInputError):
         HarArchive(tmp_path / "x.har")
 
 
-def test_large_members_go_from_file_to_file(tmp_path: Path) -> None:
-    content = bytes(range(256)) * (130 << 10)
-    shard(tmp_path / "x.tar", [{"__key__": "a", "bin": content}])
-    with HarWriter(tmp_path / "x.har") as writer:
-        tar_to_har(tmp_path / "x.tar", writer)
-    assert HarArchive(tmp_path / "x.har").read("a.bin") == content
-
-
 def test_files_that_are_not_samples_and_files_that_are_apart(tmp_path: Path) -> None:
     harbuild.build(tmp_path / "x.har", {"/a.jpg": b"1", "/README": b"2", "/b.jpg": b"3", "/a.cls": b"4", "/.x": b"5"})
-    archive = HarArchive(tmp_path / "x.har")
-    with TarWriter(tmp_path / "x.tar", encoder=False) as writer:
-        with pytest.raises(DataError, match="2 files of the archive cannot be part of a sample.*on_others"):
-            har_to_tar(archive, writer)
-        tally = Tally()
-        har_to_tar(archive, writer, on_others="skip", tally=tally)
-        with pytest.raises(UsageError):
-            har_to_tar(archive, writer, on_others="ignore")
+    archive, tally = HarArchive(tmp_path / "x.har"), Tally()
+    with pytest.raises(DataError, match="2 files of the archive cannot be part of a sample.*on_others"):
+        list(har_samples(archive))
+    with pytest.raises(UsageError):
+        list(har_samples(archive, on_others="ignore"))
+    found = list(har_samples(archive, on_others="skip", tally=tally))
     assert tally.skipped == {"no-extension": 1, "hidden": 1}
-    assert [(s["__key__"], s["jpg"], s.get("cls")) for s in read_samples(tmp_path / "x.tar")] == [
-        ("a", b"1", b"4"),
-        ("b", b"3", None),
-    ]
+    assert [(s["__key__"], s["jpg"], s.get("cls")) for s in found] == [("a", b"1", b"4"), ("b", b"3", None)]
 
 
 def test_names_with_dots_that_begin_no_field(tmp_path: Path) -> None:
     harbuild.build(tmp_path / "x.har", {"/img_0.5.jpg": b"1", "/img_0.7.jpg": b"2"})
     archive = HarArchive(tmp_path / "x.har")
-    with TarWriter(tmp_path / "x.tar", encoder=False) as writer:
-        with pytest.raises(DataError, match="two jpg fields of one sample"):
-            har_to_tar(archive, writer)
-        har_to_tar(archive, writer, on_same_extension="allow")
-    assert len(list(read_samples(tmp_path / "x.tar"))) == 1
+    with pytest.raises(DataError, match="two jpg fields of one sample"):
+        list(har_samples(archive))
+    assert len(list(har_samples(archive, on_same_extension="allow"))) == 1

@@ -208,7 +208,9 @@ def test_as_bash_c(tmp_path: Path, name: str) -> None:
     _agree(tmp_path, "bash", {**COMMANDS, **ONLY_BASH}[name], "-eo", "pipefail")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if re.match("exit|set|cd|exec|trap|syntax|read|background|heredoc|kill", name)]
+)
 def test_as_dash_c(tmp_path: Path, name: str) -> None:
     if shutil.which("dash") is None:
         pytest.skip("dash is not installed")
@@ -259,7 +261,7 @@ def test_set_e_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert outcomes[1].failure is not None and outcomes[1].failure.kind == "exit"
 
 
-@pytest.mark.parametrize("kill", ["kill -9 $$", "kill -TERM $$", "kill -9 0", "kill -SEGV $$; sleep 5"])
+@pytest.mark.parametrize("kill", ["kill -9 $$", "kill -9 0"])
 def test_killed_shell_is_replaced(tmp_path: Path, kill: str) -> None:
     outcomes = _outcomes(tmp_path, f"echo hi; {kill}", 3, slots=2)
     for outcome in outcomes:
@@ -294,7 +296,7 @@ def test_timeout_with_terminate_and_kill(tmp_path: Path) -> None:
         assert re.fullmatch(f"timed out after 0.2 s, and was {how}", outcome.failure.message)
 
 
-@pytest.mark.parametrize("timeout", [1e7, 1e300, float("inf")])
+@pytest.mark.parametrize("timeout", [1e7, float("inf")])
 def test_a_timeout_longer_than_the_system_can_wait(tmp_path: Path, timeout: float) -> None:
     (outcome,) = _outcomes(tmp_path, "true", timeout=timeout)
     assert outcome.failure is None
@@ -383,8 +385,7 @@ def _clock_from(tmp_path: Path, program: str, count: int = 1) -> Callable[[], fl
     return clock
 
 
-@pytest.mark.parametrize("ignore_status", [False, True], ids=["", "ignored status"])
-@pytest.mark.parametrize("case", LEFT_RUNNING)
+@pytest.mark.parametrize(("case", "ignore_status"), [*((case, False) for case in LEFT_RUNNING), ("half a file", True)])
 def test_what_is_left_running_fails_its_sample_and_is_named_and_killed(
     tmp_path: Path, case: str, ignore_status: bool
 ) -> None:

@@ -30,14 +30,13 @@ _PIECE = 1 << 20
     "on_damage",
     help="A shard is damaged: stop, or leave out what is damaged and the samples beside it, count that, and exit 3.",
 )
-@work_option("format", default=None)
 @click.option("--raw", is_flag=True, help="Only pass the bytes on, of any file, without looking into them.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
 @work_option("allow_pipe")
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, format: str | None,
-    verbose: bool, **policies: Any,
+    inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, verbose: bool,
+    **policies: Any,
 ) -> int:  # fmt: skip
     """Join shards into one.
 
@@ -45,9 +44,6 @@ def command(
     one at the end. All of it is checked on the way: damage is an error, as is a key that is in two
     shards, since the result is one. Folders, links and other members that are not part of a sample are
     copied too, except with --on-damage skip.
-
-    With --format members get new headers, as split and tarproc write them, and members that are not part
-    of a sample are left out and counted.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
     .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or
@@ -70,18 +66,15 @@ def command(
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import key_rule as rule_of
     from tarkit.store.publish import open_publish
-    from tarkit.toolbox.join import concatenate, rewrite
+    from tarkit.toolbox.join import concatenate
 
     tally = Tally()
     policies |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe}
-    if format is None:
-        with open_publish(output) as stream:
-            joined = concatenate(urls, stream, target=output, **policies)
-    else:
-        joined = rewrite(urls, output, format=format, **policies)
+    with open_publish(output) as stream:
+        joined = concatenate(urls, stream, target=output, **policies)
     code = exit_code_of(tally)
     if code or not quiet:
-        copied = policies["on_damage"] == "error" and format is None
+        copied = policies["on_damage"] == "error"
         parts = [
             f"{counted(joined.samples, 'sample')} of {counted(joined.shards, 'shard')}, {joined.size} bytes of tar"
         ]
@@ -99,7 +92,7 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     from tarkit.store.publish import open_publish
     from tarkit.store.read import open_read
 
-    unused = ("key_rule", "on_repeated_key", "on_damage", "format")
+    unused = ("key_rule", "on_repeated_key", "on_damage")
     reject_options(unused, "does not go with --raw, which does not look into its inputs")
     count = 0
     # The name of the output says how the input is compressed already, so it must not be done again.

@@ -1,23 +1,18 @@
-"""Joins tar shards: byte for byte, or with new headers in the format that was asked for.
+"""Joins tar shards, byte for byte.
 
-Byte for byte, everything is read through :class:`tarkit.formats.tar.walk.Archive` all the same, so that what is
+Everything is read through :class:`tarkit.formats.tar.walk.Archive` all the same, so that what is
 damaged, cut or no tar is found, and samples that would run into each other are refused."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from typing import BinaryIO
 
 from tarkit.errors import RepeatedKeyError, printable
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
-from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
 from tarkit.redaction import redact
-from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
-from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import PublishStream
@@ -102,40 +97,4 @@ def concatenate(
     output.write(END_OF_ARCHIVE)
     output.write(bytes(-output.bytes_written % RECORD))
     joined.size = output.bytes_written
-    return joined
-
-
-def rewrite(
-    urls: str | Iterable[str],
-    output: str | os.PathLike[str] | BinaryIO,
-    *,
-    format: str,
-    rule: KeyRule = first_dot,
-    on_repeated_key: str = "error",
-    on_damage: str = "error",
-    tally: Tally | None = None,
-    allow_pipe_in_lists: bool = False,
-) -> Joined:
-    """Write the samples of several shards as one shard, each member with a new header of a ``format`` of TarWriter.
-    Members that are not part of a sample are left out, and counted in ``tally``. The other arguments are those of
-    :func:`concatenate`."""
-    joined = Joined(on_repeated_key)
-    # Keys are checked here, since the message names both shards.
-    with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key="allow") as writer:
-        targets = [os.fspath(output)] if isinstance(output, (str, os.PathLike)) else []
-        for url in other_than(targets, expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=targets)):
-            joined.shards += 1
-            for sample in read_samples(
-                [url],
-                literal=True,
-                split=True,
-                rule=rule,
-                on_repeated_key=on_repeated_key,
-                on_damage=on_damage,
-                tally=tally,
-                large=KeepInFiles(),
-            ):
-                joined.add(sample)
-                writer.write(sample)
-    joined.size = writer.archive_size
     return joined

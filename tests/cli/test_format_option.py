@@ -30,9 +30,8 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("format", ["pax", "gnu"])
 @pytest.mark.parametrize(
     "command",
-    ["tarproc -c true {} -o out.tar", "tarproc -c true {} -O made", "tarkit cat {} -o out.tar",
-     "tarkit split {} -o out.tar%d", "tarkit create --plan plan -o out.tar"],
-)  # fmt: skip
+    ["tarproc -c true {} -O made", "tarkit split {} -o out.tar%d", "tarkit create --plan plan -o out.tar"],
+)
 def test_every_writer(command: str, format: str, source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source.parent)
     Path("plan").write_text(f"a.txt text:a\n{KEY}.txt text:{KEY}\n")
@@ -51,25 +50,11 @@ def test_a_sample_that_does_not_fit_fails_alone(source: Path, run: Run, monkeypa
         assert [sample["__key__"] for sample in read_samples(kept)] == [KEY]
 
 
-@pytest.mark.parametrize("command", ["tarkit split {} -o out.tar%d", "tarkit cat {} -o out.tar"])
-def test_what_does_not_fit_is_an_error(command: str, source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_an_error(source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source.parent)
-    result = run(*command.format(source).split(), "--format", "ustar")
+    result = run("tarkit", "split", source, "-o", "out.tar%d", "--format", "ustar")
     assert result.code == 1 and not list(Path().glob("out*"))
     assert "format ustar does not have" in result.stderr
-
-
-def test_cat_refuses_keys_of_two_shards_as_ever(source: Path, run: Run, tmp_path: Path) -> None:
-    for policy, reason in (("error", "the key is in"), ("allow", "the sample before it has the same key")):
-        one = tmp_path / "one.tar"
-        with TarWriter(one) as writer:
-            writer.write({"__key__": "a", "x": b"1"})
-        result = run(
-            "tarkit", "cat", one, one, "--format", "gnu", "-o", tmp_path / "o.tar", "--on-repeated-key", policy
-        )
-        assert result.code == 65 and reason in result.stderr
-    assert not (tmp_path / "o.tar").exists()
-    assert "--format" in run("tarkit", "cat", "--raw", source, "--format", "gnu").stderr
 
 
 def test_another_format_is_other_work(source: Path, run: Run, tmp_path: Path) -> None:
