@@ -1,8 +1,7 @@
-"""RecordIO files of images, tables, shards, MNIST's files, and of what a model file prepares."""
+"""RecordIO files of images, tables, shards, and of what a model file prepares."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import struct
@@ -18,10 +17,9 @@ from PIL import Image
 from tarkit.cli.tarkit import main
 
 import tarkit
-from tarkit.errors import DataError, TemporaryStreamError
+from tarkit.errors import TemporaryStreamError
 from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
-from tarkit.store.publish import open_publish
 from tarkit.toolbox import recordfiles, tables
 from tarkit.toolbox.prepare import prepare_images
 from tarkit.toolbox.sourcefiles import SourceFile
@@ -155,48 +153,6 @@ def test_the_first_row_is_names_or_data_and_never_the_other(run: Run, tmp_path: 
     assert [example["label"] for example in examples("out/data-00000")] == [[0], [1]]
 
 
-def idx(shape: tuple[int, ...], data: bytes) -> bytes:
-    return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + data
-
-
-def test_labels_that_do_not_fit_are_named_without_their_password() -> None:
-    folder = "memory://me:c4n4ry@b"
-    for name, content in (("images", idx((3, 2, 2), bytes(12))), ("labels", idx((2,), bytes(2)))):
-        with open_publish(f"{folder}/{name}") as out:
-            out.write(content)
-    with pytest.raises(DataError, match="has 3 pictures, and 2 labels are in memory://b/labels"):
-        list(tables.mnist_records(f"{folder}/images", f"{folder}/labels"))
-
-
-def test_mnist(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "images.gz").write_bytes(gzip.compress(idx((3, 2, 2), bytes(range(12)))))
-    (tmp_path / "labels").write_bytes(idx((3,), bytes([7, 0, 9])))
-    assert run("images.gz", "labels", "-o", "out")[0] == 0
-    found = examples("out/data-00000")
-    assert [example["label"] for example in found] == [[7], [0], [9]] and found[1]["image"] == [4.0, 5.0, 6.0, 7.0]
-    (tmp_path / "short").write_bytes(idx((2,), bytes(2)))
-    for labels, message in (
-        ("short", "has 3 pictures, and 2 labels are in short"),
-        ("images.gz", "and 3 labels"),
-        ("cut", "has 2 bytes of data, and its header says 3"),
-        ("text", "is not one of MNIST's files"),
-    ):
-        (tmp_path / "cut").write_bytes(idx((3,), bytes(2)))
-        (tmp_path / "text").write_text("hello")
-        code, _, err = run("images.gz", labels, "-o", f"out-{labels}")
-        assert (code == 65 and message in err) or labels == "images.gz", err
-
-
-def test_what_is_compressed_behind_pictures_is_not_read(run: Run, tmp_path: Path) -> None:
-    """A few bytes can stand for more than memory has."""
-    (tmp_path / "images.gz").write_bytes(gzip.compress(idx((1, 1, 1), b"x") + bytes(50 << 20)))
-    (tmp_path / "labels").write_bytes(idx((1,), b"1"))
-    code, _, err = run("images.gz", "labels", "-o", "out")
-    assert code == 65 and "images.gz, offset 16: has more bytes of data, and its header says 1" in err
-    code, _, err = run("labels", "labels", "-o", "out")
-    assert code == 65 and "labels: has labels, and no pictures" in err
-
-
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -303,7 +259,7 @@ def test_nothing_comes_of_it(run: Run, tmp_path: Path) -> None:
     code, _, err = run("empty", "-o", "out")
     assert code == 2 and "empty gives no record" in err
     code, _, err = run("a", "b", "-o", "out", "--kind", "csv")
-    assert code == 2 and "MNIST is two files, images and labels" in err
+    assert code == 2 and "any other SOURCE is one" in err
     Image.fromarray(numpy.zeros((2, 3), "uint8")).save("empty/1.png")
     code, _, err = run("empty", "-o", "out")
     assert code == 65 and "an image is in no folder, so it has no class" in err and "--kind shards" in err
@@ -451,10 +407,3 @@ def test_shards_with_odd_keys_and_classes(run: Run, tmp_path: Path) -> None:
         {"__key__": [b"b"], "cls": [-5]},
         {"__key__": [b"c"], "cls": [b"9" * 20]},
     ]
-
-
-def test_pictures_are_not_labels(run: Run, tmp_path: Path) -> None:
-    header = struct.pack(">4B3I", 0, 0, 8, 3, 2, 1, 1)
-    (tmp_path / "images").write_bytes(header + b"ab")
-    code, _, err = run("images", "images", "-o", "out")
-    assert code == 65 and "has pictures, and no labels" in err

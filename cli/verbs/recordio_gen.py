@@ -1,4 +1,4 @@
-"""``tarkit recordio-gen``: images, tables, shards and MNIST's files to RecordIO files."""
+"""``tarkit recordio-gen``: images, tables and shards to RecordIO files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ Examples:
   tarkit recordio-gen images.tar.gz -o records --model_file mnist.py
   tarkit recordio-gen --kind shards 'train-{0000..0009}.tar' -o s3://bucket/records
   tarkit recordio-gen iris.data -o records --columns a,b,c,d,class --label class
-  tarkit recordio-gen train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz -o records
 """
 
 
@@ -66,14 +65,8 @@ def _of_table(
     )
 
 
-def _of_mnist(sources: Sequence[str], tally: Tally, *, image: str = "floats") -> Iterator[bytes]:
-    from tarkit.toolbox.tables import mnist_records
-
-    return mnist_records(sources[0], sources[1], image)
-
-
 _KINDS: dict[str, Callable[..., Iterator[bytes]]] = {
-    "files": _of_files, "shards": _of_shards, "csv": _of_table, "mnist": _of_mnist,
+    "files": _of_files, "shards": _of_shards, "csv": _of_table,
 }  # fmt: skip
 """Kind of SOURCE -> its records; the keyword arguments are the options that it takes."""
 
@@ -83,12 +76,8 @@ def _flag(name: str) -> str:
 
 
 def _kind_of(sources: Sequence[str]) -> str:
-    from tarkit.formats.registry import is_tar_name
-
     source = sources[0]
-    if len(sources) > 1:
-        return "shards" if is_tar_name(source) else "mnist"
-    if source.startswith("@") or ("{" in source or "*" in source) and not os.path.exists(source):
+    if len(sources) > 1 or source.startswith("@") or ("{" in source or "*" in source) and not os.path.exists(source):
         return "shards"
     return "csv" if source.endswith((".csv", ".data")) else "files"
 
@@ -99,8 +88,7 @@ def _kind_of(sources: Sequence[str]) -> str:
 @click.option(
     "--kind",
     type=click.Choice(list(_KINDS)),
-    help="What SOURCE is.  [default: csv for .csv and .data, shards for several tars or a pattern, mnist for two "
-    "other files, else files]",
+    help="What SOURCE is.  [default: csv for .csv and .data, shards for several or a pattern, else files]",
 )
 @click.option(
     "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
@@ -111,9 +99,7 @@ def _kind_of(sources: Sequence[str]) -> str:
     "--codec_type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]),
     help="How what a model file prepares is written.  [default: tf_example]",
 )  # fmt: skip
-@click.option(
-    "--image", type=click.Choice(["bytes", "floats"]), help="The feature of images.  [default: bytes; floats of MNIST]"
-)
+@click.option("--image", type=click.Choice(["bytes", "floats"]), help="The feature of images.  [default: bytes]")
 @click.option("--classes", callback=names_in, metavar="A,B", help="Folders that are the classes, in their order.")
 @click.option("--fields", callback=names_in, metavar="A,B", help="Fields of samples that become features.")
 @click.option(
@@ -141,14 +127,14 @@ def command(
 
     SOURCE is a folder or a tar of images, one folder for each class: features image, and label, the index of the
     class; or with --model_file any files, prepared by prepare_data_for_a_single_file(file, name) of that Python file.
-    It may be tar shards (--kind shards), a feature for each field; a CSV file, a feature for each column; or
-    MNIST's own two files. A file without a record, such as one that is not an image, is counted as no-record.
+    It may be tar shards (--kind shards), a feature for each field; or a CSV file, a feature for each column. A file
+    without a record, such as one that is not an image, is counted as no-record.
 
     Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
     """
     kind = kind or _kind_of(sources)
-    if kind != "shards" and len(sources) != (2 if kind == "mnist" else 1):
-        raise UsageError("MNIST is two files, images and labels; tar shards are any number; any other SOURCE is one")
+    if kind != "shards" and len(sources) != 1:
+        raise UsageError("tar shards are any number; any other SOURCE is one")
     given = {name: value for name, value in options.items() if value is not None}
     if unused := [name for name in given if name not in signature(_KINDS[kind]).parameters]:
         raise UsageError(f"{_flag(unused[0])} is not for SOURCE of the kind {kind}; leave it out, or see --kind")

@@ -16,16 +16,12 @@ from tarkit.store.url import display_name
 
 _INTEGERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\n?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?\n?")
+_LONG_NUMBER = re.compile(r"\.\.-?\d{31}|\{-?\d{31,}\.\.")
 _PADDED = re.compile(r"-?0\d")
 _LETTER_ORDER = ascii_uppercase + ascii_lowercase
 _ESCAPE = re.compile(r"\\(.)")
-_MOST_DEEP = 100
-"""Braces inside of each other and side by side: each is a call inside of another one."""
-_MOST_DIGITS = 30
-
-
-class _TooComplexError(ValueError):
-    """A pattern has more braces or digits than any list of names has; the text says which."""
+_MOST_BRACES, _MOST_DIGITS = 100, 30
+"""Each brace is a call inside of another one."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,6 @@ class Range:
     step: int
     count: int
     width: int
-    depth = 0
 
     def items(self, start: int, stop: int) -> Iterator[str]:
         """The texts of numbers ``start`` to ``stop``, not counting the latter."""
@@ -45,13 +40,11 @@ class Range:
 
 
 class Choice:
-    """``{a,b}``: the texts of one pattern after the other. A literal is a choice of one text.
-    depth: how many parts are in hand at once when a text is made."""
+    """``{a,b}``: the texts of one pattern after the other. A literal is a choice of one text."""
 
     def __init__(self, options: tuple[str | Product, ...]) -> None:
         self.options = options
         self.count: int = sum(1 if isinstance(option, str) else option.count for option in options)
-        self.depth: int = max((0 if isinstance(option, str) else option.depth for option in options), default=0)
 
     def items(self, start: int, stop: int) -> Iterator[str]:
         """The texts ``start`` to ``stop``, not counting the latter."""
@@ -75,7 +68,6 @@ class Product:
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
-        self.depth: int = len(parts) + max((part.depth for part in parts), default=0)
         self._tails = [1]
         for part in reversed(parts):
             self._tails.append(self._tails[-1] * part.count)
@@ -109,16 +101,14 @@ def parse_braces(pattern: str) -> Product:
     Raises: UsageError: the braces are not balanced, or too many."""
     if "{" not in pattern and "}" not in pattern:
         return Product((Choice((pattern,)),))
-    reason = "the braces are not balanced; write \\{ and \\} for plain braces"
-    try:
-        # First: that looks at each character once.
-        if _pieces(pattern) is not None:
-            found = _product(pattern)
-            if found.depth <= _MOST_DEEP:
-                return found
-            reason = f"more than {_MOST_DEEP} parts are made of braces; name the shards in an @list"
-    except _TooComplexError as error:
-        reason = f"{error}; name the shards in an @list"
+    if pattern.count("{") > _MOST_BRACES:
+        reason = f"it has more than {_MOST_BRACES} braces; name the shards in an @list"
+    elif _LONG_NUMBER.search(pattern):
+        reason = f"a number in braces has more than {_MOST_DIGITS} digits; name the shards in an @list"
+    elif _pieces(pattern) is None:
+        reason = "the braces are not balanced; write \\{ and \\} for plain braces"
+    else:
+        return _product(pattern)
     raise UsageError(f"{printable(display_name(pattern))}: {reason}")
 
 
@@ -142,8 +132,6 @@ def _pieces(pattern: str, separator: str = "") -> list[str] | None:
                 parts.append(pattern[start:position])
                 start = position
             depth += 1
-            if depth > _MOST_DEEP:
-                raise _TooComplexError(f"more than {_MOST_DEEP} braces are inside of each other")
         elif character == "}":
             depth -= 1
             if depth == 0 and not separator:
@@ -186,17 +174,11 @@ def _group(inside: str) -> list[Part]:
 
 
 def _range(match: re.Match[str]) -> Range:
-    first, last, step = _number(match[1]), _number(match[2]), _step(match[3])
+    first, last, step = int(match[1]), int(match[2]), _step(match[3])
     width = max(len(match[1]), len(match[2])) if any(_PADDED.match(end) for end in match.group(1, 2)) else 0
     number = abs(last - first) // step + 1
     return Range(first, step if first < last else -step, number, width)
 
 
 def _step(text: str | None) -> int:
-    return _number(text or "1") or 1
-
-
-def _number(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise _TooComplexError(f"a number in braces has more than {_MOST_DIGITS} digits")
-    return int(text)
+    return int(text or "1") or 1

@@ -1,11 +1,10 @@
-"""Tables and MNIST's files to serialized Examples."""
+"""Tables to serialized Examples."""
 
 from __future__ import annotations
 
 import csv
 import math
 import struct
-from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -17,7 +16,6 @@ from tarkit.formats.textrows import text_rows
 from tarkit.store.entries import check_same, identify
 from tarkit.store.read import open_read
 from tarkit.store.url import display_name, reads_once
-from tarkit.store.window import Window
 
 
 def table_records(
@@ -134,42 +132,3 @@ def _is_number(text: str) -> bool:
     text = text.strip()
     is_integer = text.lstrip("+-").isdigit()
     return math.isfinite(value) and "_" not in text and (not is_integer or value == int(text))
-
-
-def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[bytes]:
-    """A record for each picture of MNIST's own files (``train-images-idx3-ubyte.gz`` …): ``image`` and ``label``.
-    Source of the format: http://yann.lecun.com/exdb/mnist/ (IDX).
-    Raises: DataError: not such files, cut, or not of the same number."""
-    shape, pixels = _idx(images)
-    (count, *more), classes = _idx(labels)
-    if more:
-        raise DataError("has pictures, and no labels", url=labels)
-    if len(shape) != 3:
-        raise DataError("has labels, and no pictures", url=images)
-    if shape[0] != count:
-        raise DataError(f"has {shape[0]} pictures, and {count} labels are in {display_name(labels)}", url=images)
-    size = shape[1] * shape[2]
-    for number in range(count):
-        picture = pixels[number * size : (number + 1) * size]
-        yield encode_example(
-            {"image": array("f", list(picture)) if image == "floats" else bytes(picture), "label": classes[number]}
-        )
-
-
-def _idx(url: str) -> tuple[tuple[int, ...], bytes]:
-    """Shape and data. No more is read than the header announces, however much is compressed after it."""
-    with open_read(url) as stream:
-        window = Window(stream.read)
-        head = window.peek(4)
-        if len(head) < 4 or head[:3] != b"\0\0\x08" or head[3] not in (1, 3):
-            raise DataError("is not one of MNIST's files (IDX of bytes)", url=url, offset=0)
-        begin = 4 + 4 * head[3]
-        if not window.have(begin):
-            raise DataError("is cut in its header", url=url, offset=window.held)
-        shape = struct.unpack_from(f">{head[3]}I", window.peek(begin), 4)
-        wanted = math.prod(shape)
-        data = window.peek(begin + wanted + 1)[begin:]
-    if len(data) != wanted:
-        there = "more" if len(data) > wanted else str(len(data))
-        raise DataError(f"has {there} bytes of data, and its header says {wanted}", url=url, offset=begin)
-    return shape, data

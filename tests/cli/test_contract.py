@@ -88,7 +88,7 @@ def arguments(name: str, table: dict[str, list[str]], folder: Path) -> list[str]
 def shard(tmp_path: Path) -> Path:
     path = tmp_path / "in.tar"
     with TarWriter(str(path), encoder=False) as writer:
-        for number in range(300):
+        for number in range(60):
             writer.write({"__key__": f"{number:04d}", "txt": b"%d" % number * 100})
     return path
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import shlex
-import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -59,8 +58,6 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tar.add("images")
     Path("mnist.py").write_text("def prepare_data_for_a_single_file(file, name):\n    return {'image': file.read()}\n")
     Path("iris.data").write_text("5.1,3.5,1.4,0.2,Iris-setosa\n6.3,3.3,6.0,2.5,Iris-virginica\n")
-    Path("train-images-idx3-ubyte.gz").write_bytes(struct.pack(">4I", 2051, 2, 28, 28) + bytes(2 * 28 * 28))
-    Path("train-labels-idx1-ubyte.gz").write_bytes(struct.pack(">2I", 2049, 2) + bytes((7, 8)))
     return tmp_path
 
 
@@ -85,7 +82,7 @@ def test_an_example_of_the_help_runs(run: Run, inputs: Path, example: str) -> No
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 13
+    assert len(EXAMPLES) >= 12
 
 
 def test_the_command_without_spark_makes_the_records_that_are_trained_on(run: Run, inputs: Path) -> None:

@@ -72,17 +72,17 @@ def test_reader_of_the_output_goes_away(bench: Bench) -> None:
 @pytest.mark.parametrize("reader", ["| head -1; echo ${PIPESTATUS[0]}", ">&- 2>&-; echo $?"])
 def test_what_commands_print_is_not_read(bench: Bench, reader: str) -> None:
     """The samples are wanted all the same."""
-    bench.shard(numbered(300))
+    bench.shard(numbered(60))
     done = _bash(bench, f"tarproc -c 'seq 1000; echo err >&2' in.tar -o out.tar {reader}")
     assert done.stdout.endswith(b"0\n"), done.stderr
-    assert len(bench.members()) == 600
+    assert len(bench.members()) == 120
 
 
 def test_reader_of_the_messages_goes_away(bench: Bench) -> None:
-    bench.shard(numbered(300))
+    bench.shard(numbered(60))
     done = _bash(bench, "tarproc -c 'seq 1000' in.tar -o - 2> >(head -1 >/dev/null) > got; echo $?")
     assert done.stdout == b"0\n"
-    assert len(contents(bench.path / "got")) == 600
+    assert len(contents(bench.path / "got")) == 120
 
 
 def test_full_standard_output(bench: Bench) -> None:

@@ -149,7 +149,7 @@ def test_random_schedules(server: FaultServer, tmp_path: Path) -> None:
         running.append((seed, url, faults, process))
     for each in running:
         outcomes.update(_ended(tmp_path, *each))
-    assert outcomes["whole"] > 5 and outcomes["error"] > 0, outcomes
+    assert outcomes["whole"] > 5, outcomes
 
 
 def _ended(folder: Path, seed: int, url: str, faults: list[Fault], process: subprocess.Popen[bytes]) -> Counter[str]:
