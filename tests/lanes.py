@@ -20,7 +20,7 @@ SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
 SLOW_MARKERS = ("slow", "exhaustive", "cluster", "spark")
 SLOW_NAMES = {
     "fork", "kill", "killpg", "measure", "signal", "subprocess", "PythonPool", "ShellPool", "run_documents",
-    "serving", "socket", "HTTPServer", "ThreadingHTTPServer",
+    "serving", "socket", "HTTPServer", "ThreadingHTTPServer", "warmprogram",
 }  # fmt: skip
 """Names (modules, functions, classes, attributes) that a fast test does not use."""
 
