@@ -23,8 +23,6 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError
-from tarkit.runs.status import progress_of
-from tarkit.runs.work import Work
 from tarkit.store.compression import zstd_library
 
 TWICE = "cat sample.cls sample.cls > x; mv x sample.cls"
@@ -172,51 +170,6 @@ def test_tarproc_resumes_what_a_process_began_and_the_other_way_round(shards: li
     assert (counts.shards_done, counts.shards_before, counts.read) == (0, 2, 0)
 
 
-def test_failed_samples(shards: list[Path], tmp_path: Path) -> None:
-    events = Events()
-    why = "exit code 1: line 1: test $(cat __key__) != k1; add `|| true` if that is meant"
-    counts = tarkit.process(
-        shards[0], output="out.tar", command="echo on; test $(cat __key__) != k1", reporter=events, max_errors="50%"
-    )
-    assert (counts.out, counts.failed, counts.failures, counts.exit_code) == (2, 1, {"exit": 1}, 3)
-    assert counts.lost_anything and counts.failed_output == "out.tar.failed.tar"
-    assert events.seen == [
-        ("started", 1, True), "reading", ("k0", b"on\n"), ("k1", why), ("k1", b"on\n"), ("k2", b"on\n"),
-    ]  # fmt: skip
-    again = tarkit.process(retry_failed="out.tar.failed.tar", output="more.tar", function=lambda sample: sample)
-    assert again.out == 1 and [*contents(tmp_path / "more.tar")] == ["k1.cls", "k1.dat"]
-    events = Events()
-    assert tarkit.process(shards[0], output="out.tar", command="true", reporter=events).failed == 0
-    assert events.seen[-1] == "removed out.tar.failed.tar"
-    with pytest.raises(TooManyErrorsError, match="all 3 samples failed"):
-        tarkit.process(shards[0], output="none.tar", command="false")
-    assert not (tmp_path / "none.tar").exists()
-
-
-def test_names_that_differ_by_a_percent_sign_are_two_outputs(shards: list[Path], tmp_path: Path) -> None:
-    """In an outdir that is a file:// URL both had one output, the exit code was 0, and the first one was gone."""
-    for path, name in zip(shards, ("a b.tar", "a%20b.tar"), strict=True):
-        path.rename(tmp_path / name)
-    outdir = f"file://{tmp_path}/out"
-    assert tarkit.process(["a b.tar", "a%20b.tar"], outdir=outdir, command="true").shards_done == 2
-    assert progress_of(outdir, ["a b.tar", "a%20b.tar"]).done == ["a b.tar", "a%20b.tar"]
-    assert [*contents(tmp_path / "out" / "a b.tar")][0] == "k0.cls"
-    assert [*contents(tmp_path / "out" / "a%20b.tar")][0] == "k3.cls"
-
-
-def test_failed_samples_of_shards_are_retried_with_a_lambda(shards: list[Path], tmp_path: Path) -> None:
-    counts = tarkit.process([*shards], outdir="out", command="test $(cat __key__) != k1")
-    assert (counts.shards_done, counts.shards_set_aside, counts.failed) == (2, 1, 1)
-    counts = tarkit.process(outdir="out", retry_failed="out", function=lambda sample: sample)
-    assert (counts.shards_done, counts.shards_before, counts.failed, counts.exit_code) == (1, 1, 0, 0)
-    assert (tmp_path / "out" / "s0.tar").read_bytes() == _untouched(shards[0], tmp_path)
-
-
-def _untouched(shard: Path, folder: Path) -> bytes:
-    tarkit.process(shard, output=folder / "plain.tar", command="true")
-    return (folder / "plain.tar").read_bytes()
-
-
 def test_shards_that_fail_are_an_error_that_has_the_counts(shards: list[Path], tmp_path: Path) -> None:
     (tmp_path / "bad.tar").write_bytes(shards[0].read_bytes()[:700])
     events = Events()
@@ -229,12 +182,6 @@ def test_shards_that_fail_are_an_error_that_has_the_counts(shards: list[Path], t
     ends = [each for each in events.seen if each[:4] in ("done", "fail")]
     assert sorted(ends) == ["done s0.tar", "done s1.tar", "failed bad.tar"]
     assert json.loads((tmp_path / "out" / "bad.tar.done.json").read_text())["state"] == "failed"
-
-
-def test_a_work_is_an_argument_too(shards: list[Path]) -> None:
-    work = Work(inputs=("s{0..1}.tar",), command="true", count=5)
-    assert tarkit.process(work).read == 5
-    assert tarkit.process(work, count=2).read == 2
 
 
 @pytest.mark.parametrize(

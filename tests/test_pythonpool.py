@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import resource
 import signal
@@ -19,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import wait_for
 
-from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.mapping import pythonworker
 from tarkit.mapping.frames import HEAD, MARK, next_message, pack, unpack, unsent
 from tarkit.mapping.mappererrors import traceback_text
@@ -66,17 +64,6 @@ def test_processes_are_replaced(tmp_path: Path, method: str) -> None:
     outcomes = _run(_on_1(lambda: os._exit(9)), tmp_path, slots=2, start_method=method)
     assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
     assert outcomes[1].failure is not None and outcomes[1].failure.message == "the mapper's process ended with status 9"
-
-
-def test_death_by_signal(tmp_path: Path) -> None:
-    def crash() -> None:
-        # A fork has pytest's, which would print where it was to the terminal.
-        faulthandler.disable()
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-    outcomes = _run(_on_1(crash), tmp_path)
-    assert outcomes[1].failure is not None and "SIGSEGV" in outcomes[1].failure.message
-    assert outcomes[0].failure is None and outcomes[2].failure is None
 
 
 class _TimedRun:
@@ -191,21 +178,6 @@ def test_changes_to_the_given_sample_stay_there(tmp_path: Path) -> None:
         pool.submit(0, batch)
         assert pool.collect()[0][1].failure is not None
     assert batch == [{"__key__": "k", "n": b"1"}]
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["no_such_module:f", "no_such_file.py:f", "tarkit.errors:no_such_function", "tarkit.errors", ""],
-)
-def test_function_that_is_not_there(tmp_path: Path, spec: str) -> None:
-    with pytest.raises(UsageError):
-        _run(spec, tmp_path)
-
-
-def test_setup_that_ends_the_process(tmp_path: Path) -> None:
-    with pytest.raises(CommandNotRunnableError, match="before its first sample") as caught:
-        _run(lambda sample: sample, tmp_path, setup=lambda: os._exit(1))
-    assert caught.value.exit_code == 126
 
 
 def test_an_idle_process_that_is_killed_is_replaced(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.errors import StreamError, UsageError
+from tarkit.errors import UsageError
 from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
 from tarkit.runs.account import Sinks, TooManyErrorsError, run_samples
@@ -138,53 +137,6 @@ def test_no_sample_is_drawn_too_many(tmp_path: Path) -> None:
 def test_failures_of_a_batch_are_of_all_its_samples(tmp_path: Path) -> None:
     counts, _ = _run(tmp_path, "ok ok ok fail ok", batch=2)
     assert (counts.read, counts.out, counts.failed) == (5, 3, 2)
-
-
-def test_without_output(tmp_path: Path) -> None:
-    counts = run(_samples("ok fail"), Backwards(), Sinks(None, None, {}), TellTale(), mem=9)
-    assert (counts.out, counts.failed) == (1, 1) and os.listdir(tmp_path) == []
-
-
-def test_nothing_is_published_on_an_error(tmp_path: Path) -> None:
-    def source() -> Any:
-        yield from _samples("ok fail ok")
-        raise StreamError("the line is dead")
-
-    sinks = Sinks(str(tmp_path / "out.tar"), str(tmp_path / "failed.tar"), {})
-    with pytest.raises(StreamError, match="the line is dead"):
-        run(source(), Backwards(), sinks, TellTale(), mem=10**6)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "match"),
-    [
-        ("fail fail", {}, "all 2 samples failed"),
-        ("ok fail", {"errors": "abort"}, "k1: exit code 5; --errors abort ends the run"),
-        ("ok fail fail ok", {"errors": "skip", "max_errors": "1"}, "2 of 3 samples failed; --max-errors is 1"),
-        ("ok fail ok ok", {"max_errors": "24.9%"}, "1 of 4 samples failed; --max-errors is 24.9%"),
-    ],
-)
-def test_too_many_errors(tmp_path: Path, text: str, options: dict[str, str], match: str) -> None:
-    with pytest.raises(TooManyErrorsError, match=match) as caught:
-        _run(tmp_path, text, **options)
-    assert caught.value.exit_code == 1
-    assert os.listdir(tmp_path) == []
-
-
-def test_log_field(tmp_path: Path) -> None:
-    counts, said = _run(tmp_path, "print ok", add_log="log")
-    assert said == [] and counts.out == 2
-    with tarfile.open(tmp_path / "out.tar") as archive:
-        log = archive.extractfile("k0.log")
-        assert log is not None and log.read() == b"hi"
-
-
-def test_log_field_that_the_sample_has(tmp_path: Path) -> None:
-    counts, said = _run(tmp_path, "double drop", errors="skip", add_log="log")
-    assert counts.failed == 0
-    with pytest.raises(TooManyErrorsError, match="all 1 samples failed"):
-        _run(tmp_path, "print", add_log="do")
 
 
 @pytest.mark.parametrize(

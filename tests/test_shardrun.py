@@ -378,32 +378,12 @@ def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatc
     assert world.run().shards_before == 3
 
 
-def test_missing_inputs(world: World) -> None:
-    gone = [f"{world.inputs[0]}.{number}" for number in range(50)]
-    totals = world.run(inputs=[gone[0], world.inputs[0], *gone[1:]])
-    assert (totals.shards_done, totals.shards_missing, totals.shards_failed, totals.exit_code) == (1, 50, 0, 66)
-    assert totals.missing_names == gone[:3] and len(world.told.missing) == 50
-    assert world.names() == ["s0.tar", "s0.tar.done.json"]
-
-
 def test_an_empty_shard(world: World) -> None:
     with TarWriter(world.inputs[1], encoder=False):
         pass
     totals = world.run()
     assert (totals.shards_done, totals.exit_code) == (3, 0)
     assert list(read_samples(str(world.out / "s1.tar"))) == []
-
-
-def test_what_is_wrong_for_all_ends_the_run(world: World) -> None:
-    with pytest.raises(UsageError, match="on_damage"):
-        world.run(read=lambda url, tally: read_samples([url], on_damage="hope"))
-    assert world.names() == []
-
-
-def test_the_limit_counts_over_all_shards(world: World) -> None:
-    with pytest.raises(Exception, match="2 of 4 samples failed; --max-errors is 1; this shard is not published"):
-        world.run(lambda sample: None if sample["__key__"] == "k1" else sample, max_errors="1")
-    assert world.names() == ["s0.tar", "s0.tar.done.json", "s0.tar.failed.tar"]
 
 
 @pytest.mark.parametrize(

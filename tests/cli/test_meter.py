@@ -117,19 +117,6 @@ def test_shards_that_were_done_before_do_not_count(run: Run, shards: list[Path],
 
 
 @pytest.mark.usefixtures("at_once")
-def test_create(run: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for number in range(5):
-        (folder / f"{number}.txt").touch()
-        (folder / f"{number}.cls").touch()
-    for out in ("out.tar", "out-%d.tar"):
-        result = run("tarkit", "create", "-o", tmp_path / out, "-C", folder, ".")
-        assert result.code == 0 and shares(result.stderr) == [20, 40, 60, 80, 100]
-        assert "; 4 of 10 files so far, 0 bytes\n" in result.stderr
-
-
-@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("verb", ["put", "get"])
 def test_files_that_are_copied(verb: str, run: Run, tmp_path: Path) -> None:
     """By bytes, also within a file; a file that is kept or fails is done with, too."""

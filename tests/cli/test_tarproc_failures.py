@@ -150,21 +150,6 @@ def test_error_file(bench: Bench, command: str, text: bytes) -> None:
     assert len(bench.members()) == 10
 
 
-def test_error_file_of_a_timeout(bench: Bench) -> None:
-    command = "echo trying; [ $(cat sample.cls) = 2 ] && sleep 1000; true"
-    done = bench.run("-c", command, "--timeout", "2.5", "in.tar", "-o", "out.tar", "-p", "4")
-    assert done.returncode == 3
-    error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
-    assert error.startswith(b"timed out after 2.5 s") and error.endswith(b"--- stdout ---\ntrying\n")
-
-
-def test_error_file_has_the_end_of_a_long_output(bench: Bench) -> None:
-    command = "[ $(cat sample.cls) = 2 ] && seq 100000 && exit 1; true"
-    bench.run("-c", command, "in.tar", "-o", "out.tar")
-    error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
-    assert b"(the last 4096 of 588895 bytes)" in error and error.endswith(b"99999\n100000\n")
-
-
 @pytest.mark.parametrize(("limit", "code"), [("2", 1), ("3", 3), ("50%", 3), ("49%", 1)])
 def test_max_errors(bench: Bench, limit: str, code: int) -> None:
     done = bench.run("-c", ODD_FAIL, "--max-errors", limit, "in.tar", "-o", "out.tar", "--report", "report.json")
@@ -180,13 +165,6 @@ def test_max_errors_ends_the_run_early(bench: Bench) -> None:
     done = bench.run("-c", "exit 1", "--max-errors", "5", "in.tar", "-o", "out.tar", "--report", "report.json")
     assert done.returncode == 1
     assert bench.report()["samples"]["failed"] == 6
-
-
-@pytest.mark.parametrize("limit", ["x", "101%"])
-def test_max_errors_that_is_none(bench: Bench, limit: str) -> None:
-    done = bench.run("-c", "true", "--max-errors", limit, "in.tar")
-    assert done.returncode == 2
-    one_line(done.stderr)
 
 
 def test_retry(bench: Bench) -> None:
@@ -328,14 +306,6 @@ def test_report_that_can_not_be_written_is_known_at_once(bench: Bench) -> None:
         assert done.returncode == code
         one_line(done.stderr)
         assert _names(bench) == set()
-
-
-def test_add_log(bench: Bench) -> None:
-    done = bench.run("-c", ODD_FAIL + "; echo fine", "--add-log", "log", "in.tar", "-o", "out.tar")
-    # What is kept in no sample is shown.
-    assert done.returncode == 3 and done.stdout == b"no k1\nno k3\nno k5\n"
-    assert bench.members()["k2.log"] == b"fine\n"
-    assert bench.members("out.tar.failed.tar")["k3.__error__.txt"].endswith(b"no k3\n")
 
 
 def test_add_log_needs_a_sample_to_be_in(bench: Bench) -> None:

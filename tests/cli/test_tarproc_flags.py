@@ -135,10 +135,6 @@ def test_failed_samples_that_lack_a_field_can_be_retried(bench: Bench) -> None:
     assert bench.members("again.tar") == {"k0.cls": b"0"}
 
 
-def test_parallel(bench: Bench) -> None:
-    assert _names(bench, "-p", "0", "-c", "true") == _names(bench, "--parallel", "3", "-c", "true") == BOTH
-
-
 def test_error_handling(bench: Bench) -> None:
     command = "rm sample.dat; [ $(cat sample.cls) != 1 ]"
     assert _names(bench, "-e", "ignore", "-c", command) == {"k0.cls", "k1.cls", "k2.cls"}
@@ -179,13 +175,6 @@ def test_output_and_input(bench: Bench) -> None:
         done = bench.run("-c", "cat __source__; echo", *given, input=(bench.path / "in.tar").read_bytes())
         assert done.stdout == b"-\n" * 3
     assert bench.run("-c", "cat __source__; echo", "in.tar").stdout == b"in.tar\n" * 3
-
-
-def test_help(bench: Bench) -> None:
-    done = bench.run("-h")
-    assert done.returncode == 0 and done.stderr == b""
-    for name in ("--command", "--script", "--interpreter", "--output", "Exit codes"):
-        assert name.encode() in done.stdout
 
 
 def test_several_inputs_are_one_stream(bench: Bench) -> None:

@@ -283,16 +283,6 @@ def test_hostile_kinds_of_members(bench: Bench) -> None:
     assert (done.returncode, done.stdout) == (65, b"") and "k.link" in one_line(done.stderr)
 
 
-def test_zero_byte_in_a_name(bench: Bench) -> None:
-    with tarfile.open(bench.path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
-        info = tarfile.TarInfo("short.txt")
-        info.pax_headers = {"path": "k.a\0b"}
-        archive.addfile(info)
-        _member(archive, "last.txt", b"good")
-    done = bench.run("-c", "true", "evil.tar", "-o", "out.tar")
-    assert done.returncode in (0, 3, 65), done.stderr
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for two megabytes."""

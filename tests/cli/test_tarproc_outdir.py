@@ -256,17 +256,6 @@ def test_a_limit_in_percent_waits_for_enough_samples(run: Run, shards: list[Path
     assert "done 3, done before 0, failed 0; samples: in 12 = out 11 + filtered 0 + failed 1" in result.stderr
 
 
-def test_a_command_that_can_not_be_run(run: Run, shards: list[Path], out: Path) -> None:
-    assert run("tarproc", "-O", out, "-c", "no-such-command-anywhere", *shards).code == 127
-
-
-def test_usage_errors_end_the_run_at_once(run: Run, shards: list[Path], out: Path) -> None:
-    result = run("tarproc", "-O", out, "--key-rule", "(", "-c", "true", *shards)
-    assert result.code == 2
-    assert len(result.stderr.splitlines()) == 1
-    assert listed(out) == []
-
-
 def test_samples_set_aside_by_a_run_that_was_resumed_count(run: Run, shards: list[Path], out: Path) -> None:
     command = ["-c", "[ $(cat __key__) != s0k1 ]"]
     assert run("tarproc", "-O", out, *command, *shards).code == 3

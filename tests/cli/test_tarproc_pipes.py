@@ -103,12 +103,6 @@ def test_closed_standard_input(bench: Bench) -> None:
     assert done.stdout.endswith(b"0\n") and len(bench.members()) == 6
 
 
-def test_closed_standard_output_for_a_tar(bench: Bench) -> None:
-    done = _bash(bench, "tarproc -c true in.tar -o - >&-; echo $?")
-    assert done.stdout == b"1\n"
-    one_line(done.stderr)
-
-
 def test_closed_standard_output_for_the_commands(bench: Bench) -> None:
     done = _bash(bench, "tarproc -c ls in.tar >&-; echo $?")
     assert done.stdout == b"1\n"

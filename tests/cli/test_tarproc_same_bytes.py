@@ -67,15 +67,6 @@ def test_time_stamp(bench: Bench) -> None:
     assert done.returncode == 2
 
 
-def test_folder_for_scratch_with_a_newline(bench: Bench) -> None:
-    odd = bench.path.parent / "a\nb c"
-    odd.mkdir()
-    done = bench.run("-c", "ls", "in.tar", "-o", "out.tar", "--count", "2", env={"TMPDIR": str(odd)})
-    assert done.returncode in (0, 1, 2)
-    assert (done.returncode == 0) == (bench.path / "out.tar").exists()
-    assert os.listdir(odd) == []
-
-
 def test_output_onto_the_input(bench: Bench) -> None:
     """The input would be gone with its fields that the command drops; also where the report is it."""
     before = (bench.path / "in.tar").read_bytes()

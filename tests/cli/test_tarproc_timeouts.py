@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarproc_support import Bench, contents, gone, numbered
+from tarproc_support import Bench, gone, numbered
 from waiting import wait_for
 
 from tarkit.mapping.pythonpool import PythonPool
@@ -67,12 +67,6 @@ def test_timeout(bench: Bench, marker: str, run: Run, killed_soon: None) -> None
         assert failed[f"k{number}.__error__.txt"].startswith(b"timed out after 2.5 s"), name
 
 
-def test_all_time_out(bench: Bench, marker: str) -> None:
-    done = bench.run("-c", f"sleep {marker}", "in.tar", "-o", "out.tar", "--timeout", "0.2", "-p", "3")
-    assert done.returncode == 1
-    assert gone(marker) and sorted(os.listdir(bench.path)) == ["in.tar"]
-
-
 def test_what_a_command_leaves_running_fails_its_sample_and_does_not_survive(bench: Bench, marker: str) -> None:
     started = time.monotonic()
     command = f"case $(cat __key__) in *1) sleep {marker} & nohup sleep {marker} &\nesac; echo started"
@@ -113,13 +107,3 @@ def test_python_mapper_that_hangs(bench: Bench, marker: str, run: Run, killed_so
     assert gone(marker)
     error = bench.members("out.tar.failed.tar")["k1.__error__.txt"]
     assert error.startswith(b"timed out after 2.5 s") and error.endswith(b"hanging\n")
-
-
-def test_output_of_a_timeout_goes_on_no_longer(bench: Bench, marker: str) -> None:
-    """What a killed command printed is shown once, whole, and in its place."""
-    command = f"cat __key__; echo; echo -; [ $(cat sample.cls) = 1 ] && sleep {marker}; true"
-    done = bench.run("-c", command, "in.tar", "-o", "-", "--timeout", TIMEOUT, "-p", "3")
-    assert done.returncode == 3
-    assert len(contents(done.stdout)) == 4
-    lines = [line for line in done.stderr.decode().splitlines() if not line.startswith("tarproc: ")]
-    assert lines == ["k0", "-", "k1", "-", "k2", "-"]

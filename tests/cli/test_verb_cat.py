@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import shlex
 import shutil
@@ -18,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit import read_samples
-from tarkit.errors import DataError, UsageError
+from tarkit.errors import DataError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.raw import RawArchive, copied_members
 from tarkit.samples.sample import in_sample
@@ -144,14 +143,6 @@ def test_any_archive_cut_in_two_is_joined_again(kinds: list[tuple[str, int]], cu
     assert found == whole
 
 
-def test_compression_by_name_and_by_content(run: Run, tmp_path: Path) -> None:
-    one, two = tar_of(member("a.txt")), tar_of(member("b.txt"))
-    (tmp_path / "one.tar").write_bytes(gzip.compress(one))
-    (tmp_path / "two.tar").write_bytes(two)
-    assert run("tarkit", "cat", "-q", tmp_path / "one.tar", tmp_path / "two.tar", "-o", tmp_path / "o.tgz").code == 0
-    assert body(gzip.decompress((tmp_path / "o.tgz").read_bytes())) == body(one) + body(two)
-
-
 @pytest.mark.parametrize("more", [[], ["--raw"]])
 def test_an_output_that_is_one_of_the_inputs(run: Run, tmp_path: Path, more: list[str]) -> None:
     one, two = write(tmp_path, one=tar_of(member("a.txt")), two=tar_of(member("b.txt")))
@@ -208,11 +199,6 @@ def test_what_is_advised_for_files_of_one_sample_that_are_not_adjacent(
     subprocess.run(["tar", "-xf", path], check=True)
     assert run("tarkit", "create", ".", "-o", tmp_path / "new.tar").code == 0
     assert run("tarkit", "show", tmp_path / "new.tar").lines == ["a  cls:1 txt:1", "b  txt:1"]
-
-
-def test_the_same_shard_twice(run: Run, tmp_path: Path) -> None:
-    (path,) = write(tmp_path, one=tar_of(member("a.txt")))
-    assert run("tarkit", "cat", f"{tmp_path}/{{one,one}}.tar", "-o", tmp_path / "out.tar").code == 65
 
 
 def test_key_that_comes_back_in_one_shard(run: Run, tmp_path: Path) -> None:
@@ -277,11 +263,6 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
                 concatenate([str(path)], stream, on_damage="skip", tally=skipped)
             assert skipped.damage
             assert len(out.getvalue()) % 10240 == 0
-
-
-def test_policies_that_do_not_exist() -> None:
-    with pytest.raises(UsageError), open_publish(io.BytesIO()) as stream:
-        concatenate([], stream, on_damage="ignore")
 
 
 def test_another_key_rule(run: Run, tmp_path: Path) -> None:

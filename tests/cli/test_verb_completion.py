@@ -20,7 +20,6 @@ from installed import program_path
 from tarkit.cli.verbs.completion import _EPILOG
 
 Run = Callable[..., Any]
-PROGRAMS = ("tarproc", "tarkit", "kubetpl")
 START = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], ""),
     "zsh": (["zsh", "-f", "-i"], "autoload -U compinit; compinit -D -u; "),
@@ -117,18 +116,6 @@ def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
 )
 def test_what_is_offered(line: str, offered: list[str], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(run, monkeypatch, line) == offered
-
-
-@pytest.mark.parametrize("shell", START)
-def test_the_script_is_that_of_all_three_programs(shell: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = run("tarkit", "completion", shell)
-    assert (together.code, together.stderr) == (0, "")
-    parts = []
-    for program in PROGRAMS:
-        with monkeypatch.context() as patch:
-            patch.setenv(f"_{program.upper()}_COMPLETE", f"{shell}_source")
-            parts.append(run(program).stdout)
-    assert together.stdout == b"".join(parts)
 
 
 @pytest.mark.parametrize("value", ["tcsh_source", "bash", "bash_whatever"])
