@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 ASKED_FOR = {
-    "elasticdl": "ELASTICDL'S PUBLISHED CLIENTS, LONG RUNS OF THE SHARD SERVICE AND KILLS OF JOBS ARE NOT TESTED",
+    "elasticdl": "ELASTICDL'S PUBLISHED CLIENTS AND RUNS WITH MANY KILLS OR FAULTS ARE NOT TESTED",
     "image": "THE DOCKERFILE IS NOT TESTED",
 }
 """Marker -> what is not tested where ``-m`` does not name it."""
