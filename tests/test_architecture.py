@@ -31,7 +31,7 @@ ROOMS = {
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules",
     "readers": "create ranged reader",
-    "service": "client credentials dataset leases progress serve watch",
+    "service": "client connection credentials dataset leases progress serve",
     "runs": "counts donerecord engine process runrecord status work",
     "trainers": "arrays audit plan source",
     "spark": "records",

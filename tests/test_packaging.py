@@ -121,7 +121,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_every_file(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    data = [path for top in tops() for path in top.rglob("*") if path.suffix in (".yaml", ".proto", ".typed")]
+    data = [path for top in tops() for path in top.rglob("*") if path.suffix in (".binpb", ".yaml", ".proto", ".typed")]
     expected = {installed_path(path) for path in [*source_files(), *data]}
     assert "tarkit/py.typed" in expected
     assert sorted(expected - names) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,14 @@ if TYPE_CHECKING:
 _NAME = "tarkit serve"
 
 
-def progress_line(progress: list[DataSetProgress], rate: float) -> str:
-    """All data sets on a line. rate: shards per second, of all."""
+def progress_line(progress: list[DataSetProgress]) -> str:
+    """All data sets on a line."""
     from tarkit.k8s.durations import in_words
 
     if not progress:
         return "no data set was declared yet"
     lines = [_standing(each) for each in progress[:3]] + (["…"] if len(progress) > 3 else [])
+    rate = sum(each.rate for each in progress)
     if rate:
         lines.append(f"{rate:.1f} shards/s" if rate < 100 else f"{rate:.0f} shards/s")
         left = sum(each.total - each.done - each.dead for each in progress)
@@ -65,12 +65,9 @@ class ServiceProgress:
     data sets have ended."""
 
     def __init__(self, state: str, *, quiet: bool) -> None:
-        from tarkit.service.progress import Rate
-
         self.code, self.is_over = EXIT_OK, False
         self._state = state
         self._meter = Meter(_NAME, quiet=quiet)
-        self._rate = Rate(time.monotonic)
 
     def __enter__(self) -> ServiceProgress:
         from .clientretries import messages_shown
@@ -91,9 +88,7 @@ class ServiceProgress:
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
         """Show it, now and then."""
         if self._meter.is_due():
-            found = look()
-            self._rate.add(sum(each.done for each in found))
-            self._meter.show(progress_line(found, self._rate.per_second), None)
+            self._meter.show(progress_line(look()), None)
 
     def ended(self, seconds: float, before: bool) -> None:
         """Say that all is over, and what the service waits for. before: it was so when it was started."""
@@ -118,17 +113,15 @@ class ServiceProgress:
 
 def watch_service(address: str, certificate: str | None, token: str | None, *, quiet: bool) -> int:
     """Show how far a service is until its data sets have ended; the exit code is that of the service."""
-    from tarkit.service.progress import Rate, outcome_code
-    from tarkit.service.watch import watched_progress
+    from tarkit.service.connection import watched_progress
+    from tarkit.service.progress import outcome_code
 
     from .clientretries import messages_shown
 
-    rate = Rate(time.monotonic)
     found: list[DataSetProgress] = []
     with Meter(_NAME, quiet=quiet) as meter, messages_shown("tarkit.service", meter.say):
         for found in watched_progress(address, certificate, token):
-            rate.add(sum(each.done for each in found))
             if meter.is_due():
-                meter.show(progress_line(found, rate.per_second), None)
+                meter.show(progress_line(found), None)
     show_outcome(found)
     return outcome_code(found)

@@ -14,8 +14,8 @@ from typing import Any
 
 from tarkit.errors import UsageError, counted, printable, quoted
 from tarkit.service.dataset import INT32, MOST_RECORDS, DataSet
+from tarkit.service.leases import Outstanding
 from tarkit.service.ledger import Ledger
-from tarkit.service.outstanding import Outstanding
 
 _STATES = {"doing": "leased", "todo": "todo", "dead": "dead"}
 """Key -> the ledger's word for such shards."""

@@ -1,12 +1,97 @@
-"""What a trainer imports: ``ShardClient``, records of its shards, and the service objects of ElasticDL's clients."""
+"""What a trainer imports: ``ShardClient``, records of its shards, and the service objects of ElasticDL's clients.
 
+From data to trainer: the records of the shards that a client is given, read by a reader, acknowledged when used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tarkit.errors import DataError, printable, quoted
+from tarkit.readers.reader import AbstractDataReader
 from tarkit.service.datashards import DataShardService as DataShardService
 from tarkit.service.datashards import build_data_shard_service as build_data_shard_service
-from tarkit.service.heldshard import HeldShard as HeldShard
 from tarkit.service.leases import NoShard as NoShard
+from tarkit.service.localshards import LocalShards
 from tarkit.service.recordindices import RecordIndexService as RecordIndexService
-from tarkit.service.served import ServedRecord as ServedRecord
-from tarkit.service.served import acknowledge as acknowledge
-from tarkit.service.served import read_shards as read_shards
-from tarkit.service.served import served_records as served_records
+from tarkit.service.reports import HeldShard as HeldShard
 from tarkit.service.shardclient import ShardClient as ShardClient
+
+_log = logging.getLogger(__name__)
+
+
+class ServedRecord(NamedTuple):
+    """A record of a shard. value: what the reader gave. at: its place in the order of the shard's records."""
+
+    value: Any
+    shard: HeldShard
+    at: int
+
+
+def served_records(
+    client: ShardClient | LocalShards, reader: AbstractDataReader, max_failures: int = 10
+) -> Iterator[ServedRecord]:
+    """The records of all shards that a client is given, to the end of the data set. They may be used in any order;
+    ``acknowledge`` reports those that were.
+
+    It ends early where all that is left is with workers that wait for each other: use and acknowledge what is held, in
+    a batch or a buffer, and call it again until ``client.ended``.
+
+    A shard that the reader cannot read is reported as failed, with the reason, and the next one comes.
+
+    Raises:
+        Exception: what the reader raised, after ``max_failures`` shards in a row of which it read none to its end.
+        ServiceLostError: the service does not answer.
+    """
+    failures = 0
+    for shard in client:
+        try:
+            yield from _records(shard, reader)
+            failures = 0
+        except Exception as error:
+            client.failed(shard, f"{type(error).__name__}: {printable(str(error))}")
+            failures += 1
+            place = f"{quoted(shard.name)}, records {shard.start} to {shard.end}"
+            _log.warning("%s could not be read and is reported as failed: %s", place, printable(str(error)))
+            if failures >= max_failures:
+                client.flush()
+                raise
+
+
+def _records(shard: HeldShard, reader: AbstractDataReader) -> Iterator[ServedRecord]:
+    wanted, records = iter(shard.ranges), shard.end - shard.start
+    first, end = next(wanted)
+    number = 0
+    for at, value in enumerate(reader.read_records(shard.task)):
+        number = at + 1
+        if at >= end:
+            first, end = next(wanted, (records, records))
+        if first <= at < end:
+            yield ServedRecord(value, shard, at)
+    if number != records:
+        raise DataError(f"the reader gave {number} of {records} records", url=shard.name)
+
+
+def acknowledge(client: ShardClient | LocalShards, records: Iterable[ServedRecord]) -> None:
+    """These records were used: they are not handed out again. Returns at once."""
+    shards: dict[int, HeldShard] = {}
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for _, shard, at in records:
+        shards[shard.token] = shard
+        of_shard = ranges.setdefault(shard.token, [])
+        if of_shard and of_shard[-1][1] == at:
+            of_shard[-1] = (of_shard[-1][0], at + 1)
+        else:
+            of_shard.append((at, at + 1))
+    for token, shard in shards.items():
+        client.done(shard, ranges[token])
+
+
+def read_shards(client: ShardClient | LocalShards, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:
+    """The records of all shards that a client is given, as the reader gives them. A record is acknowledged when the
+    next one is asked for, so use it before; that it is in a batch or buffer then is not enough."""
+    for found in served_records(client, reader, max_failures):
+        yield found.value
+        client.done(found.shard, [(found.at, found.at + 1)])

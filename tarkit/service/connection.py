@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, TypeVar
 
 from tarkit.errors import ServiceLostError, UsageError, library, printable, quoted
-from tarkit.service.address import host_and_port
+from tarkit.service.credentials import bytes_of_file, host_and_port, token_of_file
 from tarkit.service.messages import protocol
+from tarkit.service.progress import DataSetProgress, progress_of_message
 from tarkit.store.forks import is_inherited
 from tarkit.store.retry import Retry
 
@@ -150,3 +152,30 @@ class ServiceConnection:
     def close(self) -> None:
         """Break all calls."""
         self._channel.close()
+
+
+def watched_progress(
+    address: str, certificate: str | None = None, token: str | None = None, *, patience: float = 60.0
+) -> Iterator[list[DataSetProgress]]:
+    """The progress of all data sets, once a second, until all have ended; the last one shows the end.
+
+    Args:
+        address: HOST:PORT.
+        certificate: PEM file of what to trust; None: no TLS.
+        token: a file whose first line is the bearer token.
+        patience: seconds for which the service may not answer.
+
+    Raises:
+        ServiceLostError: the service did not answer for so long.
+        UsageError: it refused to answer, such as without a token; or ``address`` is not one.
+        MissingInputError: a file cannot be read.
+        MissingExtraError: grpcio is not installed.
+    """
+    trusted = bytes_of_file(certificate) if certificate else b""
+    with closing(ServiceConnection(address, token_of_file(token) if token else "", trusted, patience)) as connection:
+        while True:
+            found = [progress_of_message(each) for each in connection.call("GetProgress").progress]
+            yield found
+            if found and all(each.over for each in found):
+                return
+            time.sleep(1.0)

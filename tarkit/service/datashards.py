@@ -15,12 +15,12 @@ from typing import Any
 
 from tarkit.errors import UsageError, counted, quoted
 from tarkit.readers.reader import Task, TaskShard
-from tarkit.service.address import host_and_port
+from tarkit.service.credentials import host_and_port
 from tarkit.service.dataset import TASK_TYPES, DataSet
 from tarkit.service.elasticdl import DEFAULT_NAME, MINIBATCHES
-from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
 from tarkit.service.localshards import LocalShards
+from tarkit.service.reports import HeldShard
 from tarkit.service.shardclient import ShardClient
 
 _log = logging.getLogger(__name__)

@@ -13,28 +13,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
-from tarkit.errors import StreamError, UsageError, counted, quoted
+from tarkit.errors import StreamError, TarkitError, UsageError, counted, quoted
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
 from tarkit.service.durable import Durable
-from tarkit.service.heldcalls import HeldCalls
+from tarkit.service.heldcalls import HeldCalls, StoppingError
 from tarkit.service.journal import Journal
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger, TooManyDeadError
 from tarkit.service.presence import Presence
-from tarkit.service.requests import (
-    Limits,
-    NoSuchDataSetError,
-    OtherDataSetError,
-    Report,
-    ShardRequest,
-    StoppingError,
-    TooManyError,
-)
+from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate
 
 _log = logging.getLogger(__name__)
-_TICK = 0.25
 _STOOD_STILL = 2.0
 """Seconds without a look at the leases, after which it was this process that stood still, and not the workers."""
 _REJOIN = 5.0
@@ -43,17 +35,67 @@ _FIRST_TOKENS = 1 << 40
 """A data set that is declared begins its tokens at random, below this."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What callers may ask for. datasets: number of data sets. calls: open at once. shards: leases of a call.
+    indices: numbers of shuffled records, of a call, as they take time. message: bytes. worker: bytes of a worker's
+    name. workers: how many are remembered."""
+
+    datasets: int = 1000
+    calls: int = 40_000
+    shards: int = 1000
+    indices: int = 1_000_000
+    message: int = 256 << 20
+    worker: int = 1024
+    workers: int = 100_000
+
+
+class NoSuchDataSetError(TarkitError):
+    """A data set that was not declared."""
+
+
+class OtherDataSetError(TarkitError):
+    """A data set of that name is there, and is another one."""
+
+
+class TooManyError(TarkitError):
+    """A limit of the service was reached."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Of a lease. ranges: those of its records that are done; None: all. error: why it failed; "": it did not."""
+
+    token: int
+    ranges: Sequence[tuple[int, int]] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ShardRequest:
+    """What a worker asks for. want: shards at most. wait: seconds after which the answer is WAIT; None: it is never.
+
+    bound: the worker is its connection: when a call of it breaks, it is lost. drains: it knows the answer DRAIN; for
+    one that does not, DRAIN would be the end, so it is answered so in the last epoch only.
+    """
+
+    want: int
+    wait: float | None = None
+    bound: bool = False
+    drains: bool = True
+
+
 class Dispatcher:
     """Hands out shards and takes reports, for any number of workers. An asynchronous context manager.
 
     journal: where the state is. rules: of leases. grace: seconds between the break of a worker's connection and the
-    loss of its leases, in which it may come back. standstill: seconds after which workers that hold all that is left,
-    and all wait, are told one by one to finish what they hold. clock: seconds that never go back.
+    loss of its leases, in which it may come back. clock: seconds that never go back. tick: seconds between two looks at
+    the leases.
     """
 
     def __init__(
         self, journal: Journal, rules: LeaseRules | None = None, *, limits: Limits | None = None, grace: float = 2.0,
-        standstill: float = 20.0, clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, tick: float = 0.25,
     ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self.rules = rules or LeaseRules()
@@ -66,9 +108,10 @@ class Dispatcher:
         self.differing = 0
         """Declarations that differed from the first, and were not refused."""
         self.presence = Presence(self._lose, grace, self.limits.workers, clock)
-        self.held = HeldCalls(self.presence, standstill, self.limits.held, clock)
+        self.held = HeldCalls(self.presence, clock)
+        self._rates: dict[str, Rate] = {}
         self._durable = Durable(journal)
-        self._clock = clock
+        self._clock, self._tick_seconds = clock, tick
         self._ticking: asyncio.Task[None] | None = None
         self._ticked = clock()
 
@@ -100,6 +143,12 @@ class Dispatcher:
         """Whether there are data sets, and all of them are over."""
         return bool(self.ledgers) and all(each.progress().over for each in self.ledgers.values())
 
+    def progress(self, *names: str) -> list[DataSetProgress]:
+        """Counts of these data sets, or of all: what the status page, the metrics and callers are shown."""
+        ledgers = [self.ledger(name) for name in names] or self.ledgers.values()
+        rates = {name: rate.per_second for name, rate in self._rates.items()}
+        return [replace(each.progress(MOST_DEAD), rate=rates.get(each.dataset.name, 0.0)) for each in ledgers]
+
     # Data sets.
 
     async def declare(self, dataset: DataSet, *, first_counts: bool = False) -> bool:
@@ -123,10 +172,9 @@ class Dispatcher:
                 raise TooManyError(f"the service has {counted(len(self.ledgers), 'data set')}, which is its limit")
             ledger = self.ledgers[dataset.name] = Ledger(dataset, self.rules)
             # Workers may come with tokens of a state that is gone, where they were of other shards.
-            ledger.last_token, ledger.dirty = secrets.randbelow(_FIRST_TOKENS), True
+            ledger.last_token = secrets.randbelow(_FIRST_TOKENS)
             self._durable.add(dataset)
             self._durable.changed(ledger)
-            self.held.declared()
         elif known.dataset != dataset:
             text = f"data set {quoted(dataset.name)} is declared differently: {known.dataset.differences(dataset)}"
             if not first_counts:
@@ -151,23 +199,6 @@ class Dispatcher:
             if name:
                 raise NoSuchDataSetError(f"data set {quoted(name)} was not declared") from None
             raise NoSuchDataSetError(f"no data set was named, and {len(self.ledgers)} were declared") from None
-
-    async def declared(self, name: str, seconds: float) -> Ledger:
-        """The ledger of a data set, once it is declared.
-
-        Raises:
-            NoSuchDataSetError: it was not declared in that time.
-            StoppingError: the service stops.
-        """
-        until = self._clock() + seconds
-        while True:
-            try:
-                return self.ledger(name)
-            except NoSuchDataSetError:
-                left = until - self._clock()
-                if left <= 0:
-                    raise
-            await self.held.hold_for_declaration(left)
 
     async def reset(self, ledger: Ledger) -> None:
         """Begin the data set anew; what is leased now is stale."""
@@ -201,15 +232,12 @@ class Dispatcher:
         worker: one that was ``heard``; "" is one without a name. request: None asks for no shard; the answer is WAIT.
 
         Raises:
-            UsageError: too many reports, or ranges that a shard does not have; the reports before it count.
+            UsageError: ranges that a shard does not have; the reports before it count.
             TooManyDeadError: so many shards are dead that no more are handed out.
-            TooManyError: too many calls are held.
             StoppingError: the service stops.
         """
         if self.presence.closing:
             raise StoppingError
-        if len(reports) > self.limits.reports:
-            raise UsageError(f"{len(reports)} reports in one call; the service takes {self.limits.reports}")
         now = self._clock()
         verdicts = self._report(ledger, worker, reports, unused, now)
         answer: list[Lease] | NoShard = NoShard.WAIT
@@ -240,7 +268,7 @@ class Dispatcher:
             for verdict in verdicts:
                 self.verdicts[verdict.value] += 1
             if verdicts or unused:
-                self.held.moves(ledger, worker)
+                self.held.moves(ledger)
                 self._moved(ledger)
         return verdicts
 
@@ -265,7 +293,7 @@ class Dispatcher:
                 except asyncio.CancelledError:
                     self._take_back(ledger, worker, leases)
                     raise
-                self.held.moves(ledger, worker)
+                self.held.moves(ledger)
                 return leases
             if leases is NoShard.END:
                 await self._durable.synced()
@@ -310,12 +338,10 @@ class Dispatcher:
             raise UsageError(f"call {call} of worker {quoted(worker)} came after a later one; it is not answered")
         calls[ledger.dataset.name] = call
         known = set(held)
-        return [token for token in ledger.tokens(worker) if token not in known]
+        return [token for token in ledger.held(worker) if token not in known]
 
     def attend(self, worker: str) -> AbstractContextManager[None]:
-        """As long as it lasts, the worker is there, and its leases do not end. TooManyError: too many are there."""
-        if self.presence.open - self.held.number >= self.limits.held:
-            raise TooManyError(f"{self.limits.held} workers attend, which is the service's limit; ask again later")
+        """As long as it lasts, the worker is there, and its leases do not end."""
         self.heard(worker)
         return self.presence.during(worker, bound=False)
 
@@ -340,12 +366,13 @@ class Dispatcher:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(self._tick_seconds)
             try:
                 for ledger in self.ledgers.values():
                     now = self._clock()
                     self._expire(ledger, now)
                     self.held.end_standstill(ledger, now)
+                    self._rates.setdefault(ledger.dataset.name, Rate(self._clock)).add(ledger.progress().done)
                 self._ticked = self._clock()
                 # No lease is only in the file for long: a machine that ends would forget it.
                 self._durable.begin_sync()
@@ -354,8 +381,7 @@ class Dispatcher:
 
     def _expire(self, ledger: Ledger, now: float) -> None:
         """Lose the silent workers; before the ledger does it itself, which does not know who is attached."""
-        deadline = ledger.next_deadline()
-        if deadline is not None and deadline <= now:
+        if ledger.next_deadline <= now:
             # Calls that came while this process stood still are not taken yet.
             still = now - self._ticked > _STOOD_STILL
             for worker in ledger.workers() if still else self.presence.attached:

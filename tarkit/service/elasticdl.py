@@ -6,17 +6,19 @@ true end, and an error is a status, which they try again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from typing import Any
 
 from tarkit.errors import UsageError
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
-from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, ShardRequest
+from tarkit.service.heldcalls import StoppingError
 from tarkit.service.leases import NoShard
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
-from tarkit.service.requests import NoSuchDataSetError, Report, ShardRequest
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ MINIBATCHES = 8
 
 UNDECLARED = 60.0
 """Seconds for which a call is held whose data set was not declared yet."""
+_LOOK = 0.1
 
 # Processes may share a number; connections do not: the worker is its connection.
 _ONE = ShardRequest(1, bound=True, drains=False)
@@ -38,7 +41,7 @@ class ElasticDLCalls:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._messages = protocol("elasticdl")
+        self._messages = protocol("elasticdl").messages
 
     def _name(self, name: str) -> str:
         """Clients that name no data set send none, or the default name; both mean the service's own, if it has one."""
@@ -49,6 +52,18 @@ class ElasticDLCalls:
 
     def _ledger(self, name: str) -> Ledger:
         return self._dispatcher.ledger(self._name(name))
+
+    async def _declared(self, name: str) -> Ledger:
+        """The ledger of a data set, once it is declared."""
+        until = time.monotonic() + UNDECLARED
+        while not self._dispatcher.presence.closing:
+            try:
+                return self._ledger(name)
+            except NoSuchDataSetError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(_LOOK)
+        raise StoppingError
 
     async def report_dataset_shard_params(self, request: Any, context: Any) -> Any:
         """Declare a data set; each worker does, and the first counts."""
@@ -74,7 +89,7 @@ class ElasticDLCalls:
 
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
         """A shard; or at the true end, an empty task."""
-        ledger = await self._dispatcher.declared(self._name(request.dataset_name), UNDECLARED)
+        ledger = await self._declared(request.dataset_name)
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
         self._dispatcher.heard(worker)
         _, leases = await self._dispatcher.exchange(ledger, worker, request=_ONE)

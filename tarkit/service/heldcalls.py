@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarkit.errors import counted, quoted
+from tarkit.errors import TarkitError, quoted
 from tarkit.service.ledger import Ledger
 from tarkit.service.presence import Presence
-from tarkit.service.requests import StoppingError, TooManyError
 
 _log = logging.getLogger(__name__)
-_BLOCKED = 1.0
-"""Seconds after which workers that can do nothing before they are answered are told to finish what they hold."""
+_STANDSTILL = 5.0
+"""Seconds without a shard that was handed out or reported, after which workers that hold all that is left, and all
+wait, are told one by one to finish what they hold."""
+_NO_DRAIN = 4
+"""So many times as long for a worker that does not know DRAIN: to it, the answer is the end."""
+
+
+class StoppingError(TarkitError):
+    """The service stops; another one may go on with its state."""
+
+    def __init__(self) -> None:
+        super().__init__("the service is stopping; ask again")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,122 +36,76 @@ class _Held:
 
 
 class HeldCalls:
-    """standstill: seconds after which workers that hold all that is left, and all wait, are told one by one to finish
-    what they hold. most: calls. clock: seconds that never go back."""
+    """clock: seconds that never go back."""
 
-    def __init__(self, presence: Presence, standstill: float, most: int, clock: Callable[[], float]) -> None:
-        self.number = 0
-        self._presence, self._standstill, self._most, self._clock = presence, standstill, most, clock
-        self._waiting: dict[str, OrderedDict[_Held, None]] = {}
-        self._for_declaration: set[asyncio.Future[None]] = set()
+    def __init__(self, presence: Presence, clock: Callable[[], float]) -> None:
+        self._presence, self._clock = presence, clock
+        self._waiting: dict[str, dict[_Held, None]] = {}
         self._moved: dict[str, float] = {}
         """Data set -> when a shard of it was last handed out or reported."""
+
+    @property
+    def number(self) -> int:
+        """How many calls wait."""
+        return sum(map(len, self._waiting.values()))
 
     async def hold(self, ledger: Ledger, worker: str, until: float | None, *, bound: bool, drains: bool) -> bool:
         """Wait until there may be a shard or the end; whether the worker is to finish what it holds first.
 
         Raises:
-            TooManyError: too many calls are held.
             StoppingError: the service stops.
         """
-        waiting = self._waiting.setdefault(ledger.dataset.name, OrderedDict())
+        waiting = self._waiting.setdefault(ledger.dataset.name, {})
         held = _Held(worker, drains, asyncio.get_running_loop().create_future())
-        timeout = None if until is None else max(0.0, until - self._clock())
-        with self._counted():
-            waiting[held] = None
-            try:
-                with self._presence.during(worker, bound=bound):
-                    await asyncio.wait({held.woken}, timeout=timeout)
-            except asyncio.CancelledError:
-                if held.woken.done():
-                    self.wake(ledger)  # what woke it is for another one
-                raise
-            finally:
-                waiting.pop(held, None)
-        self._go_on()
-        return held.woken.done() and held.woken.result()
-
-    async def hold_for_declaration(self, seconds: float) -> None:
-        """Wait until a data set is declared; it raises what ``hold`` does."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with self._counted():
-            self._for_declaration.add(future)
-            try:
-                await asyncio.wait({future}, timeout=seconds)
-            finally:
-                self._for_declaration.discard(future)
-        self._go_on()
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        self._go_on()
-        if self.number >= self._most:
-            raise TooManyError(
-                f"{counted(self.number, 'call')} are held, which is the service's limit; ask again later"
-            )
-        self.number += 1
+        waiting[held] = None
         try:
-            yield
+            with self._presence.during(worker, bound=bound):
+                await asyncio.wait({held.woken}, timeout=None if until is None else max(0.0, until - self._clock()))
         finally:
-            self.number -= 1
-
-    def _go_on(self) -> None:
+            waiting.pop(held, None)
         if self._presence.closing:
             raise StoppingError
-
-    def declared(self) -> None:
-        """A data set was declared."""
-        for future in self._for_declaration:
-            if not future.done():
-                future.set_result(None)
+        return held.woken.done() and held.woken.result()
 
     def wake(self, ledger: Ledger) -> None:
-        """As many calls as there are shards; all of them at the end, and where no more are handed out."""
-        waiting = self._waiting.get(ledger.dataset.name)
-        if waiting:
-            for _ in range(len(waiting) if ledger.ended or ledger.aborted else min(len(waiting), ledger.available)):
-                held, _ = waiting.popitem(last=False)
-                if not held.woken.done():
-                    held.woken.set_result(False)
+        """Have calls look again, if there is a shard, the end, or no more are handed out."""
+        if ledger.available or ledger.ended:
+            _answer(self._waiting.get(ledger.dataset.name, {}))
 
     def stop(self) -> None:
         """End all calls with StoppingError, now that ``closing`` is set."""
         for waiting in self._waiting.values():
-            for held in waiting:
-                if not held.woken.done():
-                    held.woken.set_result(False)
-        self.declared()
+            _answer(waiting)
 
-    def moves(self, ledger: Ledger, worker: str) -> None:
-        """A worker was handed a shard, or reported one."""
+    def moves(self, ledger: Ledger) -> None:
+        """A shard was handed out or reported."""
         self._moved[ledger.dataset.name] = self._clock()
-        self._presence.blocked.discard(worker)
 
     def end_standstill(self, ledger: Ledger, now: float) -> None:
         """Where all workers wait who hold what is left, answer one of them with DRAIN."""
-        waiting = self._waiting.get(ledger.dataset.name)
-        if not waiting or ledger.available:
+        waiting, still = self._waiting.get(ledger.dataset.name), now - self._moved.setdefault(ledger.dataset.name, now)
+        if not waiting or ledger.available or still < _STANDSTILL:
             return
-        still = now - self._moved.setdefault(ledger.dataset.name, now)
-        if still < _BLOCKED:
-            return
-        holders = ledger.workers().keys()
-        if (
-            not holders
-            or (still < self._standstill and not holders <= self._presence.blocked)
-            or not holders <= {held.worker for held in waiting}
-        ):
+        holders, long = ledger.workers().keys(), still >= _STANDSTILL * _NO_DRAIN
+        if not holders or not holders <= {held.worker for held in waiting}:
             return
         for held in waiting:
-            if held.worker in holders and (held.drains or ledger.last_epoch):
+            if held.worker in holders and (held.drains or (long and ledger.last_epoch)):
                 del waiting[held]
                 held.woken.set_result(True)
-                self.moves(ledger, held.worker)
+                self.moves(ledger)
                 return
-        self._moved[ledger.dataset.name] = now
-        _log.warning(
-            "data set %s: each worker waits for the end of epoch %d, and holds shards of it; "
-            "end batches with a shard, or let epochs overlap",
-            quoted(ledger.dataset.name),
-            ledger.epoch,
-        )
+        if long:
+            self.moves(ledger)
+            _log.warning(
+                "data set %s: each worker waits for the end of epoch %d, and holds shards of it; "
+                "end batches with a shard, or let epochs overlap",
+                quoted(ledger.dataset.name),
+                ledger.epoch,
+            )
+
+
+def _answer(waiting: dict[_Held, None]) -> None:
+    for held in waiting:
+        held.woken.set_result(False)
+    waiting.clear()

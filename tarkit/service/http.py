@@ -4,45 +4,66 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any, TypeVar
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from tarkit.errors import UsageError, printable, quoted
-from tarkit.service.address import host_and_port, is_loopback
+from tarkit.errors import UsageError, library, printable, quoted
+from tarkit.service.credentials import host_and_port, is_loopback
+from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.leases import Verdict
+from tarkit.service.statuspage import status_page
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_HEAD = 16 << 10
 _SECONDS = 10.0
-_CONNECTIONS = 200
-_HEADERS = (
-    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
-    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
-    "Connection: close\r\n"
-)
+"""For which a caller may be silent, or not read."""
+_POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+_GAUGES = {
+    "epoch": ("epoch", "Epochs that have begun."),
+    "epochs": ("epochs", "Epochs of the data set; 0 is without an end."),
+    "todo": ("shards_todo", "Shards of the epochs that have begun, not handed out or come back."),
+    "leased": ("shards_leased", "Shards that workers hold."),
+    "done": ("shards_done", "Shards that are done, of the epochs that have begun."),
+    "dead": ("shards_dead", "Shards that are not tried any more."),
+    "records": ("records_done", "Records that are done, of all epochs."),
+    "ended": ("ended", "1 when no shard is left, and none is with a worker."),
+}
+"""Field of DataSetProgress -> name of the metric, and what it is."""
 
 
-@dataclass(frozen=True)
-class Page:
-    """An answer. kind: its media type."""
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each caller."""
 
-    body: bytes
-    kind: str = "text/plain; charset=utf-8"
-    status: int = 200
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that goes, or is slow, gets no answer."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not shown."""
 
 
 @asynccontextmanager
-async def serving_http(listen: str, pages: dict[str, Callable[[], Page]], *, insecure: bool) -> AsyncIterator[str]:
-    """Answer GET and HEAD for as long as it lasts; what it yields is the address.
+async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insecure: bool) -> AsyncIterator[str]:
+    """Answer GET for as long as it lasts; what it yields is the address.
 
     Args:
         listen: ``[HOST:]PORT``; without a host, loopback.
-        pages: path -> what makes the answer.
+        state: where the state is, for the page.
         insecure: listen elsewhere than on loopback.
 
     Raises:
         UsageError: ``listen`` is not ``[HOST:]PORT``, the port is taken, or the address is not a loopback one.
+        MissingExtraError: prometheus-client is not installed.
     """
     parts = host_and_port(listen if ":" in listen else f":{listen}")
     if parts is None:
@@ -50,57 +71,83 @@ async def serving_http(listen: str, pages: dict[str, Callable[[], Page]], *, ins
     host, port = parts[0] or "127.0.0.1", parts[1]
     if not (insecure or is_loopback(host)):
         raise UsageError(f"{quoted(listen)} can be read from other machines, without TLS or a token: see --insecure")
-    connections: dict[asyncio.StreamWriter, None] = {}
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections[writer] = None
-        if len(connections) > _CONNECTIONS:
-            # An answer takes milliseconds: the oldest is of a caller that keeps connections open.
-            oldest = next(iter(connections))
-            del connections[oldest]
-            oldest.transport.abort()
-        try:
-            # A caller that goes, is slow, or sends too much gets no answer; the next one does.
-            with suppress(OSError, asyncio.TimeoutError, EOFError, asyncio.LimitOverrunError):
-                await asyncio.wait_for(_answer(reader, writer, pages), _SECONDS)
-        finally:
-            connections.pop(writer, None)
-            # close() alone keeps a connection until the caller has read all.
-            writer.transport.abort()
-
     try:
-        server = await asyncio.start_server(answer, host.strip("[]"), port, limit=_HEAD)
+        server = make_server(host.strip("[]"), port, _pages(dispatcher, state), _Server, _Handler)
     except OSError as error:
         raise UsageError(f"{quoted(listen)}: HTTP cannot listen there: {printable(str(error))}") from error
+    Thread(target=server.serve_forever, args=(0.1,), name="tarkit HTTP", daemon=True).start()
     try:
-        yield f"{host}:{server.sockets[0].getsockname()[1]}"
+        yield f"{host}:{server.server_port}"
     finally:
-        server.close()
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
 
 
-async def _answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Callable[[], Page]]
-) -> None:
-    head = await reader.readuntil(b"\r\n\r\n")
-    words = head.split(b"\r\n")[0].decode("latin-1").split(" ")
-    page = _page(words, pages)
-    status = f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}\r\n"
-    length = f"Content-Type: {page.kind}\r\nContent-Length: {len(page.body)}\r\n"
-    writer.write(f"{status}{length}{_HEADERS}\r\n".encode() + (b"" if words[0] == "HEAD" else page.body))
-    writer.close()
-    await writer.wait_closed()
+def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]:
+    """The application of WSGI. What it shows is read in the event loop of the service."""
+    client = library("prometheus_client", "the HTTP port of the shard service", "service")
+    core = library("prometheus_client.core", "the HTTP port of the shard service", "service")
+    loop = asyncio.get_running_loop()
+
+    def in_loop(function: Callable[..., T], *arguments: object) -> T:
+        async def call() -> T:
+            return function(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(call(), loop).result(_SECONDS)
+
+    class Collector:
+        def collect(self) -> Iterable[Any]:
+            return in_loop(lambda: list(_metrics(core, dispatcher)))
+
+    registry = client.CollectorRegistry(auto_describe=False)
+    registry.register(Collector())
+    metrics = client.make_wsgi_app(registry, disable_compression=True)
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path, status, kind = environ["PATH_INFO"], HTTPStatus.OK, "text/plain"
+        try:
+            if path == "/metrics":
+                found: Iterable[bytes] = metrics(environ, start_response)
+                return found
+            if path == "/":
+                kind, text = "text/html", in_loop(status_page, dispatcher, state)
+            elif path == "/healthz":
+                trouble = _trouble(dispatcher)
+                status, text = (HTTPStatus.SERVICE_UNAVAILABLE if trouble else status), trouble or "ok\n"
+            else:
+                status, text = HTTPStatus.NOT_FOUND, "the pages are /, /metrics, /healthz\n"
+        except Exception as error:
+            _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
+            status, text = (
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "this is a bug in tarkit; see the messages of the service\n",
+            )
+        start_response(f"{status.value} {status.phrase}", [("Content-Type", f"{kind}; charset=utf-8"), _POLICY])
+        return [text.encode("utf-8", "backslashreplace")]
+
+    return answer
 
 
-def _page(words: list[str], pages: dict[str, Callable[[], Page]]) -> Page:
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return Page(b"this is not HTTP/1\n", status=400)
-    if words[0] not in ("GET", "HEAD"):
-        return Page(b"only GET and HEAD are answered\n", status=405)
-    make = pages.get(words[1].partition("?")[0])
-    if make is None:
-        return Page(f"the pages are {', '.join(pages)}\n".encode(), status=404)
-    try:
-        return make()
-    except Exception as error:
-        _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
-        return Page(b"this is a bug in tarkit; see the messages of the service\n", status=500)
+def _trouble(dispatcher: Dispatcher) -> str:
+    if dispatcher.presence.closing:
+        return "the service is stopping\n"
+    return "" if dispatcher.trouble is None else f"no shard is handed out: {dispatcher.trouble}\n"
+
+
+def _metrics(core: Any, dispatcher: Dispatcher) -> Iterator[Any]:
+    """Families of metrics of prometheus-client."""
+    gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
+    progress = dispatcher.progress()
+    for field, (name, text) in _GAUGES.items():
+        family = gauge(f"tarkit_{name}", text, labels=["dataset"])
+        for each in progress:
+            family.add_metric([each.name], float(getattr(each, field)))
+        yield family
+    reports = counter("tarkit_reports", "Reports of workers, by what became of them.", labels=["verdict"])
+    for verdict in Verdict:
+        reports.add_metric([verdict.value], dispatcher.verdicts[verdict.value])
+    yield reports
+    yield counter("tarkit_differing_declarations", "Declarations that differed from the first.", dispatcher.differing)
+    yield gauge("tarkit_held_calls", "Calls that wait for a shard or the end.", dispatcher.held.number)
+    yield gauge("tarkit_workers", "Workers that were heard of, and not lost.", len(dispatcher.presence.seen))
+    yield gauge("tarkit_state_writable", "0 while the state cannot be written.", float(dispatcher.trouble is None))

@@ -18,9 +18,8 @@ from zlib import crc32
 
 from tarkit.errors import DataError, StreamError, TarkitError, UsageError, printable, quoted
 from tarkit.service.dataset import DataSet
-from tarkit.service.leases import LeaseRules
+from tarkit.service.leases import LeaseRules, Outstanding
 from tarkit.service.ledger import Ledger
-from tarkit.service.outstanding import Outstanding
 from tarkit.service.ranges import merged_ranges
 
 VERSION = 1

@@ -7,15 +7,15 @@ or are dead are held one by one. All others are known from a number: how many of
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 
 from tarkit.errors import LINE, TarkitError, counted, quoted
 from tarkit.service.dataset import DataSet
-from tarkit.service.holders import Holders
-from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
-from tarkit.service.outstanding import Outstanding
+from tarkit.service.leases import Lease, LeaseRules, NoShard, Outstanding, Verdict
 from tarkit.service.progress import DataSetProgress, DeadShard
 from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
 
@@ -25,6 +25,14 @@ ENDLESS = 2**62
 
 class TooManyDeadError(TarkitError):
     """So many shards are dead that no more are handed out."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    """A worker. deadline: when it is lost, unless it is heard of. held: token -> shard."""
+
+    deadline: float
+    held: dict[int, Outstanding] = field(default_factory=dict)
 
 
 class Ledger:
@@ -44,8 +52,10 @@ class Ledger:
         """Epoch and position -> shard."""
         self.longest = 0.0
         """Seconds that the longest of the last completed shards took; 0: not known."""
-        self.dirty = False
-        """Whether something changed since ``take_changes``."""
+        self.leased = 0
+        """How many shards workers hold."""
+        self.next_deadline = math.inf
+        """Before it, ``expire`` has nothing to do."""
         self._changed: set[tuple[int, int]] = set()
         self._taken: set[tuple[int, int]] = set()
         self._first: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -53,7 +63,7 @@ class Ledger:
         """Came back: those to hand out before the rest of the epoch, and those after it, which have failed."""
         self._dead: dict[tuple[int, int], Outstanding] = {}
         self._by_token: dict[int, Outstanding] = {}
-        self._holders = Holders()
+        self._holders: dict[str, _Holder] = {}
         self._durations: deque[float] = deque(maxlen=100)
 
     # What workers ask and report.
@@ -73,12 +83,11 @@ class Ledger:
             )
         entry = self._next()
         if entry is None:
-            return NoShard.WAIT if self._holders.leases else NoShard.END
+            return NoShard.WAIT if self.leased else NoShard.END
         self.last_token += 1
         entry.token, entry.worker, entry.granted = self.last_token, worker, now
-        self._by_token[entry.token] = entry
-        self._holders.take(worker, entry, now + self.seconds)
-        self._touch(entry)
+        self._hold(entry, now)
+        self._changed.add(entry.key)
         shard = self.dataset.shard(*entry.key)
         todo = tuple(missing_ranges(entry.ranges, shard.end - shard.start))
         return Lease(entry.token, entry.epoch, shard, self.seconds, todo)
@@ -101,7 +110,7 @@ class Ledger:
         if done != entry.ranges:
             self.records += covered_records(done) - covered_records(entry.ranges)
             entry.ranges = done
-            self._touch(entry)
+            self._changed.add(entry.key)
         if done == every:
             self._finish(entry)
             if granted is not None:
@@ -125,11 +134,16 @@ class Ledger:
 
     def renew(self, worker: str, now: float) -> int:
         """The worker was heard of: its leases begin anew. Returns how many it has."""
-        return self._holders.renew(worker, now + self.seconds)
+        holder = self._holders.get(worker)
+        if holder is None:
+            return 0
+        holder.deadline = now + self.seconds
+        self.next_deadline = min(self.next_deadline, holder.deadline)
+        return len(holder.held)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
         """A worker gives shards back that it did not use, or all: not a failure of the shard. Returns their number."""
-        held = self._holders.held(worker)
+        held = self.held(worker)
         given = [held[token] for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
         for entry in given:
             del self._by_token[entry.token]
@@ -139,7 +153,7 @@ class Ledger:
 
     def lose(self, worker: str, reason: str = "the worker's connection broke") -> int:
         """A worker is gone: what it held comes back before the rest of the epoch. Returns the number of its leases."""
-        held = self._holders.held(worker)
+        held = self.held(worker)
         for token, entry in held.items():
             entry.lost[token] = entry.granted
             self._unlease(entry)
@@ -149,8 +163,14 @@ class Ledger:
 
     def expire(self, now: float) -> int:
         """Workers that were silent for too long are lost. Returns the number of their leases."""
-        reason = "the worker was silent until its lease ended"
-        return sum(self.lose(worker, reason) for worker in self._holders.silent(now))
+        if now < self.next_deadline:
+            return 0
+        silent = [worker for worker, holder in self._holders.items() if holder.deadline <= now]
+        lost = sum(self.lose(worker, "the worker was silent until its lease ended") for worker in silent)
+        for worker in silent:
+            del self._holders[worker]
+        self.next_deadline = min((holder.deadline for holder in self._holders.values()), default=math.inf)
+        return lost
 
     # What the service asks.
 
@@ -160,14 +180,10 @@ class Ledger:
         rules = self.rules
         return min(max(rules.factor * self.longest or rules.first, rules.floor), rules.ceiling)
 
-    def next_deadline(self) -> float | None:
-        """When ``expire`` may have something to do; None: not before something is leased."""
-        return self._holders.next_deadline()
-
     @property
     def ended(self) -> bool:
         """Whether no shard is left to hand out, and none is with a worker. Dead ones may be left."""
-        return not self.available and not self._holders.leases
+        return not self.available and not self.leased
 
     @property
     def available(self) -> int:
@@ -195,7 +211,7 @@ class Ledger:
 
     def progress(self, listed: int = 0) -> DataSetProgress:
         """Counts of the epochs that have begun. listed: how many dead shards are named, at most."""
-        dataset, dead, leased = self.dataset, len(self._dead), self._holders.leases
+        dataset, dead, leased = self.dataset, len(self._dead), self.leased
         todo = len(self._first) + len(self._last) + (dataset.shards - self.handed_out if self.epoch else 0)
         return DataSetProgress(
             name=dataset.name,
@@ -218,13 +234,14 @@ class Ledger:
         """Whether no other epoch begins after this one."""
         return bool(self.dataset.epochs) and self.epoch >= self.dataset.epochs
 
-    def tokens(self, worker: str) -> list[int]:
-        """Of the leases that a worker has."""
-        return list(self._holders.held(worker))
+    def held(self, worker: str) -> dict[int, Outstanding]:
+        """Token -> shard, of the leases that a worker has."""
+        holder = self._holders.get(worker)
+        return dict(holder.held) if holder else {}
 
     def workers(self) -> dict[str, list[Outstanding]]:
-        """Worker -> what it holds."""
-        return self._holders.all_held()
+        """Worker -> what it holds; without workers that hold nothing."""
+        return {worker: list(holder.held.values()) for worker, holder in self._holders.items() if holder.held}
 
     def dead(self, most: int | None = None) -> list[DeadShard]:
         """The shards that are not tried any more, in the order in which they died; only the first ``most`` of them."""
@@ -247,9 +264,9 @@ class Ledger:
         """
         self.epoch, self.handed_out = epoch, handed_out
         self.entries = {entry.key: entry for entry in entries}
-        for emptied in (self._first, self._last, self._dead, self._by_token):
+        for emptied in (self._first, self._last, self._dead, self._by_token, self._holders):
             emptied.clear()
-        self._holders = Holders()
+        self.leased, self.next_deadline = 0, math.inf
         before = self.dataset.records_in(1, self.dataset.shards) * max(0, epoch - 1)
         self.records = before + self.dataset.records_in(epoch, handed_out)
         for entry in self.entries.values():
@@ -259,12 +276,10 @@ class Ledger:
             if entry.ended:
                 self._dead[entry.key] = entry
             elif entry.token:
-                self._by_token[entry.token] = entry
-                self._holders.take(entry.worker, entry, now + self.seconds)
+                self._hold(entry, now)
             else:
                 (self._last if entry.errors else self._first)[entry.key] = None
         self._changed = self._taken | self.entries.keys()
-        self.dirty = True
 
     def take_changes(self) -> tuple[list[Outstanding], list[tuple[int, int]]]:
         """What changed in ``entries`` since the last call: those that are new or changed, and keys that are gone."""
@@ -273,14 +288,13 @@ class Ledger:
         self._taken.update(entry.key for entry in changed)
         self._taken.difference_update(gone)
         self._changed.clear()
-        self.dirty = False
         return changed, gone
 
     # Its own steps.
 
     def _may_begin(self, todo: int) -> bool:
         """Whether another epoch may begin once ``todo`` shards are handed out."""
-        if self.epoch and self.dataset.strict_epochs and (todo or self._holders.leases):
+        if self.epoch and self.dataset.strict_epochs and (todo or self.leased):
             return False
         return not self.dataset.epochs or self.epoch < self.dataset.epochs
 
@@ -304,18 +318,22 @@ class Ledger:
     def _unknown(self, token: int) -> Verdict:
         return Verdict.STALE if 0 < token <= self.last_token else Verdict.UNKNOWN
 
-    def _touch(self, entry: Outstanding) -> None:
-        self._changed.add(entry.key)
-        self.dirty = True
+    def _hold(self, entry: Outstanding, now: float) -> None:
+        """A worker has a shard."""
+        self._by_token[entry.token] = entry
+        self._holders.setdefault(entry.worker, _Holder(math.inf)).held[entry.token] = entry
+        self.leased += 1
+        self.renew(entry.worker, now)
 
     def _unlease(self, entry: Outstanding) -> None:
         if entry.token:
-            self._holders.drop(entry.worker, entry.token)
+            del self._holders[entry.worker].held[entry.token]
+            self.leased -= 1
         entry.token, entry.worker, entry.granted = 0, "", None
 
     def _back(self, entry: Outstanding, dead: bool = False, reason: str = "") -> None:
         """A shard that was leased is todo, or dead."""
-        self._touch(entry)
+        self._changed.add(entry.key)
         if dead:
             entry.ended = reason[:LINE] or "no reason was given"
             self._dead[entry.key] = entry

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
-from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger
 from tarkit.service.progress import MOST_DEAD, DataSetProgress
+from tarkit.service.reports import HeldShard
 
 _RULES = LeaseRules(floor=math.inf, ceiling=math.inf, first=math.inf)
 _DRAIN = 5.0

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_LOOKS = 5.0
-"""Seconds after which one that looked at the progress does not look again."""
 _LEAST = 3.0
 """Seconds for which workers are told of the end, whether one is known or not."""
 _TICK = 0.1
@@ -23,17 +21,12 @@ class Presence:
         """Worker -> when it was last heard of, the one of longest ago first."""
         self.attached: Counter[str] = Counter()
         """Worker -> how many of its calls are open that last as long as its connection."""
-        self.open = 0
-        """How many such calls there are of all workers."""
         self.calls: dict[str, dict[str, int]] = {}
         """Worker -> data set -> number of its last call for shards."""
-        self.blocked: set[str] = set()
-        """Workers that can do nothing before a held call of theirs is answered."""
         self.closing = False
         """Calls that end do not mean that their worker is lost."""
         self._lost, self._grace, self._most, self._clock = lost, grace, most, clock
         self._told: set[str] = set()
-        self._watching: dict[str, float] = {}
 
     def heard(self, worker: str, now: float) -> None:
         """A worker gave a sign of life."""
@@ -51,20 +44,11 @@ class Presence:
         """The end is not the end any more."""
         self._told.clear()
 
-    def looked(self, caller: str, ended: bool) -> None:
-        """A caller looked at the progress; if it goes on looking, it is to see the end."""
-        self._watching.pop(caller, None)
-        if not ended:
-            self._watching[caller] = self._clock()
-            if len(self._watching) > self._most:
-                del self._watching[next(iter(self._watching))]
-
     @contextmanager
     def during(self, worker: str, *, bound: bool) -> Iterator[None]:
         """As long as it lasts, the worker is there: its leases do not end. Cancelled, its connection broke.
         bound: the worker is its connection, so that it cannot come back."""
         self.attached[worker] += 1
-        self.open += 1
         try:
             yield
         except asyncio.CancelledError:
@@ -73,20 +57,15 @@ class Presence:
                 asyncio.get_running_loop().call_later(delay, self._lose, worker, self._clock())
             raise
         finally:
-            self.open -= 1
             self.attached[worker] -= 1
             if not self.attached[worker]:
                 del self.attached[worker]
 
     async def drained(self, seconds: float) -> None:
-        """Return when each known worker was told of the end and each watcher saw it, or after so many seconds. Workers
-        that are on their way are not known: so not in the first seconds."""
+        """Return when each known worker was told of the end, or after so many seconds. Workers that are on their way
+        are not known, and those who watch are to see the end: so not in the first seconds."""
         begin = self._clock()
-        while (passed := (now := self._clock()) - begin) < seconds and (
-            passed < _LEAST
-            or not self.seen.keys() <= self._told
-            or any(at >= now - _LOOKS for at in self._watching.values())
-        ):
+        while (passed := self._clock() - begin) < seconds and (passed < _LEAST or not self.seen.keys() <= self._told):
             await asyncio.sleep(_TICK)
 
     def _lose(self, worker: str, since: float) -> None:
@@ -98,4 +77,3 @@ class Presence:
         self.seen.pop(worker, None)
         self._told.discard(worker)
         self.calls.pop(worker, None)
-        self.blocked.discard(worker)

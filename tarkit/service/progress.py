@@ -32,7 +32,7 @@ class DeadShard:
 class DataSetProgress:
     """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. records: number of
     those done. workers: how many hold a shard. dead_shards: the first of those that are dead. aborted: no
-    more are handed out, as too many are dead.
+    more are handed out, as too many are dead. rate: shards done per second, of the last minute.
 
     ``todo + leased + done + dead`` is the number of shards of the epochs that have begun. todo: never handed out, or
     came back."""
@@ -50,6 +50,7 @@ class DataSetProgress:
     workers: int
     dead_shards: Sequence[DeadShard] = ()
     aborted: bool = False
+    rate: float = 0.0
 
     @property
     def over(self) -> bool:

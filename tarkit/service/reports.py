@@ -1,4 +1,4 @@
-"""The leases of a worker, and what it reports of them, until the service has answered."""
+"""The shards in the hands of a worker, and what it reports of them, until the service has answered."""
 
 from __future__ import annotations
 
@@ -7,9 +7,41 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tarkit.readers.reader import Task, TaskShard
 from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
 
 _VERDICTS = ("accepted", "late", "stale", "unknown")
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """A shard that this process is to read. It has the fields of the published clients' shards.
+
+    name: of its file, or of the data set. start, end: the records from ``start`` to before ``end``. indices: the
+    records in the order in which they are wanted, if they are shuffled; else (). epoch: from 1. token: of its lease.
+    ranges: what is to be done of it, [first, end) in the order of its records: all of it, unless another worker
+    reported a part before it was lost. worker: the word of the session that holds it.
+    """
+
+    name: str
+    start: int
+    end: int
+    indices: tuple[int, ...] = ()
+    epoch: int = 1
+    token: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+    worker: str = ""
+
+    @property
+    def task(self) -> Task:
+        """What a reader's ``read_records`` takes."""
+        return Task(TaskShard(self.name, self.start, self.end, self.indices), task_id=self.token)
+
+    @property
+    def records(self) -> Iterator[int]:
+        """Numbers of the records that are to be done, in their order."""
+        order = self.indices or range(self.start, self.end)
+        return (order[at] for first, end in self.ranges for at in range(first, end))
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -15,15 +14,12 @@ from tarkit.readers.create import create_data_reader, custom_data_reader
 from tarkit.readers.reader import Shard, shards_of
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.http import Page, serving_http
+from tarkit.service.dispatcher import Dispatcher, OtherDataSetError
+from tarkit.service.http import serving_http
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
-from tarkit.service.metrics import CONTENT_TYPE, Metrics
-from tarkit.service.progress import MOST_DEAD, DataSetProgress
-from tarkit.service.requests import OtherDataSetError
+from tarkit.service.progress import DataSetProgress
 from tarkit.service.server import serving
-from tarkit.service.statuspage import StatusPage
 from tarkit.store.publish import open_publish
 
 STATE = "tarkit-serve.state"
@@ -106,11 +102,10 @@ async def _serve(
         await _declare(dispatcher, datasets, settings.state)
 
     async with AsyncExitStack() as stack:
-        page = StatusPage(dispatcher, settings.state, time.monotonic)
         http = ""
         if settings.http:
-            pages = status_pages(dispatcher, page)
-            http = await stack.enter_async_context(serving_http(settings.http, pages, insecure=settings.insecure))
+            pages = serving_http(settings.http, dispatcher, settings.state, insecure=settings.insecure)
+            http = await stack.enter_async_context(pages)
         port = await stack.enter_async_context(
             serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure, before=declare)
         )
@@ -124,33 +119,14 @@ async def _serve(
         before = until_ended and dispatcher.ended
         try:
             while not (until_ended and dispatcher.ended):
-                page.look()
-                reporter.progressed(lambda: _progress(dispatcher))
+                reporter.progressed(dispatcher.progress)
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain, before)
             # Workers of a service that ended just before are not known to this one, nor are callers that only watch.
             wait = asyncio.sleep if before or settings.until_ended else dispatcher.presence.drained
             await wait(settings.drain)
         finally:
-            reporter.stopped(_progress(dispatcher))
-
-
-def status_pages(dispatcher: Dispatcher, page: StatusPage) -> dict[str, Callable[[], Page]]:
-    """What the HTTP port answers, by path. MissingExtraError: prometheus-client is not installed."""
-    metrics = Metrics(dispatcher)
-
-    def health() -> Page:
-        if dispatcher.presence.closing:
-            return Page(b"the service is stopping\n", status=503)
-        if dispatcher.trouble is not None:
-            return Page(f"no shard is handed out: {dispatcher.trouble}\n".encode("utf-8", "replace"), status=503)
-        return Page(b"ok\n")
-
-    return {
-        "/": lambda: Page(page.html(), "text/html; charset=utf-8"),
-        "/metrics": lambda: Page(metrics.text(), CONTENT_TYPE),
-        "/healthz": health,
-    }
+            reporter.stopped(dispatcher.progress())
 
 
 async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: str) -> None:
@@ -167,10 +143,6 @@ async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: s
         except OtherDataSetError as error:
             raise UsageError(f"{printable(state)}: {error}; {hint}") from error
     dispatcher.default = names[0] if names else ""
-
-
-def _progress(dispatcher: Dispatcher) -> list[DataSetProgress]:
-    return [ledger.progress(MOST_DEAD) for ledger in dispatcher.ledgers.values()]
 
 
 def files_to_serve(

@@ -10,13 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, library, printable, quoted
-from tarkit.service.address import host_and_port, is_loopback
-from tarkit.service.credentials import Security
-from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.credentials import Security, host_and_port, is_loopback
+from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, TooManyError
 from tarkit.service.elasticdl import ElasticDLCalls
+from tarkit.service.heldcalls import StoppingError
 from tarkit.service.ledger import TooManyDeadError
 from tarkit.service.messages import Call, protocol
-from tarkit.service.requests import NoSuchDataSetError, OtherDataSetError, StoppingError, TooManyError
 from tarkit.service.shardcalls import ShardCalls
 
 _log = logging.getLogger(__name__)
@@ -61,6 +60,7 @@ async def serving(
     _check_address(listen, security, insecure)
     limit = dispatcher.limits.message
     server = aio.server(
+        maximum_concurrent_rpcs=dispatcher.limits.calls,
         options=[
             ("grpc.max_receive_message_length", limit),
             ("grpc.max_send_message_length", limit),
@@ -68,7 +68,7 @@ async def serving(
             ("grpc.keepalive_timeout_ms", int(_KEEPALIVE * 500)),
             ("grpc.http2.min_ping_interval_without_data_ms", 5000),
             ("grpc.so_reuseport", 0),
-        ]
+        ],
     )
     handlers: dict[str, Any] = {}
     for name, calls in (("shards", ShardCalls(dispatcher)), ("elasticdl", ElasticDLCalls(dispatcher))):

@@ -15,10 +15,8 @@ from typing import Any
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable
 from tarkit.redaction import redact
 from tarkit.service.connection import ServiceConnection, Unwanted
-from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
-from tarkit.service.prefetch import Prefetch
-from tarkit.service.reports import Reports
+from tarkit.service.reports import HeldShard, Reports
 
 _log = logging.getLogger(__name__)
 _HELD = 30.0
@@ -26,8 +24,10 @@ _HELD = 30.0
 _LINGER = 0.1
 """Seconds for which reports wait for more of them, unless a caller waits for a shard."""
 _GIVING_BACK = 5.0
-_BLOCKED = 5.0
-"""Seconds without a report, while a caller waits and holds shards, after which the service hears of it."""
+_NOT_HELD = 0.001
+_AHEAD, _MOST_AHEAD = 0.1, 64
+"""Seconds of work that are fetched ahead: longer than a call takes, too short for other workers to miss it. As shards,
+which are 1 at least and so many at most."""
 
 
 class Session:
@@ -41,10 +41,11 @@ class Session:
         self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
         self.ended = False
         self._drain = False
-        self._reported = time.monotonic()
-        self._waits_since = 0.0
-        self._say_blocked = self._said_blocked = False
-        self.connection, self._name, self._prefetch = connection, name, Prefetch(prefetch)
+        self.connection, self._name, self._prefetch = connection, name, prefetch
+        self._answered: float | None = None
+        """When ``fetch`` last gave a shard."""
+        self._mean = _AHEAD
+        """Seconds between its answers and the next calls: how long a shard is used."""
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the thread that asks for shards
         self._mail = threading.Condition(self._lock)  # for the thread that sends reports
@@ -54,6 +55,7 @@ class Session:
         self._due: float | None = None
         self._waiting = 0
         self._begun = False  # one who never asks holds no shard
+        self._dry = False  # no shard is left now: a call is made, and held, when a caller waits for one
         self._asked = 0
         self._call: Any = None
         self._attending: Any = None
@@ -77,21 +79,20 @@ class Session:
         now = time.monotonic()
         until = None if timeout is None else now + timeout
         with self._lock:
+            if self._answered is not None:
+                self._mean += (now - self._answered - self._mean) / 4
+                self._answered = None
             self._waiting += 1
-            self._prefetch.asked(now)
             self._begun = True
-            self._waits_since = self._waits_since or now
             self._room.notify_all()
             if self._reports.waiting and not self._shards:
                 self._hurry(0.0)
-            found: HeldShard | NoShard = NoShard.WAIT
             try:
                 found = self._next(until)
             finally:
                 self._waiting -= 1
-                self._prefetch.answered(time.monotonic(), isinstance(found, HeldShard))
-            if found is not NoShard.WAIT:
-                self._waits_since = 0.0
+            if isinstance(found, HeldShard):
+                self._answered = time.monotonic()
             return found
 
     def _next(self, until: float | None) -> HeldShard | NoShard:
@@ -104,18 +105,13 @@ class Session:
                 return self._shards.popleft()
             if self.ended:
                 return NoShard.END
-            now = time.monotonic()
             if self._drain and self.in_hand:
-                self._drain = self._said_blocked = False
+                self._drain = False
                 return NoShard.DRAIN
-            if until is not None and now >= until:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
                 return NoShard.WAIT
-            blocked = max(self._waits_since, self._reported) + _BLOCKED
-            if blocked <= now and self.in_hand and not (self._reports.unanswered or self._said_blocked):
-                self._say_blocked = self._said_blocked = True
-                self._hurry(0.0)
-            due = min(until or now + _BLOCKED, blocked if blocked > now else now + _BLOCKED)
-            self._news.wait(max(0.0, due - now))
+            self._news.wait(left)
 
     def report(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None, error: str) -> None:
         """A shard, or ranges of it, is done; or with ``error``, it failed. Never waits for the service."""
@@ -127,8 +123,7 @@ class Session:
         with self._lock:
             self._raise_error()
             if self._reports.add(shard.token, ranges, error):
-                self._reported = time.monotonic()
-                self._say_blocked = self._said_blocked = self._drain = False
+                self._drain = False
                 self._hurry(0.0 if self._waiting else _LINGER)
 
     def _hurry(self, seconds: float) -> None:
@@ -230,7 +225,7 @@ class Session:
     def _request(self, want: int, held: Iterable[int]) -> dict[str, Any]:
         self._asked += 1
         exchange = {"worker": self.worker, "name": self._name, "call": self._asked, "held": held}
-        return {**exchange, "want": want, "wait": _HELD}
+        return {**exchange, "want": want, "wait": _HELD if self._waiting else _NOT_HELD}
 
     def _pause(self) -> None:
         """No call for shards is made any more, and none is open."""
@@ -264,16 +259,22 @@ class Session:
 
     def _wanted(self) -> int:
         """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
-        ahead = len(self._shards) - self._waiting
-        if self._paused or self.ended or not self._begun or ahead > self._prefetch.number // 2:
+        number, ahead = self._number, len(self._shards) - self._waiting
+        if self._paused or self.ended or not self._begun or ahead > number // 2 or (self._dry and not self._waiting):
             return 0
-        return max(0, self._prefetch.number - ahead)
+        return max(0, number - ahead)
+
+    @property
+    def _number(self) -> int:
+        """How many shards are to be ahead."""
+        if self._prefetch is not None:
+            return self._prefetch
+        return max(1, int(_AHEAD / max(self._mean, _AHEAD / _MOST_AHEAD)))
 
     def _take(self, reply: Any) -> None:
         self.ended, self._drain = reply.end, reply.drain and bool(self._waiting)
+        self._dry = not reply.leases
         self._leave()
-        if reply.leases:
-            self._said_blocked = False  # the service has forgotten it
         for lease in reply.leases:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
             self._reports.lease(lease.token, lease.end - lease.start, ranges)
@@ -287,9 +288,7 @@ class Session:
             def attempt(progress: Callable[[], None], reports: list[dict[str, Any]] = reports) -> Any:
                 nonlocal tries
                 tries += 1
-                return self.connection.once(
-                    "Exchange", worker=self.worker, name=self._name, reports=reports, blocked=not reports
-                )
+                return self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
 
             reply = self.connection.insist(attempt, self._stopped)
             with self._lock:
@@ -301,14 +300,13 @@ class Session:
         """Wait for reports that are due. None: the session is closed."""
         with self._lock:
             while True:
-                mail = self._reports.waiting or self._say_blocked
-                if mail and self._due is not None and self._due <= time.monotonic():
+                due = self._due if self._reports.waiting else None
+                if due is not None and due <= time.monotonic():
                     break
                 if self._stopped.is_set():
                     return None
-                due = self._due if mail else None
                 self._mail.wait(None if due is None else max(0.0, due - time.monotonic()))
-            self._due, self._say_blocked = None, False
+            self._due = None
             return self._reports.take()
 
     def _attend(self) -> None:

@@ -11,12 +11,10 @@ from tarkit.errors import UsageError, printable
 from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.leases import Lease, NoShard, Verdict
-from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
-from tarkit.service.progress import MOST_DEAD
-from tarkit.service.requests import Report, ShardRequest
+from tarkit.service.progress import DataSetProgress
 
 _VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
 
@@ -26,7 +24,7 @@ class ShardCalls:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._messages = protocol("shards")
+        self._messages = protocol("shards").messages
 
     async def Declare(self, request: Any, context: Any) -> Any:
         """Add a data set, or take part in one."""
@@ -42,23 +40,15 @@ class ShardCalls:
         dispatcher = self._dispatcher
         if request.want < 0 or not request.wait >= 0:
             raise UsageError(f"want is {request.want} and wait is {request.wait}; both must be 0 or more")
-        numbers = len(request.unused) + len(request.held) + sum(len(each.ranges) for each in request.reports)
-        if numbers > dispatcher.limits.tokens:
-            raise UsageError(
-                f"{numbers} tokens and ranges in one call; the service takes {dispatcher.limits.tokens}: "
-                "report more often, or send several calls"
-            )
         dispatcher.heard(request.worker)
         ledger = dispatcher.ledger(request.name)
         reports = [
             Report(each.token, [(part.first, part.end) for part in each.ranges] or None, each.error)
             for each in request.reports
         ]
-        unused = [*request.unused]
+        unused = []
         if request.call:
-            unused += dispatcher.unanswered(ledger, request.worker, request.call, request.held)
-        if request.blocked:
-            dispatcher.presence.blocked.add(request.worker)
+            unused = dispatcher.unanswered(ledger, request.worker, request.call, request.held)
         wanted = ShardRequest(request.want, request.wait or None) if request.want else None
         verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
         reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])
@@ -94,12 +84,10 @@ class ShardCalls:
 
     async def GetProgress(self, request: Any, context: Any) -> Any:
         """Counts, of one data set or of all."""
-        ledgers = [self._dispatcher.ledger(request.name)] if request.name else self._dispatcher.ledgers.values()
-        self._dispatcher.presence.looked(context.peer(), self._dispatcher.ended)
-        return self._messages.ProgressReply(progress=[self._progress(ledger) for ledger in ledgers])
+        progress = self._dispatcher.progress(*[request.name] if request.name else ())
+        return self._messages.ProgressReply(progress=map(self._progress, progress))
 
-    def _progress(self, ledger: Ledger) -> Any:
-        progress = ledger.progress(MOST_DEAD)
+    def _progress(self, progress: DataSetProgress) -> Any:
         dead = [vars(each) | {"reason": printable(each.reason)} for each in progress.dead_shards]
         return self._messages.Progress(**vars(progress) | {"dead_shards": dead})
 

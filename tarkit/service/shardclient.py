@@ -16,9 +16,9 @@ from typing import Any
 from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.service.connection import ServiceConnection
 from tarkit.service.dataset import DataSet
-from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
 from tarkit.service.progress import DataSetProgress, progress_of_message
+from tarkit.service.reports import HeldShard
 from tarkit.service.session import Session
 
 _log = logging.getLogger(__name__)

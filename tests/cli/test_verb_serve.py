@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +308,7 @@ def test_files_that_are_missing_or_damaged(
 
 def test_what_does_not_speak_grpc_is_not_taken_for_a_service_that_is_away() -> None:
     from tarkit.errors import ServiceLostError
-    from tarkit.service.watch import watched_progress
+    from tarkit.service.connection import watched_progress
 
     def answer() -> None:
         with suppress(OSError):
@@ -327,7 +328,7 @@ def test_what_does_not_speak_grpc_is_not_taken_for_a_service_that_is_away() -> N
 
 def test_watching_nothing_ends_with_75() -> None:
     from tarkit.errors import ServiceLostError
-    from tarkit.service.watch import watched_progress
+    from tarkit.service.connection import watched_progress
 
     with pytest.raises(ServiceLostError, match="has not answered") as caught:
         next(watched_progress("127.0.0.1:1", patience=0))
@@ -345,11 +346,11 @@ def test_progress_lines() -> None:
     endless = DataSetProgress(
         "rose", shards=10, epochs=0, epoch=7, todo=0, leased=1, done=69, dead=0, records=690, ended=False, workers=1
     )
-    assert progress_line([], 0.0) == "no data set was declared yet"
+    assert progress_line([]) == "no data set was declared yet"
     line = "iris: epoch 2 of 3, 140 of 300 shards done (48%), 5 dead, 4 workers"
-    assert progress_line([iris], 0.0) == line
-    assert progress_line([iris], 10.0) == f"{line}, 10.0 shards/s, about 16 s left"
-    assert progress_line([endless], 200.0) == "rose: epoch 7, 69 shards done, 1 worker, 200 shards/s"
+    assert progress_line([iris]) == line
+    assert progress_line([replace(iris, rate=10.0)]) == f"{line}, 10.0 shards/s, about 16 s left"
+    assert progress_line([replace(endless, rate=200.0)]) == "rose: epoch 7, 69 shards done, 1 worker, 200 shards/s"
     times = iter([0.0, 10.0, 20.0, 130.0])
     rate = Rate(lambda: next(times))
     for done, expected in ((100, 0.0), (150, 5.0), (50, 0.0), (270, 2.0)):

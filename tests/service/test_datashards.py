@@ -17,7 +17,7 @@ import pytest
 from shardthread import InThread
 
 from tarkit.errors import UsageError
-from tarkit.service import datashards, heldcalls, localshards, recordindices, session
+from tarkit.service import datashards, heldcalls, localshards, recordindices
 from tarkit.service.client import DataShardService, NoShard, RecordIndexService, ShardClient, build_data_shard_service
 from tarkit.service.dataset import DataSet
 
@@ -31,7 +31,7 @@ def build(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """``build_data_shard_service``, with a service behind it or not. Both wait shortly before they drain."""
     monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    monkeypatch.setattr(session, "_BLOCKED", 0.2)
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
     monkeypatch.setattr(localshards, "_DRAIN", 0.2)
     made: list[DataShardService] = []
 
@@ -271,8 +271,7 @@ def test_numbers_of_an_epoch_that_begins_late_come_to_a_trainer_that_was_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All shards of an epoch are held while nothing is reported, as where a model is compiled at first."""
-    monkeypatch.setattr(session, "_BLOCKED", 0.1)
-    monkeypatch.setattr(heldcalls, "_BLOCKED", 0.1)
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.1)
     drained, fetch = threading.Event(), ShardClient.fetch
 
     def fetched(client: ShardClient, timeout: float | None = None) -> Any:

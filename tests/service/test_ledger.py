@@ -103,7 +103,7 @@ def test_a_lease_that_is_made_shorter_ends_earlier() -> None:
     held = lease(ledger, "a", 0.0)
     ledger.complete(lease(ledger, "b", 0.0).token, 1.0)
     assert ledger.renew("a", 1.0) == 1
-    assert ledger.next_deadline() == 11.0
+    assert ledger.next_deadline == 11.0
     assert (ledger.expire(10.9), ledger.expire(11.0)) == (0, 1)
     assert lease(ledger, "c", 11.0).shard == held.shard
 

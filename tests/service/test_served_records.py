@@ -14,7 +14,7 @@ from tarkit.formats.recordio import RecordWriter
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.reader import AbstractDataReader, shards_of
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.service import localshards, session
+from tarkit.service import heldcalls, localshards
 from tarkit.service.client import NoShard, ServedRecord, ShardClient, acknowledge, read_shards, served_records
 from tarkit.service.dataset import DataSet
 from tarkit.service.localshards import LocalShards
@@ -109,7 +109,7 @@ def test_a_shuffle_buffer_loses_nothing_when_its_worker_dies(tmp_path: Path) -> 
 
 
 def test_a_buffer_that_waits_for_the_end_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_BLOCKED", 0.2)
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
     monkeypatch.setattr(localshards, "_DRAIN", 0.2)
     with InThread(tmp_path / "state") as service, ShardClient(service.address, squares(22, 2)) as remote:
         for client in (remote, LocalShards(squares(22, 2))):

@@ -21,10 +21,9 @@ from waiting import wait_for
 
 from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.credentials import Security, security_of_files
-from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.dispatcher import Dispatcher, Limits
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
-from tarkit.service.requests import Limits
 from tarkit.service.server import serving
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
@@ -54,7 +53,7 @@ def with_server(
     async def run() -> None:
         kept = journal or Journal(":memory:")
         async with (
-            Dispatcher(kept, rules, **options) as dispatcher,
+            Dispatcher(kept, rules, **{"tick": 0.02, **options}) as dispatcher,
             serving(dispatcher, "127.0.0.1:0") as port,
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
@@ -81,9 +80,6 @@ BAD = [
     ("Exchange", {"worker": "w" * 2000}, "worker must be a word"),
     ("Exchange", {"worker": "w", "want": -1}, "want is -1"),
     ("Exchange", {"worker": "w", "wait": float("nan")}, "wait is nan"),
-    ("Exchange", {"worker": "w", "reports": [{"token": 1}] * 4}, "4 reports in one call; the service takes 3"),
-    ("Exchange", {"worker": "w", "held": [1] * 6}, "6 tokens and ranges in one call; the service takes 5"),
-    ("Exchange", {"worker": "w", "reports": [{"ranges": [{"end": 1}] * 3}] * 2}, "6 tokens and ranges in one call"),
     ("Declare", {"name": "a", "size": 2**61, "records_per_shard": 1, "epochs": 3}, "3 epochs of 23058"),
     ("Declare", {"name": "a", "records_per_shard": 1, "files": [{"name": "f" * 8193, "records": 1}]}, "8193 bytes"),
     ("Restore", {"name": "iris", "content": "{"}, "not a checkpoint"),
@@ -111,7 +107,7 @@ def test_bad_parameters_have_a_sentence() -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="worker must be a word"):
             await server.call("Attend", worker="").read()
 
-    with_server(calls, limits=Limits(reports=3, tokens=5))
+    with_server(calls)
 
 
 def test_the_numbers_of_shuffled_records_are_bounded() -> None:
@@ -140,15 +136,18 @@ def test_each_refusal_has_its_status() -> None:
             code, details = await refusal(server.call(method, name="rose", **worker))
             assert code == "NOT_FOUND" and "'rose' was not declared" in details
         assert len((await server.call("Exchange", worker="w", want=3)).leases) == 3
-        held = [server.call("Exchange", worker=f"h{number}", want=1) for number in range(2)]
-        await until(lambda: server.dispatcher.held.number == 2)
-        code, details = await refusal(server.call("Exchange", worker="one too many", want=1))
-        assert code == "RESOURCE_EXHAUSTED" and "2 calls are held" in details
-        for each in held:
-            each.cancel()
+        held, attending = server.call("Exchange", worker="h", want=1), server.call("Attend", worker="w")
+        await attending.read()
+        await until(lambda: server.dispatcher.held.number == 1)
+        for _ in range(2):
+            code, _ = await refusal(server.call("Exchange", worker="one too many", want=1))
+            assert code == "RESOURCE_EXHAUSTED"
+        held.cancel()
         await until(lambda: server.dispatcher.held.number == 0)
+        assert (await server.call("GetProgress")).progress
+        attending.cancel()
 
-    with_server(calls, limits=Limits(datasets=1, held=2))
+    with_server(calls, limits=Limits(datasets=1, calls=2))
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -196,8 +195,7 @@ def test_elasticdl_protocol_ends_with_an_empty_task() -> None:
     with_server(calls)
 
 
-@pytest.mark.parametrize("blocked", [True, False])
-def test_workers_who_wait_for_each_other_are_told_to_finish(blocked: bool) -> None:
+def test_workers_who_wait_for_each_other_are_told_to_finish() -> None:
     """A batch of 12 of shards of 8: the last batch is short, and only the end of the data completes it."""
     now = [0.0]
 
@@ -208,7 +206,7 @@ def test_workers_who_wait_for_each_other_are_told_to_finish(blocked: bool) -> No
         async def train(worker: str) -> None:
             ask = {"worker": worker, "name": "iris", "want": 1}
             (lease,) = (await server.call("Exchange", **ask)).leases
-            reply = await server.call("Exchange", **ask, blocked=blocked)
+            reply = await server.call("Exchange", **ask)
             assert (reply.drain, reply.end, len(reply.leases)) == (True, False, 0)
             drained.append(worker)
             await server.call("Exchange", worker=worker, name="iris", reports=[{"token": lease.token}])
@@ -216,16 +214,16 @@ def test_workers_who_wait_for_each_other_are_told_to_finish(blocked: bool) -> No
 
         both = asyncio.gather(train("a"), train("b"))
         await until(lambda: server.dispatcher.held.number == 2)
-        for now[0] in (0.0, 0.9 if blocked else 1.9):
-            await asyncio.sleep(0.5)  # it looks at them
+        for now[0] in (0.0, 4.9):
+            await asyncio.sleep(0.1)  # it looks at them
             assert drained == []
         while not both.done():
             now[0] += 0.3
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
         await both
         assert sorted(drained) == ["a", "b"]
 
-    with_server(calls, standstill=2.0, clock=lambda: now[0])
+    with_server(calls, clock=lambda: now[0])
 
 
 def test_the_oldest_elasticdl_clients_get_the_services_own_data_set() -> None:
@@ -279,7 +277,7 @@ def test_elasticdl_checkpoints_failures_and_resets() -> None:
 def test_a_call_before_the_declaration_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     async def calls(server: Server) -> None:
         early = server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
-        await until(lambda: server.dispatcher.held.number == 1)
+        await asyncio.sleep(0.2)
         await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
         assert (await early).shard.end == 8
         monkeypatch.setattr("tarkit.service.elasticdl.UNDECLARED", 0.1)
@@ -310,7 +308,7 @@ def test_a_thousand_calls_are_held_and_reports_are_answered() -> None:
             waits.append(time.monotonic() - sent)
         assert sorted(times)[30] < 0.01 and sorted(waits)[30] < 0.5
         assert server.dispatcher.held.number == 1000
-        await server.call("Exchange", worker="w", unused=[leases[60].token])
+        await server.call("Exchange", worker="w", call=1, held=[each.token for each in leases[61:]])
         await until(lambda: any(each.done() for each in held))
         (first,) = (each for each in held if each.done())
         token = first.result().leases[0].token
@@ -349,7 +347,7 @@ def test_a_worker_whose_attendance_breaks_may_come_back(monkeypatch: pytest.Monk
         for stream in attending.values():
             assert (await stream.read()).heartbeat > 0
         now[0] = 0.5  # longer than a lease: who attends keeps it
-        await asyncio.sleep(0.5)  # it looks at the leases; from now on they last, and only the grace passes
+        await asyncio.sleep(0.1)  # it looks at the leases; from now on they last, and only the grace passes
         assert server.dispatcher.ledgers["iris"].progress().leased == 2
         graces = held_back(asyncio.get_running_loop(), server.dispatcher.presence._lose, monkeypatch)
         for stream in attending.values():
@@ -377,7 +375,7 @@ def test_a_silent_worker_is_lost_after_its_lease() -> None:
         held = asyncio.ensure_future(server.call("Exchange", worker="b", want=1))
         await until(lambda: server.dispatcher.held.number == 1)
         now[0] = 0.29
-        await asyncio.sleep(0.5)  # it looks at the leases
+        await asyncio.sleep(0.1)  # it looks at the leases
         assert not held.done()
         now[0] = 0.31
         assert (await held).leases[0].start == 0
@@ -394,7 +392,7 @@ def test_held_calls_of_a_service_that_stops_are_unavailable() -> None:
             server.call("get_dataset_task", elasticdl=True, dataset_name="iris"),
             server.call("get_dataset_task", elasticdl=True, dataset_name="rose"),
         ]
-        await until(lambda: server.dispatcher.held.number == 3)
+        await until(lambda: server.dispatcher.held.number == 2)
         server.dispatcher.close()
         for each in held:
             assert await refusal(each) == ("UNAVAILABLE", "the service is stopping; ask again")
@@ -424,9 +422,10 @@ class FullJournal(Journal):
 
 @pytest.mark.parametrize("full", ["write", "sync"])
 def test_a_full_disk_stops_handing_out_and_loses_nothing(
-    full: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    full: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = FullJournal(str(tmp_path / "state"))
+    monkeypatch.setattr("tarkit.service.durable._RETRY", 0.1)
 
     async def calls(server: Server) -> None:
         dispatcher = server.dispatcher
@@ -437,7 +436,7 @@ def test_a_full_disk_stops_handing_out_and_loses_nothing(
         await until(lambda: dispatcher.trouble is not None)
         fetch = asyncio.ensure_future(server.call("Exchange", worker="b", want=1))
         gone = server.call("Exchange", worker="c", want=1)
-        await asyncio.sleep(1.3)  # tried again once
+        await asyncio.sleep(0.3)  # tried again
         gone.cancel()
         assert not report.done() and not fetch.done()
         assert dispatcher.ledgers["iris"].progress().leased == 0
@@ -597,19 +596,6 @@ def test_a_service_that_stood_still_does_not_blame_its_workers() -> None:
         assert ledger.progress().leased == 0
 
     with_server(calls, rules=LeaseRules(floor=3.0, first=3.0, ceiling=3.0), clock=lambda: now[0])
-
-
-def test_streams_of_workers_that_attend_are_bounded() -> None:
-    async def calls(server: Server) -> None:
-        open_streams = [server.call("Attend", worker="w") for _ in range(2)]
-        for stream in open_streams:
-            await stream.read()
-        refused = await refusal(server.call("Attend", worker="w").read())
-        assert refused == ("RESOURCE_EXHAUSTED", "2 workers attend, which is the service's limit; ask again later")
-        for stream in open_streams:
-            stream.cancel()
-
-    with_server(calls, limits=Limits(held=2))
 
 
 def test_addresses_that_are_refused() -> None:

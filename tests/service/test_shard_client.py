@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from shardthread import InThread, held_back
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError
 from tarkit.readers.reader import Shard
-from tarkit.service import session
+from tarkit.service import heldcalls, session
 from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
@@ -69,6 +70,19 @@ def test_each_record_once_and_the_end_is_the_end(tmp_path: Path, prefetch: int |
         assert client.counts == counted(accepted=6)
         assert client.progress().done == 6
     assert sorted(read) == sorted([*range(22)] * 2)
+
+
+@pytest.mark.parametrize(("seconds", "number"), [(0.0, 64), (0.01, 10), (0.07, 1), (600.0, 1)])
+def test_a_tenth_of_a_second_of_work_is_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, number: int
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("d", 100, 1)) as client:
+        for _ in range(30):
+            client.done(taken(client))
+            now[0] += seconds
+        assert abs(client._opened()._number - number) <= 1
 
 
 def test_a_worker_waits_for_the_shards_of_others(tmp_path: Path) -> None:
@@ -551,7 +565,7 @@ def test_a_checkpoint_has_the_reports_of_before(tmp_path: Path) -> None:
 def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_BLOCKED", 0.3)
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.3)
     with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("iris", 22, 8, 1)) as client:
         batch: list[HeldShard] = []
         full = 0

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from object_servers import free_ports
 
+from tarkit.service import messages
 from tarkit.service.dataset import MOST_FILE
-from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.journal import Journal
+from tarkit.service.dispatcher import Limits
 from tarkit.service.leases import LeaseRules
 from tarkit.service.messages import protocol
-from tarkit.service.metrics import Metrics
-from tarkit.service.requests import Limits
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -56,12 +54,10 @@ def test_the_limits_are_on_the_page() -> None:
     limits = Limits()
     rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.partition("| limit |")[2], re.MULTILINE))
     assert rows["data sets"] == f"{limits.datasets:,}"
-    assert rows["calls held at once; streams of `Attend`"] == f"{limits.held:,}; {limits.held:,}"
-    tokens = rows["tokens that a call holds or gives back, and ranges of its reports, together"]
-    assert tokens == f"{limits.tokens:,}"
+    assert rows["calls that are open at once"] == f"{limits.calls:,}"
     outstanding = rows["shards of a data set that are handed out and not done; that are dead"]
     assert outstanding == f"{LeaseRules.outstanding:,}; {LeaseRules.dead:,} (`--max-dead`)"
-    assert rows["shards of a call; reports of a call"] == f"{limits.shards:,}; {limits.reports:,}"
+    assert rows["shards of a call"] == f"{limits.shards:,}"
     assert rows["records of a shard, where records are shuffled"].startswith(f"{limits.indices:,},")
     assert rows["a message"] == f"{limits.message >> 20} MiB"
     names = rows["a name of a data set; of a worker; of a file"]
@@ -69,10 +65,12 @@ def test_the_limits_are_on_the_page() -> None:
     assert rows["workers that are remembered"].startswith(f"{limits.workers:,},")
 
 
-def test_the_metrics_are_on_the_page() -> None:
-    pytest.importorskip("prometheus_client", reason="/metrics needs prometheus-client")
-    journal = Journal(":memory:")
-    text = Metrics(Dispatcher(journal)).text().decode()
-    journal.close()
-    written = re.findall(r"`(tarkit_\w+)`", PAGE.partition("| metric |")[2].partition("## ")[0])
-    assert sorted(written) == sorted(set(re.findall(r"# TYPE (\w+)", text)))
+def test_the_descriptors_are_those_of_the_files(tmp_path: Path) -> None:
+    compiler = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools compiles the files")
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    here, made = Path(messages.__file__).parent, tmp_path / "made"
+    files = ["shards.proto", "elasticdl.proto"]
+    assert not compiler.main(["protoc", f"-I{here}", f"--descriptor_set_out={made}", *files])
+    read, expected = (FileDescriptorSet.FromString(path.read_bytes()) for path in (here / "protocols.binpb", made))
+    assert read == expected

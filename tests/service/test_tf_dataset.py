@@ -15,7 +15,7 @@ if any(importlib.util.find_spec(name) is None for name in ("tensorflow", "grpc")
 
 import tensorflow as tf
 
-from tarkit.service import localshards, session
+from tarkit.service import heldcalls, localshards
 from tarkit.service.client import RecordIndexService
 
 pytestmark = pytest.mark.tensorflow
@@ -28,7 +28,7 @@ def build(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """A ``RecordIndexService`` of 22 records, in shards of 8; the last batch of 4 waits shortly for the end."""
     monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    monkeypatch.setattr(session, "_BLOCKED", 0.2)
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
     monkeypatch.setattr(localshards, "_DRAIN", 0.2)
 
     def made(**options: Any) -> RecordIndexService:
