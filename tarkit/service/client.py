@@ -14,7 +14,6 @@ from tarkit.readers.reader import AbstractDataReader
 from tarkit.service.datashards import DataShardService as DataShardService
 from tarkit.service.datashards import build_data_shard_service as build_data_shard_service
 from tarkit.service.leases import NoShard as NoShard
-from tarkit.service.localshards import LocalShards
 from tarkit.service.recordindices import RecordIndexService as RecordIndexService
 from tarkit.service.reports import HeldShard as HeldShard
 from tarkit.service.shardclient import ShardClient as ShardClient
@@ -30,9 +29,7 @@ class ServedRecord(NamedTuple):
     at: int
 
 
-def served_records(
-    client: ShardClient | LocalShards, reader: AbstractDataReader, max_failures: int = 10
-) -> Iterator[ServedRecord]:
+def served_records(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[ServedRecord]:
     """The records of all shards that a client is given, to the end of the data set. They may be used in any order;
     ``acknowledge`` reports those that were.
 
@@ -74,7 +71,7 @@ def _records(shard: HeldShard, reader: AbstractDataReader) -> Iterator[ServedRec
         raise DataError(f"the reader gave {number} of {records} records", url=shard.name)
 
 
-def acknowledge(client: ShardClient | LocalShards, records: Iterable[ServedRecord]) -> None:
+def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:
     """These records were used: they are not handed out again. Returns at once."""
     shards: dict[int, HeldShard] = {}
     ranges: dict[int, list[tuple[int, int]]] = {}
@@ -89,7 +86,7 @@ def acknowledge(client: ShardClient | LocalShards, records: Iterable[ServedRecor
         client.done(shard, ranges[token])
 
 
-def read_shards(client: ShardClient | LocalShards, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:
+def read_shards(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:
     """The records of all shards that a client is given, as the reader gives them. A record is acknowledged when the
     next one is asked for, so use it before; that it is in a batch or buffer then is not enough."""
     for found in served_records(client, reader, max_failures):

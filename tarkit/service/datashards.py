@@ -13,13 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tarkit.errors import UsageError, counted, quoted
+from tarkit.errors import UsageError, counted
 from tarkit.readers.reader import Task, TaskShard
-from tarkit.service.credentials import host_and_port
 from tarkit.service.dataset import TASK_TYPES, DataSet
 from tarkit.service.elasticdl import DEFAULT_NAME, MINIBATCHES
 from tarkit.service.leases import NoShard
-from tarkit.service.localshards import LocalShards
 from tarkit.service.reports import HeldShard
 from tarkit.service.shardclient import ShardClient
 
@@ -62,11 +60,11 @@ class DataShardService:
         batches_span_shards: whether a batch that is reported without its size may hold records of two shards, as where
             a generator is cut into batches. False: it ends with its shard at the latest.
         address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR, or MASTER_ADDR if
-            it has a port; without one, the shards are handed out in this process, to it alone.
+            that is not set.
         options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and ``patience``.
 
     Raises:
-        UsageError: a value that cannot be, or another declaration of the data set.
+        UsageError: a value that cannot be, another declaration of the data set, or no address of a service.
         ServiceLostError: the service does not answer; so do all methods.
     """
 
@@ -93,7 +91,7 @@ class DataShardService:
             dataset = DataSet(name, dataset_size, per_shard, max(0, num_epochs), task_type=task_type, **others)
         self._batch_size, self._dataset_size, self._task_type = batch_size, dataset_size, task_type
         self._spans = batches_span_shards
-        self._source = _source(dataset, address, options, os.environ)
+        self._source = _connected(dataset, address, options, os.environ)
         self._lock = threading.Lock()
         self._parts: list[_Pending] = []
         self._pending: dict[int, _Pending] = {}
@@ -249,37 +247,16 @@ build_data_shard_service = DataShardService
 """The name by which the published clients make it."""
 
 
-def _source(
+def _connected(
     dataset: DataSet | str, address: str | None, options: dict[str, Any], environ: Mapping[str, str]
-) -> ShardClient | LocalShards:
-    if address is None:
-        address = _address(environ)
-    if address:
-        label = f"{environ.get('WORKER_TYPE') or 'worker'}-{environ.get('WORKER_ID') or 0}"
-        client = ShardClient(address, dataset, **{"label": label} | options)
-        client.connect()
-        return client
-    if isinstance(dataset, str):
+) -> ShardClient:
+    address = address or environ.get(_ADDRESS) or environ.get(_OLD_ADDRESS)
+    if not address:
         raise UsageError(
-            f"data set {quoted(dataset)} has no num_epochs and dataset_size, and no service is set that knows it; "
-            f"give them, or set {_ADDRESS} to the address of the service"
+            f"{_ADDRESS} is not set: give it the address of a shard service, such as localhost:50001; tarkit serve "
+            "starts one"
         )
-    _log.info("no address of a shard service is set: shards of %s are handed out in this process", quoted(dataset.name))
-    return LocalShards(dataset)
-
-
-def _address(environ: Mapping[str, str]) -> str:
-    """The address of the service; "": none is set. A wrong one is not none: each worker would read all records."""
-    if address := environ.get(_ADDRESS, ""):
-        return address
-    old = environ.get(_OLD_ADDRESS, "")
-    if host_and_port(old):
-        return old
-    if old:  # PyTorch puts a bare host into it, which is of its own rendezvous
-        _log.warning(
-            "%s is %s, without a port, and %s is not set: shards are handed out in this process, to it alone",
-            _OLD_ADDRESS,
-            quoted(old),
-            _ADDRESS,
-        )
-    return ""
+    label = f"{environ.get('WORKER_TYPE') or 'worker'}-{environ.get('WORKER_ID') or 0}"
+    client = ShardClient(address, dataset, **{"label": label} | options)
+    client.connect()
+    return client

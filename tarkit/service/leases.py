@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass, field
 
 from tarkit.errors import UsageError
@@ -17,13 +16,13 @@ class LeaseRules:
     A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
     one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
     before a shard was completed. errors: a shard that was reported as failed so often is dead. losses: a shard whose
-    workers were lost so often is dead, because it may be the reason. Where all three times are infinite, no lease ends.
+    workers were lost so often is dead, because it may be the reason.
 
     Of shards that are leased, came back or are dead, each one takes memory. outstanding: as many at most of a data set
     are handed out and not done. dead: with so many dead ones, no shard is handed out any more.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: ``floor`` is not above 0, or above ``ceiling``.
     """
 
     floor: float = 60.0
@@ -41,15 +40,6 @@ class LeaseRules:
                 f"the shortest lease (floor) is {self.floor:g} s and the longest (ceiling) {self.ceiling:g} s; both "
                 "must be above 0, and the shortest not above the longest"
             )
-        if not (self.first > 0 and 1 <= self.factor < math.inf):
-            raise UsageError(
-                f"the first lease is {self.first:g} s, and a lease {self.factor:g} times the longest shard; they must "
-                "be above 0 s, and 1 or more"
-            )
-        if self.errors < 1 or self.losses < 1:
-            raise UsageError(f"a shard is tried {self.errors} and {self.losses} times; both must be 1 or more")
-        if self.outstanding < 1 or self.dead < 1:
-            raise UsageError(f"{self.outstanding} shards at work and {self.dead} dead ones; both must be 1 or more")
 
     @property
     def listed(self) -> int:

@@ -13,6 +13,7 @@ from tarkit.service.datashards import TRAINING, DataShardService
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""
+_LOOK = 0.1
 _T = TypeVar("_T")
 
 
@@ -137,21 +138,6 @@ class RecordIndexService(DataShardService):
                 raise UsageError(f"record_files has {counted(len(files), 'name')}; there is none of record {number}")
             yield files[number]
 
-    def clear_shard_queue(self) -> None:
-        """Drop the numbers that were not fetched yet; those of the same shards come no more."""
-        for found in self._drop():
-            if not isinstance(found, int):
-                self._queue.put(found)
-
-    def _drop(self) -> list[int | _NoNumber]:
-        """Empty the queue. Returns what was in it."""
-        dropped = []
-        while (found := self._queue.get_now()) is not None:
-            dropped.append(found)
-            if isinstance(found, int):
-                self._ahead.release()
-        return dropped
-
     def reset_dataset(self) -> None:
         """Begin the data set anew; numbers in the queue are dropped."""
         self._anew(super().reset_dataset)
@@ -162,35 +148,43 @@ class RecordIndexService(DataShardService):
         return self._anew(lambda: restore(shard_checkpoint))
 
     def _anew(self, call: Callable[[], _T]) -> _T:
-        dropped = self._starve()
+        """Make a call after which the numbers in the queue are not wanted; if it fails, they are, and more come."""
+        self._stop()
+        done: _T | bool = False
         try:
-            return call()
+            done = call()
+            return done
         finally:
-            # Where it failed, the shards are still held, and their numbers are to come.
-            numbers = (number for number in dropped if isinstance(number, int))
-            self._feed(chain(numbers, self._left) if self._pending else ())
+            wanted = chain(self._drop(), self._left)
+            self._feed(wanted if done is False else ())
 
     def close(self) -> None:
         """As of :class:`DataShardService`."""
-        self._starve()
+        self._stop()
+        self._drop()
         try:
             super().close()
         finally:
             closed = f"the {type(self).__name__} is closed, and gives no numbers any more"
             self._queue.put(_NoNumber(error=UsageError.__name__, message=closed))
 
-    def _starve(self) -> list[int | _NoNumber]:
-        """End the thread. Returns what it had put into the queue."""
-        self._stopped.set()
+    def _drop(self) -> list[int]:
+        """Empty the queue. Returns the numbers that were in it."""
         dropped = []
-        while self._thread.is_alive():
-            dropped += self._drop()
-            self._thread.join(0.01)
-        return dropped + self._drop()
+        while (found := self._queue.get_now()) is not None:
+            if isinstance(found, int):
+                self._ahead.release()
+                dropped.append(found)
+        return dropped
+
+    def _stop(self) -> None:
+        """End the thread; ``_left`` is what it was about to put into the queue."""
+        self._stopped.set()
+        self._thread.join()
 
     def _feed(self, first: Iterable[int] = ()) -> None:
         self._stopped = threading.Event()
-        self._left: Iterator[int] = iter(())
+        self._left: Iterable[int] = ()
         self._thread = threading.Thread(target=self._put_numbers, args=(first, self._stopped), daemon=True)
         self._thread.start()
 
@@ -215,12 +209,13 @@ class RecordIndexService(DataShardService):
     def _put(self, numbers: Iterable[int], stopped: threading.Event) -> None:
         left = iter(numbers)
         for number in left:
-            self._ahead.acquire()  # one that stops the thread drops what is in the queue
-            if stopped.is_set():
-                self._ahead.release()
+            while not stopped.is_set():
+                if self._ahead.acquire(True, _LOOK):
+                    self._queue.put(number)
+                    break
+            else:
                 self._left = chain([number], left)
                 return
-            self._queue.put(number)
 
     def _hand_out(self) -> tuple[int, Any]:
         self._turn.value += 1

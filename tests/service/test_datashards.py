@@ -17,7 +17,7 @@ import pytest
 from shardthread import InThread
 
 from tarkit.errors import UsageError
-from tarkit.service import datashards, heldcalls, localshards, recordindices
+from tarkit.service import heldcalls, recordindices
 from tarkit.service.client import DataShardService, NoShard, RecordIndexService, ShardClient, build_data_shard_service
 from tarkit.service.dataset import DataSet
 
@@ -26,22 +26,16 @@ pytest.importorskip("grpc", reason="the shard service needs grpcio")
 Build = Callable[..., DataShardService]
 
 
-@pytest.fixture(params=["with a service", "in this process"])
-def build(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
-    """``build_data_shard_service``, with a service behind it or not. Both wait shortly before they drain."""
-    monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """``build_data_shard_service``, with a service behind it that waits shortly before it drains."""
     monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
-    monkeypatch.setattr(localshards, "_DRAIN", 0.2)
     made: list[DataShardService] = []
 
     def made_by(function: Callable[..., DataShardService] = build_data_shard_service, **arguments: Any) -> Any:
         made.append(function(**arguments))
         return made[-1]
 
-    if request.param == "in this process":
-        yield made_by
-        return
     with InThread(tmp_path / "state") as service:
         monkeypatch.setenv("DLROVER_MASTER_ADDR", service.address)
         yield made_by
@@ -181,16 +175,6 @@ def test_what_the_service_shows_of_a_worker(tmp_path: Path, monkeypatch: pytest.
             assert str(shards._source.worker).startswith("chief-3-")
 
 
-def test_the_host_of_another_rendezvous_is_not_a_service(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "node-0")
-    shard = build_data_shard_service(4, 1, 8).fetch_shard()
-    assert shard is not None and shard.worker == "local"
-    assert "MASTER_ADDR is 'node-0', without a port" in caplog.text
-
-
 @pytest.mark.parametrize("address", ["node-0", "node-0:", ":50001", "http://node-0"])
 def test_a_wrong_address_is_an_error_and_not_a_run_without_a_service(
     address: str, monkeypatch: pytest.MonkeyPatch
@@ -200,11 +184,15 @@ def test_a_wrong_address_is_an_error_and_not_a_run_without_a_service(
         build_data_shard_service(4, 1, 8)
 
 
-def test_without_a_service_a_data_set_must_be_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_no_record_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each worker of a job that forgot it would read all records."""
     monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(UsageError, match="DLROVER_MASTER_ADDR"):
-        build_data_shard_service(4, dataset_name="iris")
+    with pytest.raises(UsageError, match="DLROVER_MASTER_ADDR is not set: .* tarkit serve starts one"):
+        build_data_shard_service(4, 1, 8)
+    monkeypatch.setenv("MASTER_ADDR", "node-0")  # of another rendezvous, such as PyTorch's
+    with pytest.raises(UsageError, match="'node-0' is not HOST:PORT of a shard service"):
+        build_data_shard_service(4, 1, 8)
 
 
 # Numbers of records.
@@ -243,9 +231,7 @@ def test_numbers_after_a_reset_and_after_a_checkpoint(build: Build) -> None:
     assert sorted(_all_reported(service)) == [*range(40)]
 
 
-def test_the_end_comes_after_numbers_were_dropped_and_numbers_after_a_reset_that_failed(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_come_after_a_reset_that_failed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
 
     def numbers() -> list[int]:
@@ -258,8 +244,6 @@ def test_the_end_comes_after_numbers_were_dropped_and_numbers_after_a_reset_that
         return sorted(found[0])
 
     assert numbers() == [*range(8)]
-    service.clear_shard_queue()
-    assert numbers() == []
     reset = service._source.reset
     monkeypatch.setattr(service._source, "reset", lambda: [reset(), 1 / 0])
     with pytest.raises(ZeroDivisionError):
@@ -297,16 +281,21 @@ def test_numbers_of_an_epoch_that_begins_late_come_to_a_trainer_that_was_slow(
             assert numbers.ended
 
 
-def _alone(monkeypatch: pytest.MonkeyPatch, epochs: int, records: int, drain: float = 0.2) -> RecordIndexService:
-    """Numbers of shards of four records, without a service. drain: seconds after which a report is missed."""
-    monkeypatch.setattr(localshards, "_DRAIN", drain)
-    source = localshards.LocalShards(DataSet("iris", records, 4, epochs=epochs, strict_epochs=True))
-    monkeypatch.setattr(datashards, "_source", lambda *_: source)
-    return RecordIndexService(4, epochs, records)
+def test_numbers_do_not_end_between_the_next_shard_and_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
+    with (
+        InThread(tmp_path / "state") as running,
+        ShardClient(running.address, DataSet("iris", 8, 4, epochs=2, strict_epochs=True)) as client,
+    ):
+        client.connect()
+        with RecordIndexService(4, dataset_name="iris", address=running.address) as service:
+            assert isinstance(service, RecordIndexService)
+            _numbers_do_not_end(service, monkeypatch)
 
 
-def test_numbers_do_not_end_between_the_next_shard_and_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = _alone(monkeypatch, 2, 8)
+def _numbers_do_not_end(service: RecordIndexService, monkeypatch: pytest.MonkeyPatch) -> None:
     held = threading.Event()
     put = service._put
 
@@ -327,18 +316,19 @@ def test_numbers_do_not_end_between_the_next_shard_and_its_numbers(monkeypatch: 
     assert found == [*range(8)] * 2 and service.ended
 
 
-def test_a_checkpoint_that_is_refused_takes_no_number_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_is_refused_takes_no_number_away(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordindices, "_MOST_AHEAD", 10)
-    service = _alone(monkeypatch, 1, 40)
+    service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=40, num_minibatches_per_shard=1)
     first = [service.fetch_record_index() for _ in range(3)]
     assert not service.restore_shard_from_checkpoint("{}")
     service.report_batch_done(3)
     assert first + list(_all_reported(service)) == [*range(40)]
+    service.flush()
     assert service.ended and service.counts["accepted"] == 10
 
 
-def test_a_fetch_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = _alone(monkeypatch, 1, 4)
+def test_a_fetch_ends_when_it_is_closed(build: Build) -> None:
+    service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=4)
     errors: list[Exception] = []
 
     def fetch() -> None:
@@ -355,8 +345,11 @@ def test_a_fetch_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None
     assert [str(error) for error in errors] == ["the RecordIndexService is closed, and gives no numbers any more"]
 
 
-def test_a_process_that_was_killed_while_it_waited_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = _alone(monkeypatch, 1, 8, drain=60)
+def test_a_process_that_was_killed_while_it_waited_stops_no_other(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 60)
+    service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
     assert [service.fetch_record_index() for _ in range(8)] == [*range(8)]
     waits, waiting = os.pipe()
     reader = service._queue._reader

@@ -14,10 +14,9 @@ from tarkit.formats.recordio import RecordWriter
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.reader import AbstractDataReader, shards_of
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.service import heldcalls, localshards
+from tarkit.service import heldcalls
 from tarkit.service.client import NoShard, ServedRecord, ShardClient, acknowledge, read_shards, served_records
 from tarkit.service.dataset import DataSet
-from tarkit.service.localshards import LocalShards
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -110,23 +109,21 @@ def test_a_shuffle_buffer_loses_nothing_when_its_worker_dies(tmp_path: Path) -> 
 
 def test_a_buffer_that_waits_for_the_end_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
-    monkeypatch.setattr(localshards, "_DRAIN", 0.2)
-    with InThread(tmp_path / "state") as service, ShardClient(service.address, squares(22, 2)) as remote:
-        for client in (remote, LocalShards(squares(22, 2))):
-            used: list[int] = []
-            while not client.ended:
-                batch: list[ServedRecord] = []
-                for record in served_records(client, Numbers(22)):
-                    batch.append(record)
-                    if len(batch) == 5:
-                        used += [each.value for each in batch]
-                        acknowledge(client, batch)
-                        batch = []
-                used += [each.value for each in batch]
-                acknowledge(client, batch)
-                client.fetch(0) if client.in_hand == 0 else None
-                client.flush()
-            assert sorted(used) == sorted([number * number for number in range(22)] * 2)
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, squares(22, 2)) as client:
+        used: list[int] = []
+        while not client.ended:
+            batch: list[ServedRecord] = []
+            for record in served_records(client, Numbers(22)):
+                batch.append(record)
+                if len(batch) == 5:
+                    used += [each.value for each in batch]
+                    acknowledge(client, batch)
+                    batch = []
+            used += [each.value for each in batch]
+            acknowledge(client, batch)
+            client.fetch(0) if client.in_hand == 0 else None
+            client.flush()
+        assert sorted(used) == sorted([number * number for number in range(22)] * 2)
 
 
 def test_a_shard_that_cannot_be_read_is_reported_with_its_reason(tmp_path: Path) -> None:
@@ -139,13 +136,14 @@ def test_a_shard_that_cannot_be_read_is_reported_with_its_reason(tmp_path: Path)
 
 
 def test_a_reader_that_reads_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
-    local = LocalShards(squares(8 * 40))
-    with pytest.raises(ValueError, match="cannot be decoded"):
-        list(read_shards(local, Numbers(8 * 40, broken=tuple(range(8 * 40)))))
-    assert local.progress().dead <= 10
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, squares(8 * 40)) as client:
+        with pytest.raises(ValueError, match="cannot be decoded"):
+            list(read_shards(client, Numbers(8 * 40, broken=tuple(range(8 * 40)))))
+        assert client.progress().dead <= 10
 
 
-def test_records_that_a_reader_leaves_out_are_missed() -> None:
-    local = LocalShards(squares(8))
-    assert list(read_shards(local, Numbers(8, short=True))) == [number * number for number in range(7)]
-    assert local.progress().dead == 1 and local.fetch() is NoShard.END
+def test_records_that_a_reader_leaves_out_are_missed(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, squares(8)) as client:
+        assert list(read_shards(client, Numbers(8, short=True))) == [number * number for number in range(7)]
+        client.flush()
+        assert client.progress().dead == 1 and client.fetch() is NoShard.END

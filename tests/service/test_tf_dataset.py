@@ -1,4 +1,4 @@
-"""``RecordIndexService.get_tf_dataset`` in TensorFlow, with a service and without one: tox run -e tensorflow."""
+"""``RecordIndexService.get_tf_dataset`` in TensorFlow: tox run -e tensorflow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if any(importlib.util.find_spec(name) is None for name in ("tensorflow", "grpc")
 
 import tensorflow as tf
 
-from tarkit.service import heldcalls, localshards
+from tarkit.service import heldcalls
 from tarkit.service.client import RecordIndexService
 
 pytestmark = pytest.mark.tensorflow
@@ -23,20 +23,14 @@ pytestmark = pytest.mark.tensorflow
 Build = Callable[..., RecordIndexService]
 
 
-@pytest.fixture(params=["with a service", "in this process"])
-def build(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """A ``RecordIndexService`` of 22 records, in shards of 8; the last batch of 4 waits shortly for the end."""
-    monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
     monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
-    monkeypatch.setattr(localshards, "_DRAIN", 0.2)
 
     def made(**options: Any) -> RecordIndexService:
         return RecordIndexService(4, 2, 22, num_minibatches_per_shard=2, dataset_name="flowers", **options)
 
-    if request.param == "in this process":
-        yield made
-        return
     with InThread(tmp_path / "state") as service:
         monkeypatch.setenv("DLROVER_MASTER_ADDR", service.address)
         yield made
