@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import heapq
 import os
-import random
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -67,18 +64,6 @@ def test_how_long_leases_are() -> None:
     assert lease(ledger, now=16.0).seconds == 45.0
     ledger.complete(3, 66.0)
     assert lease(ledger, now=66.0).seconds == 100.0  # 3 x 50 s is above the ceiling
-
-
-def test_a_slow_first_shard_counts_for_a_hundred() -> None:
-    ledger = ledger_of(1000, 1)
-    now = 20.0
-    ledger.complete(lease(ledger).token, now)
-    for _ in range(99):
-        assert ledger.seconds == 60.0
-        ledger.complete(lease(ledger, now=now).token, now + 4)
-    assert ledger.seconds == 60.0
-    ledger.complete(lease(ledger, now=now).token, now + 4)
-    assert ledger.seconds == 12.0
 
 
 def test_shards_that_take_longer_than_the_first_lease_teach_it() -> None:
@@ -144,27 +129,6 @@ def test_parts_of_two_workers_make_a_shard() -> None:
     assert (ledger.progress().records, ledger.ended) == (10, True)
 
 
-@pytest.mark.parametrize("ranges", [[(0, 3)], [(-1, 1)], [(1, 1)], [(0, 1), (2, 1)]])
-def test_ranges_that_a_shard_does_not_have_change_nothing(ranges: list[tuple[int, int]]) -> None:
-    ledger = ledger_of()
-    held = lease(ledger)
-    with pytest.raises(UsageError, match="are not in a shard of 2 records"):
-        ledger.complete(held.token, 0.0, ranges)
-    assert (ledger.progress().records, ledger.progress().leased) == (0, 1)
-
-
-def test_what_is_given_back_is_not_held_against_a_shard() -> None:
-    ledger = ledger_of()
-    for _ in range(50):
-        held = [lease(ledger), lease(ledger)]
-        assert ledger.release("b", [held[0].token]) == 0
-        assert ledger.release("a", [held[1].token, held[1].token, 10**9]) == 1
-        assert ledger.release("a") == 1
-        assert ledger.complete(held[0].token, 0.0) is Verdict.STALE
-    assert begins(ledger, 5) == [0, 2, 4, 6, 8]
-    assert ledger.lease("b", 0.0) is NoShard.WAIT
-
-
 def test_a_shard_that_failed_comes_after_the_rest_of_its_epoch_and_a_lost_one_first() -> None:
     ledger = ledger_of(epochs=2)
     ledger.fail(lease(ledger).token, 0.0, "bad")
@@ -186,21 +150,6 @@ def test_budgets_for_failures_and_for_losses_are_separate() -> None:
     assert (dead.errors, dead.losses, dead.reason[:12], len(dead.reason)) == (3, 1, "bad record 8", 2000)
     assert ledger.lease("a", 0.0) is NoShard.END
     assert (ledger.ended, ledger.progress().dead) == (True, 1)
-
-
-def test_why_a_shard_is_dead() -> None:
-    ledger = ledger_of(6, rules=LeaseRules(floor=10.0, errors=1, losses=1, first=30.0))
-    ledger.fail(lease(ledger).token, 0.0, "")
-    lease(ledger)
-    ledger.expire(30.0)
-    lease(ledger, now=30.0)
-    ledger.lose("a", "")
-    assert [dead.reason for dead in ledger.dead()] == [
-        "no reason was given",
-        "the worker was silent until its lease ended",
-        "no reason was given",
-    ]
-    assert (ledger.progress().dead, ledger.progress().todo, ledger.ended) == (3, 0, True)
 
 
 def test_a_dead_shard_is_tried_again_in_the_next_epoch_and_holds_none_up() -> None:
@@ -228,15 +177,6 @@ def test_when_too_many_shards_are_dead_no_more_are_handed_out() -> None:
     assert begins(ledger, 5) == [0, 2, 4, 6, 8]
 
 
-def test_the_end_comes_also_with_too_many_dead_shards() -> None:
-    ledger = ledger_of(4, rules=LeaseRules(errors=1, dead=1))
-    held = [lease(ledger), lease(ledger)]
-    ledger.fail(held[0].token, 0.0, "bad")
-    assert ledger.lease("a", 0.0) is NoShard.WAIT
-    ledger.complete(held[1].token, 0.0)
-    assert (ledger.lease("a", 0.0), ledger.ended, ledger.aborted) == (NoShard.END, True, False)
-
-
 def test_shards_that_are_held_one_by_one_are_bounded() -> None:
     """With workers that report each shard as failed, too: failed ones wait for the rest of the epoch."""
     ledger = ledger_of(2 * 100, rules=LeaseRules(errors=2, outstanding=3, dead=50))
@@ -255,22 +195,6 @@ def test_shards_that_are_held_one_by_one_are_bounded() -> None:
             assert isinstance(ledger.lease("a", 0.0), Lease)
             assert len(ledger.entries) <= 3 + 50
     assert ledger.progress().dead == 50 and failed <= 2 * (50 + 3)
-
-
-def test_how_many_shards_are_available() -> None:
-    overlapping, strict, endless = (
-        ledger_of(4, epochs=3),
-        ledger_of(4, epochs=3, strict_epochs=True),
-        ledger_of(epochs=0),
-    )
-    assert (overlapping.available, strict.available, endless.available) == (6, 2, LeaseRules.outstanding)
-    for ledger in (overlapping, strict):
-        lease(ledger)
-    assert (overlapping.available, strict.available) == (5, 1)
-    lease(strict)
-    assert strict.available == 0
-    strict.complete(1, 0.0), strict.complete(2, 0.0)
-    assert strict.available == 2
 
 
 @pytest.mark.parametrize("rules", [{"floor": 0.0}, {"floor": 9.0, "ceiling": 8.0}])
@@ -293,99 +217,3 @@ def test_memory_does_not_grow_with_what_is_done() -> None:
             blocks = sys.getallocatedblocks()
     assert sys.getallocatedblocks() - blocks < 5000
     assert ledger.progress().done == shards - 20
-
-
-@dataclass
-class Simulation:
-    """Workers in virtual time. Each leases up to two shards, works on them in two halves, and reports each half.
-
-    Some die (with a word, or in silence), stall for longer than a lease, fail, or give their second shard back.
-    """
-
-    ledger: Ledger
-    chance: random.Random
-    done: set[tuple[int, str, int]] = field(default_factory=set)
-    faults: Counter[str] = field(default_factory=Counter)
-    given: int = 0
-    at_work: list[tuple[float, int, str, list[Lease], int]] = field(default_factory=list)
-
-    def run(self, workers: int) -> None:
-        for number in range(workers):
-            self._begin(self.chance.random(), f"worker-{number}")
-        while self.at_work:
-            now, _, worker, held, half = heapq.heappop(self.at_work)
-            if half == 0:
-                self._fetch(now, worker)
-            else:
-                self._work(now, worker, held, half)
-
-    def _begin(self, at: float, worker: str, held: list[Lease] | None = None, half: int = 0) -> None:
-        heapq.heappush(self.at_work, (at, self.chance.getrandbits(60), worker, held or [], half))
-
-    def _fetch(self, now: float, worker: str) -> None:
-        held: list[Lease] = []
-        while len(held) < 2 and isinstance(answer := self.ledger.lease(worker, now), Lease):
-            for first, end in answer.ranges:
-                records = {(answer.epoch, answer.shard.name, answer.shard.start + at) for at in range(first, end)}
-                assert not records & self.done, "records were handed out that are done"
-            held.append(answer)
-        self.given += len(held)
-        if held:
-            self._begin(now + self.chance.uniform(0.1, 2.0), worker, held, 1)
-        elif answer is NoShard.WAIT:
-            self._begin(now + 1.0, worker)
-
-    def _work(self, now: float, worker: str, held: list[Lease], half: int) -> None:
-        fate = self.chance.random()
-        if fate < 0.01:
-            self.faults["killed"] += 1
-            self.ledger.lose(worker)
-            self._begin(now, f"{worker}'")
-        elif fate < 0.02:
-            self.faults["dies in silence"] += 1
-            self._begin(now, f"{worker}'")
-        elif fate < 0.03 and half < 3:
-            self.faults["stalls"] += 1
-            self._begin(now + 150.0, worker, held, half + 2)
-        elif fate < 0.04:
-            self.faults["fails"] += self.ledger.fail(held[0].token, now, "bad") is Verdict.ACCEPTED
-            self._begin(now, worker, held[1:], 1) if held[1:] else self._begin(now, worker)
-        elif fate < 0.05 and held[1:]:
-            self.faults["gives back"] += self.ledger.release(worker, [held.pop().token])
-            self._begin(now, worker, held, half)
-        else:
-            self._report(now, worker, held, half)
-
-    def _report(self, now: float, worker: str, held: list[Lease], half: int) -> None:
-        current, size = held[0], held[0].shard.end - held[0].shard.start
-        middle = size // 2
-        first, end = (0, middle) if half % 2 else (middle, size)
-        verdict = self.ledger.complete(current.token, now, [(first, end)])
-        assert verdict is not Verdict.UNKNOWN
-        if verdict is not Verdict.STALE:
-            shard = current.shard
-            self.done |= {(current.epoch, shard.name, shard.start + at) for at in range(first, end)}
-        later = now + self.chance.uniform(0.1, 2.0)
-        if half % 2:
-            self._begin(later, worker, held, 2)
-        elif held[1:]:
-            self._begin(later, worker, held[1:], 1)
-        else:
-            self._begin(later, worker)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_thousand_workers_that_die_stall_and_report_late(strict: bool) -> None:
-    rules = LeaseRules(floor=5.0, ceiling=60.0, first=30.0, errors=50, losses=50)
-    ledger = ledger_of(40_000, 8, rules, epochs=2, strict_epochs=strict, shuffle_shards=True, seed=3)
-    simulation = Simulation(ledger, random.Random(11))
-    simulation.run(1000)
-    counts = ledger.progress()
-    assert simulation.done == {(epoch, "d", record) for epoch in (1, 2) for record in range(40_000)}
-    assert (counts.done, counts.records, counts.dead, counts.todo, counts.leased) == (10_000, 80_000, 0, 0, 0)
-    assert counts.ended
-    assert not ledger.entries
-    assert simulation.given > 10_000
-    assert (
-        min(simulation.faults[fault] for fault in ("killed", "dies in silence", "stalls", "fails", "gives back")) > 20
-    )

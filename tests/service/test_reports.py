@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tarkit.errors import UsageError
 from tarkit.service.reports import Reports
 
 ACCEPTED, STALE = 0, 2
@@ -31,14 +28,6 @@ def test_a_part_that_is_done_counts_before_the_rest_fails() -> None:
     reports.lease(7, 10, [(0, 10)])
     assert reports.add(7, [(0, 4)], "") and reports.add(7, None, "no label") and not reports.add(7, None, "")
     assert reports.take() == [{"token": 7, "ranges": [{"first": 0, "end": 4}]}, {"token": 7, "error": "no label"}]
-
-
-def test_ranges_that_a_shard_does_not_have_change_nothing() -> None:
-    reports = Reports()
-    reports.lease(7, 10, [(0, 10)])
-    with pytest.raises(UsageError, match="records 9 to 11 are not in a shard of 10 records"):
-        reports.add(7, [(0, 4), (9, 11)], "")
-    assert (reports.unfinished, reports.waiting) == (1, False)
 
 
 def test_leases_of_before_a_reset_are_stale() -> None:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import resource
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from object_servers import free_ports
 from shardservice import Caller, Service
 from shardthread import held_back
-from waiting import wait_for
 
 from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.credentials import Security, security_of_files
-from tarkit.service.dispatcher import Dispatcher, Limits
+from tarkit.service.dispatcher import Dispatcher, Limits, ShardRequest
 from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules
+from tarkit.service.leases import LeaseRules, NoShard
 from tarkit.service.server import serving
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
@@ -366,6 +361,55 @@ def test_a_worker_whose_attendance_breaks_may_come_back(monkeypatch: pytest.Monk
     with_server(calls, rules=rules, grace=2.0, clock=lambda: now[0])
 
 
+async def asked(server: Server) -> object:
+    """What worker b is answered, without waiting."""
+    server.dispatcher.heard("b")
+    _, answer = await server.dispatcher.exchange(server.dispatcher.ledger("d"), "b", request=ShardRequest(2, wait=0.0))
+    return answer
+
+
+def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
+    """Its deadline is over when the other one calls, and the service has not looked since."""
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="d", size=2, records_per_shard=1, epochs=1)
+        await server.call("Exchange", worker="a", want=1)
+        with server.dispatcher.attend("a"):
+            now[0] = 1.5
+            reply = await server.call("Exchange", worker="b", want=2)
+            assert [lease.start for lease in reply.leases] == [1]
+            await asyncio.sleep(0.1)  # it looks at the leases, so that it did not stand still itself
+            now[0] = 3.0
+            assert await asked(server) is NoShard.WAIT
+        await asyncio.sleep(0.1)
+        now[0] = 4.5
+        assert [lease.start for lease in (await server.call("Exchange", worker="b", want=2)).leases] == [0]
+
+    with_server(calls, rules=LeaseRules(floor=1.0, first=1.0), clock=lambda: now[0])
+
+
+def test_workers_have_time_to_find_a_service_that_was_started_again(tmp_path: Path) -> None:
+    """Their leases are shorter than a client takes to connect again."""
+    now, rules = [0.0], LeaseRules(floor=1.0, ceiling=1.0)
+
+    async def before(server: Server) -> None:
+        await server.call("Declare", name="d", size=1, records_per_shard=1, epochs=1)
+        await server.call("Exchange", worker="a", want=1)
+
+    async def after(server: Server) -> None:
+        now[0] = 1.5
+        assert await asked(server) is NoShard.WAIT
+        now[0] = 4.5
+        await asyncio.sleep(0.1)  # it looks at the leases, so that it did not stand still itself
+        now[0] = 6.2
+        assert isinstance(await asked(server), list)
+
+    with_server(before, Journal(str(tmp_path / "state")), rules, clock=lambda: now[0])
+    now[0] = 0.0
+    with_server(after, Journal(str(tmp_path / "state")), rules, clock=lambda: now[0])
+
+
 def test_a_silent_worker_is_lost_after_its_lease() -> None:
     now = [0.0]
 
@@ -381,6 +425,32 @@ def test_a_silent_worker_is_lost_after_its_lease() -> None:
         assert (await held).leases[0].start == 0
 
     with_server(calls, rules=LeaseRules(floor=0.3, first=0.3, ceiling=0.3), clock=lambda: now[0])
+
+
+def test_known_workers_are_told_of_the_end_before_the_service_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.service.presence._TICK", 0.01)
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
+        await server.call("Exchange", worker="b")
+        lease = (await server.call("Exchange", worker="a", want=1)).leases[0]
+        await server.call("Exchange", worker="a", reports=[{"token": lease.token}])
+        assert (await server.call("Exchange", worker="a", want=1)).end
+        drained = asyncio.ensure_future(server.dispatcher.presence.drained(30.0))
+        await asyncio.sleep(0.1)
+        now[0] = 29.0  # longer than for workers that are not known
+        await asyncio.sleep(0.1)
+        assert not drained.done()
+        assert (await server.call("Exchange", worker="b", want=1)).end
+        await drained
+        await server.call("Exchange", worker="c")
+        drained = asyncio.ensure_future(server.dispatcher.presence.drained(30.0))
+        await asyncio.sleep(0.1)
+        now[0] = 60.0  # no longer than was asked for
+        await drained
+
+    with_server(calls, clock=lambda: now[0])
 
 
 def test_held_calls_of_a_service_that_stops_are_unavailable() -> None:
@@ -454,29 +524,6 @@ def test_a_full_disk_stops_handing_out_and_loses_nothing(
     (ledger,) = again.load(LeaseRules(), 0.0)
     again.close()
     assert (ledger.progress().done, ledger.progress().leased) == (1, 2)
-
-
-def test_a_service_whose_disk_is_full(tmp_path: Path) -> None:
-    """The system refuses to let the files grow, as a full disk does."""
-    with Service(tmp_path, "--dataset", "iris=400", "--records-per-shard", "1", "--http", "0") as running:
-        pid = running.process.pid
-        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        with Caller(running.address) as call:
-            leases = call("Exchange", worker="a", want=2).leases
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
-            report = call.future("Exchange", worker="a", reports=[{"token": leases[0].token}])
-            with pytest.raises(grpc.FutureTimeoutError):
-                report.result(timeout=1.5)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
-            assert [*report.result(timeout=120).verdicts] == [0]
-        running.process.kill()
-        _, _, err = running.end()
-    assert sum("no shard is handed out until it can be" in line for line in err) == 1
-    assert sum("the state is written again" in line for line in err) == 1
-    with Service(tmp_path, "--dataset", "iris=400", "--records-per-shard", "1") as running:
-        with Caller(running.address) as call:
-            progress = call("GetProgress").progress[0]
-        assert (progress.done, progress.leased) == (1, 1)
 
 
 def test_tls_and_a_token(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -614,61 +661,3 @@ def test_addresses_that_are_refused() -> None:
 
         with pytest.raises(UsageError, match=reason):
             asyncio.run(run())
-
-
-def insist(address: str, method: str, numbers: Iterator[int] | None = None, **fields: Any) -> Any:
-    """A call that is tried again until a service answers. numbers: of calls; then the worker holds nothing."""
-    for _ in range(200):
-        with Caller(address) as call:
-            if numbers is not None:
-                fields["call"] = next(numbers)
-            try:
-                return call(method, timeout=5, **fields)
-            except grpc.RpcError as error:
-                assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED"), error
-        time.sleep(0.05)
-    raise AssertionError("no answer")
-
-
-def test_killed_and_started_again_under_workers(tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    arguments = ("--dataset", "iris=120", "--records-per-shard", "1", "--listen", address)
-    running = Service(tmp_path, *arguments)
-    acknowledged: list[int] = []
-    handed_out_again: list[int] = []
-    lock = threading.Lock()
-
-    def train(worker: str) -> None:
-        numbers = itertools.count(1)
-        while True:
-            # What another worker reports while this call is on its way may have been of a lease that was over.
-            before = set(acknowledged)
-            reply = insist(address, "Exchange", numbers, worker=worker, want=1)
-            if reply.end:
-                return
-            (lease,) = reply.leases
-            with lock:
-                handed_out_again.extend({lease.start} & before)
-            if insist(address, "Exchange", worker=worker, reports=[{"token": lease.token}]).verdicts[0] < 2:
-                with lock:
-                    acknowledged.append(lease.start)
-
-    workers = [threading.Thread(target=train, args=(f"w{number}",)) for number in range(4)]
-    try:
-        for thread in workers:
-            thread.start()
-        for _ in range(2):
-            number = len(acknowledged)
-            wait_for(lambda number=number: len(acknowledged) >= number + 10)
-            running.process.kill()
-            running.process.communicate()
-            running = Service(tmp_path, *arguments, "--lease-floor", "1", "--lease-ceiling", "1")
-        for thread in workers:
-            thread.join(300)
-        code, out, _ = running.end()
-    finally:
-        running.process.kill()
-        running.process.communicate()
-    # A report that was counted, and whose answer was lost, is repeated, and then stale: not in the list.
-    assert code == 0 and out == ["iris: shards: done 120, dead 0; records done 120; epochs begun 1"]
-    assert handed_out_again == [] and len(acknowledged) == len(set(acknowledged)) >= 110
