@@ -57,8 +57,6 @@ class DataShardService:
         num_minibatches_per_shard: batches of a shard; 0: 8.
         dataset_name: the name by which the service knows the data set.
         remainder: of the shard at the end that is shorter: "" it is kept, "drop" left out, "fill" begun earlier.
-        batches_span_shards: whether a batch that is reported without its size may hold records of two shards, as where
-            a generator is cut into batches. False: it ends with its shard at the latest.
         address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR, or MASTER_ADDR if
             that is not set.
         options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and ``patience``.
@@ -74,8 +72,7 @@ class DataShardService:
     def __init__(
         self, batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None, shuffle: bool = False,
         shuffle_shards: bool = False, task_type: int = TRAINING, num_minibatches_per_shard: int = 0,
-        dataset_name: str | None = None, remainder: str | None = None, *, batches_span_shards: bool = True,
-        address: str | None = None, **options: Any,
+        dataset_name: str | None = None, remainder: str | None = None, *, address: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
         if batch_size < 1 or num_minibatches_per_shard < 0:
             raise UsageError(
@@ -90,7 +87,6 @@ class DataShardService:
             per_shard = batch_size * (num_minibatches_per_shard or MINIBATCHES)
             dataset = DataSet(name, dataset_size, per_shard, max(0, num_epochs), task_type=task_type, **others)
         self._batch_size, self._dataset_size, self._task_type = batch_size, dataset_size, task_type
-        self._spans = batches_span_shards
         self._source = _connected(dataset, address, options, os.environ)
         self._lock = threading.Lock()
         self._parts: list[_Pending] = []
@@ -170,7 +166,7 @@ class DataShardService:
                 if pending.count == pending.end - pending.first:
                     self._report(number)
                     reported = True
-                if not left or not (batch_size or self._spans):
+                if not left:
                     break
             if left and batch_size:
                 _log.warning("%s of a batch are not of a shard that is held; not counted", counted(left, "record"))

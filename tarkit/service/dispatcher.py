@@ -103,8 +103,6 @@ class Dispatcher:
         self.default = ""
         """The data set of callers that name none; "": the only one."""
         self.verdicts: Counter[str] = Counter()
-        self._aborted: set[str] = set()
-        """Data sets of which that was logged."""
         self.differing = 0
         """Declarations that differed from the first, and were not refused."""
         self.presence = Presence(self._lose, grace, self.limits.workers, clock)
@@ -212,7 +210,6 @@ class Dispatcher:
 
     async def _begin_again(self, ledger: Ledger) -> None:
         self.presence.forget_told()
-        self._aborted.discard(ledger.dataset.name)
         self._moved(ledger)
         await self._durable.synced()
 
@@ -280,11 +277,8 @@ class Dispatcher:
                 await self._durable.written()
             try:
                 leases = self._take(ledger, worker, min(request.want, self.limits.shards))
-            except TooManyDeadError as error:
+            except TooManyDeadError:
                 self.presence.told(worker)
-                if ledger.dataset.name not in self._aborted:
-                    self._aborted.add(ledger.dataset.name)
-                    _log.error("%s", error)
                 raise
             if isinstance(leases, list):
                 self._durable.changed(ledger)

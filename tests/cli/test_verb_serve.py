@@ -82,13 +82,12 @@ def test_too_many_dead_shards_end_the_service_with_1(tmp_path: Path) -> None:
                 call("Exchange", worker="a", reports=[{"token": lease.token, "error": "no such file"}])
             with pytest.raises(grpc.RpcError, match="2 dead shards, and the limit is 2: no more are"):
                 call("Exchange", worker="a", want=1)
-        code, out, err = running.end()
+        code, out, _ = running.end()
     assert code == 1
     assert out[2:] == [
         "iris: aborted, as too many shards are dead (--max-dead); shards: done 0, dead 2, left 1; records done 0; "
         "epochs begun 1"
     ]
-    assert sum("2 dead shards, and the limit is 2" in line for line in err) == 1
     # With more allowed, it goes on.
     with Service(tmp_path, *SIZED, *state, "3", *QUICK) as running:
         assert drain(running.address) == [("iris", 16, 22)]

@@ -1,11 +1,7 @@
-"""What a ledger answers, case by case; and a thousand workers that die, stall and report late, in virtual time.
-
-``LEDGER_SHARDS`` sets how many shards the test of memory works through (30,000).
-"""
+"""What a ledger answers, case by case; and a thousand workers that die, stall and report late, in virtual time."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -205,7 +201,7 @@ def test_rules_that_cannot_be(rules: dict[str, Any]) -> None:
 
 def test_memory_does_not_grow_with_what_is_done() -> None:
     """Nor with the number of workers that came and went."""
-    shards = int(os.environ.get("LEDGER_SHARDS", "30000"))
+    shards = 10_000
     ledger = ledger_of(8 * 2_000_000, 8, shuffle_shards=True)
     held: list[Lease] = []
     blocks = 0

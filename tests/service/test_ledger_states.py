@@ -1,13 +1,11 @@
 """Random histories of a ledger against a model that holds each shard and each record by itself.
 
-Leases, reports, silence, restarts through the journal, checkpoints and resets, in any order. ``LEDGER_EXAMPLES`` sets
-how many histories are tried; 60 if it is not set.
+Leases, reports, silence, restarts through the journal, checkpoints and resets, in any order.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -358,7 +356,7 @@ def test_random_histories() -> None:
     run_state_machine_as_test(
         LedgerMachine,
         settings=settings(
-            max_examples=int(os.environ.get("LEDGER_EXAMPLES", "60")),
+            max_examples=40,
             stateful_step_count=50,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),

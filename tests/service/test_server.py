@@ -581,7 +581,7 @@ def test_a_message_is_not_read_without_the_token() -> None:
     asyncio.run(run())
 
 
-def test_calls_are_refused_when_too_many_shards_are_dead(caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_are_refused_when_too_many_shards_are_dead() -> None:
     async def calls(server: Server) -> None:
         await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=0, strict_epochs=True)
         leases = (await server.call("Exchange", worker="a", want=3)).leases
@@ -600,7 +600,6 @@ def test_calls_are_refused_when_too_many_shards_are_dead(caplog: pytest.LogCaptu
         assert len((await server.call("Exchange", worker="a", want=3)).leases) == 3
 
     with_server(calls, rules=LeaseRules(errors=1, dead=1))
-    assert sum("no more are handed out" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_tokens_of_a_state_that_is_gone_complete_nothing() -> None:
