@@ -1,7 +1,7 @@
-"""Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is on the disk when it returns.
+"""Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is in the file when it returns.
 
-Three tables. ``dataset``: the declaration of each data set, which may be long. ``counts``: how much of it was handed
-out. ``outstanding``: a row for each shard that was handed out and is not done. What is done leaves no row, so the file
+Rows of one table, by data set, epoch and position, each a JSON value. Epoch -1: the declaration, which may be long.
+Epoch 0: the counts. From epoch 1: a shard that was handed out and is not done. What is done leaves no row, so the file
 stays small. A row that is lost or changed on the disk would be a shard that is lost in silence, so each has a checksum.
 """
 
@@ -13,6 +13,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
@@ -22,24 +24,16 @@ from tarkit.service.leases import LeaseRules, Outstanding
 from tarkit.service.ledger import Ledger
 from tarkit.service.ranges import merged_ranges
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x7461726B
 """SQLite's application id: "tark"."""
 _SCHEMA = """
-CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL, sum INTEGER NOT NULL)
-    WITHOUT ROWID;
-CREATE TABLE counts (dataset TEXT PRIMARY KEY, epoch INTEGER NOT NULL, handed_out INTEGER NOT NULL,
-    last_token INTEGER NOT NULL, longest REAL NOT NULL, outstanding INTEGER NOT NULL, sum INTEGER NOT NULL)
-    WITHOUT ROWID;
-CREATE TABLE outstanding (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, position INTEGER NOT NULL,
-    token INTEGER NOT NULL, worker TEXT NOT NULL, lost TEXT NOT NULL, errors INTEGER NOT NULL, losses INTEGER NOT NULL,
-    ranges TEXT NOT NULL, ended TEXT NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (dataset, epoch, position))
-    WITHOUT ROWID;
+CREATE TABLE state (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT NOT NULL,
+    sum INTEGER NOT NULL, PRIMARY KEY (dataset, epoch, position)) WITHOUT ROWID
 """
-_DATASET = "INSERT INTO dataset VALUES (?, ?, ?)"
-_COUNTS = "INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?, ?, ?, ?)"
-_ENTRY = "INSERT OR REPLACE INTO outstanding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_GONE = "DELETE FROM outstanding WHERE dataset = ? AND epoch = ? AND position = ?"
+_DECLARATION, _COUNTS = (-1, 0), (0, 0)
+_ROW = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)"
+_GONE = "DELETE FROM state WHERE dataset = ? AND epoch = ? AND position = ?"
 SKIPPED_TOKENS = 1 << 20
 """At each start. Where a machine ended, workers on others may have tokens of leases that were not on its disk yet;
 given again, they would say of another shard that it is done."""
@@ -52,8 +46,7 @@ _BEGIN_ANEW = "move it and its -wal file away to begin anew, and restore a check
 class Change:
     """What is new in a ledger: rows that replace those of the same key, and keys of rows that go."""
 
-    counts: tuple[Any, ...]
-    entries: list[tuple[Any, ...]]
+    rows: list[tuple[Any, ...]]
     gone: list[tuple[str, int, int]]
 
 
@@ -61,27 +54,25 @@ def change_of(ledger: Ledger) -> Change:
     """What changed in a ledger since the last call."""
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
-    rows = [
-        _summed(
-            *(name, each.epoch, each.position, each.token, each.worker, json.dumps([*each.lost])),
-            *(each.errors, each.losses, json.dumps(each.ranges), each.ended),
-        )
-        for each in changed
-    ]
-    counts = (name, ledger.epoch, ledger.handed_out, ledger.last_token, float(ledger.longest), len(ledger.entries))
-    return Change(_summed(*counts), rows, [(name, *key) for key in gone])
+    counts = [ledger.epoch, ledger.handed_out, ledger.last_token, float(ledger.longest), len(ledger.entries)]
+    rows = [_row(name, _COUNTS, counts)]
+    for each in changed:
+        value = [each.token, each.worker, [*each.lost], each.errors, each.losses, each.ranges, each.ended]
+        rows.append(_row(name, each.key, value))
+    return Change(rows, [(name, *key) for key in gone])
 
 
-def _summed(*row: Any) -> tuple[Any, ...]:
+def _row(name: str, key: tuple[int, int], value: Any) -> tuple[Any, ...]:
     """A row with its checksum, a CRC-32."""
+    row = (name, *key, json.dumps(value))
     return (*row, crc32(json.dumps(row).encode()))
 
 
-def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row without its checksum. ValueError: it is another one."""
-    if _summed(*row[:-1]) != row:
+def _read(row: tuple[Any, ...]) -> tuple[tuple[int, int], Any]:
+    """Key and value of a row. ValueError: its checksum is wrong."""
+    if crc32(json.dumps(row[:4]).encode()) != row[4]:
         raise ValueError(f"the checksum of a row of data set {row[0]!r} is wrong")
-    return row[:-1]
+    return row[1:3], json.loads(row[3])
 
 
 class Journal:
@@ -139,9 +130,8 @@ class Journal:
         run("PRAGMA synchronous = NORMAL")
         run(f"PRAGMA journal_size_limit = {_WAL}")
         run("BEGIN IMMEDIATE")
-        if not tables:
-            for statement in _SCHEMA.split(";"):
-                run(statement)
+        if application != APPLICATION:
+            run(_SCHEMA)
             run(f"PRAGMA user_version = {VERSION}")
             run(f"PRAGMA application_id = {APPLICATION}")
         run("COMMIT")
@@ -158,16 +148,15 @@ class Journal:
             DataError: what is in the file cannot be.
         """
         ledgers = []
-        run = self._database.execute
         try:
-            for name, declaration in map(_checked, run("SELECT * FROM dataset ORDER BY name")):
+            rows = self._database.execute("SELECT * FROM state ORDER BY dataset, epoch, position")
+            for name, of_dataset in groupby(rows, itemgetter(0)):
+                (declared, declaration), (at, counts), *entries = map(_read, of_dataset)
+                if (declared, at) != (_DECLARATION, _COUNTS):
+                    raise ValueError(f"rows of data set {name!r} are missing")
                 ledger = Ledger(DataSet.from_json(declaration), rules)
-                (counts,) = map(_checked, run("SELECT * FROM counts WHERE dataset = ?", (name,)))
-                rows = run("SELECT * FROM outstanding WHERE dataset = ? ORDER BY epoch, position", (name,))
-                _fill(ledger, counts, [_entry(*row[1:]) for row in map(_checked, rows)], now)
+                _fill(ledger, name, counts, [_entry(*key, *value) for key, value in entries], now)
                 ledgers.append(ledger)
-            if run("SELECT count(*) FROM counts").fetchone()[0] != len(ledgers):
-                raise ValueError("a data set is missing")
         except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError) as error:
             raise DataError(
                 f"the state is damaged: {printable(str(error))}", url=self.path, hint=_BEGIN_ANEW
@@ -185,11 +174,10 @@ class Journal:
             database.execute("BEGIN IMMEDIATE")
             for change in changes:
                 if isinstance(change, DataSet):
-                    database.execute(_DATASET, _summed(change.name, change.to_json()))
-                    database.execute(_COUNTS, _summed(change.name, 0, 0, 0, 0.0, 0))
-                    continue
-                database.execute(_COUNTS, change.counts)
-                database.executemany(_ENTRY, change.entries)
+                    name, declaration = change.name, change.to_json()
+                    empty = [_row(name, _DECLARATION, declaration), _row(name, _COUNTS, [0, 0, 0, 0.0, 0])]
+                    change = Change(empty, [])
+                database.executemany(_ROW, change.rows)
                 database.executemany(_GONE, change.gone)
             database.execute("COMMIT")
         except (sqlite3.Error, UnicodeError) as error:
@@ -248,9 +236,9 @@ def _refusal(error: Exception, path: str) -> TarkitError:
     return DataError(f"this is not the state of a shard service: {text}", url=path, hint=_BEGIN_ANEW)
 
 
-def _fill(ledger: Ledger, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
+def _fill(ledger: Ledger, name: str, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
     """Give a ledger the state of a file. ValueError: it cannot be."""
-    name, epoch, handed_out, last_token, longest, outstanding = counts
+    epoch, handed_out, last_token, longest, outstanding = counts
     dataset = ledger.dataset
     if len(entries) != outstanding:
         raise ValueError(f"data set {name!r} has {len(entries)} shards outstanding, not {outstanding}")
@@ -279,9 +267,8 @@ def _fill(ledger: Ledger, counts: Sequence[Any], entries: list[Outstanding], now
 
 
 def _entry(
-    epoch: int, position: int, token: int, worker: str, lost: str, errors: int, losses: int, ranges: str, ended: str
-) -> Outstanding:
-    done = [(first, end) for first, end in json.loads(ranges)]
-    return Outstanding(
-        epoch, position, token, worker, None, dict.fromkeys(json.loads(lost)), errors, losses, done, ended
-    )
+    epoch: int, position: int, token: int, worker: str, lost: list[int], errors: int, losses: int,
+    ranges: list[list[int]], ended: str,
+) -> Outstanding:  # fmt: skip
+    done = [(first, end) for first, end in ranges]
+    return Outstanding(epoch, position, token, worker, None, dict.fromkeys(lost), errors, losses, done, ended)

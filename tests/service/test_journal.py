@@ -199,16 +199,16 @@ def test_one_process_has_a_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE counts SET handed_out = 3",
-        "UPDATE counts SET longest = 'x'",
-        "UPDATE dataset SET name = 'other'",
-        "UPDATE dataset SET declaration = replace(declaration, '100', '101')",
-        "UPDATE outstanding SET token = 7",
-        "UPDATE outstanding SET errors = 1",
-        "DELETE FROM outstanding WHERE position = 1",
-        "DELETE FROM counts",
-        "DELETE FROM dataset",
-        "DROP TABLE outstanding",
+        "UPDATE state SET value = replace(value, '2', '3') WHERE epoch = 0",
+        "UPDATE state SET dataset = 'other' WHERE epoch = -1",
+        "UPDATE state SET dataset = 'other'",
+        "UPDATE state SET value = replace(value, '100', '101') WHERE epoch = -1",
+        "UPDATE state SET value = replace(value, '1', '7') WHERE epoch = 1",
+        "UPDATE state SET position = 7 WHERE epoch = 1 AND position = 1",
+        "DELETE FROM state WHERE epoch = 1 AND position = 1",
+        "DELETE FROM state WHERE epoch = 0",
+        "DELETE FROM state WHERE epoch = -1",
+        "DROP TABLE state",
     ],
 )
 def test_rows_that_others_changed_are_damage(tmp_path: Path, damage: str) -> None:
