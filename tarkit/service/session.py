@@ -55,7 +55,7 @@ class Session:
         self._due: float | None = None
         self._waiting = 0
         self._begun = False  # one who never asks holds no shard
-        self._dry = False  # no shard is left now: a call is made, and held, when a caller waits for one
+        self._dry = False  # there was no shard: none is asked for before a caller asks, and while it waits
         self._asked = 0
         self._call: Any = None
         self._attending: Any = None
@@ -83,7 +83,7 @@ class Session:
                 self._mean += (now - self._answered - self._mean) / 4
                 self._answered = None
             self._waiting += 1
-            self._begun = True
+            self._begun, self._dry = True, False
             self._room.notify_all()
             if self._reports.waiting and not self._shards:
                 self._hurry(0.0)

@@ -100,6 +100,20 @@ def test_a_worker_waits_for_the_shards_of_others(tmp_path: Path) -> None:
         assert holder.fetch(120) is NoShard.END and other.fetch(120) is NoShard.END
 
 
+def test_a_shard_that_comes_back_reaches_a_worker_that_never_waits(tmp_path: Path) -> None:
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 8, 8, 1)) as holder,
+        ShardClient(service.address, "iris") as other,
+    ):
+        shard = taken(holder)
+        for _ in range(3):
+            assert other.fetch(0) is NoShard.WAIT
+            time.sleep(0.05)
+        holder.failed(shard, "cannot be decoded")
+        until(lambda: other.fetch(0) is not NoShard.WAIT)
+
+
 # What is refused.
 
 
