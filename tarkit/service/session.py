@@ -225,7 +225,7 @@ class Session:
     def _request(self, want: int, held: Iterable[int]) -> dict[str, Any]:
         self._asked += 1
         exchange = {"worker": self.worker, "name": self._name, "call": self._asked, "held": held}
-        return {**exchange, "want": want, "wait": _HELD if self._waiting else _NOT_HELD}
+        return {**exchange, "want": want, "wait": _HELD if self._waits else _NOT_HELD}
 
     def _pause(self) -> None:
         """No call for shards is made any more, and none is open."""
@@ -260,9 +260,14 @@ class Session:
     def _wanted(self) -> int:
         """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
         number, ahead = self._number, len(self._shards) - self._waiting
-        if self._paused or self.ended or not self._begun or ahead > number // 2 or (self._dry and not self._waiting):
+        if self._paused or self.ended or not self._begun or ahead > number // 2 or (self._dry and not self._waits):
             return 0
         return max(0, number - ahead)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a caller waits for whom there is no shard yet."""
+        return self._waiting > len(self._shards)
 
     @property
     def _number(self) -> int:

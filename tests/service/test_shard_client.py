@@ -596,6 +596,20 @@ def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
         assert client.counts == counted(accepted=3)
 
 
+def test_a_worker_that_works_is_not_taken_for_one_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.1)
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 16, 8, 1), prefetch=0) as works,
+        ShardClient(service.address, "iris", prefetch=0) as waits,
+    ):
+        shard = taken(works)
+        taken(waits)
+        assert waits.fetch(0.6) is NoShard.WAIT
+        works.done(shard)
+        assert waits.fetch(120) is NoShard.DRAIN
+
+
 # TLS and a token.
 
 
