@@ -384,7 +384,8 @@ def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
             assert await asked(server) is NoShard.WAIT
         await asyncio.sleep(0.1)
         now[0] = 4.5
-        assert [lease.start for lease in (await server.call("Exchange", worker="b", want=2)).leases] == [0]
+        answer = await asked(server)
+        assert isinstance(answer, list) and [lease.shard.start for lease in answer] == [0]
 
     with_server(calls, rules=LeaseRules(floor=1.0, first=1.0), clock=lambda: now[0])
 
@@ -634,11 +635,11 @@ def test_a_service_that_stood_still_does_not_blame_its_workers() -> None:
         ledger = server.dispatcher.ledger("iris")
         now[0] = 100.0  # such as after SIGSTOP, or while a virtual machine was moved
         assert (await server.call("Exchange", worker="v", want=1)).leases[0].start == 8
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.1)
         assert ledger.progress().leased == 2
         for _ in range(4):  # the worker itself is silent
             now[0] += 1.0
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.1)
         assert ledger.progress().leased == 0
 
     with_server(calls, rules=LeaseRules(floor=3.0, first=3.0, ceiling=3.0), clock=lambda: now[0])
