@@ -78,16 +78,12 @@ class Own(AbstractDataReader):
     [
         [("a", 0, 3), ("b", 5, 2)],
         (["a", 0, 3], ["b", 5, 2]),
-        {"a": (0, 3), "b": (5, 2)},
+        {"a": 3, "b": (5, 2)},
         iter([("a", 0, 3), ("b", 5, 2)]),
     ],
 )
 def test_the_shapes_of_create_shards(shards: Any) -> None:
     assert shards_of(Own(shards=shards)) == [Shard("a", 0, 3), Shard("b", 5, 2)]
-
-
-def test_the_shape_of_the_first_design() -> None:
-    assert shards_of(Own(shards={"a": 3, "b": 0})) == [Shard("a", 0, 3), Shard("b", 0, 0)]
 
 
 @pytest.mark.parametrize(

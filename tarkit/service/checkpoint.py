@@ -70,7 +70,8 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
     unlisted, most = saved.get("unlisted", 0), dataset.shards if epoch else 0
     if type(unlisted) is not int or not 0 <= unlisted <= most:
         raise UsageError(f"the checkpoint has {printable(short_repr(unlisted))} unlisted shards; the epoch has {most}")
-    listed, room = sum(len(saved.get(key, ())) for key in _STATES), ledger.rules.listed + MOST_LISTED
+    listed = sum(len(saved.get(key, ())) for key in _STATES)
+    room = ledger.rules.outstanding + ledger.rules.dead + MOST_LISTED
     if listed > room:
         raise UsageError(f"the checkpoint lists {listed} shards; the service holds {room} one by one at most")
     handed_out = most - unlisted

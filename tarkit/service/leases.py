@@ -41,11 +41,6 @@ class LeaseRules:
                 "must be above 0, and the shortest not above the longest"
             )
 
-    @property
-    def listed(self) -> int:
-        """Shards of a data set that are held one by one, at most."""
-        return self.outstanding + self.dead
-
 
 class NoShard(enum.Enum):
     """What ``lease`` answers when it has no shard."""

@@ -93,12 +93,6 @@ def test_a_failed_batch_is_not_forgotten(build: Build) -> None:
     assert service.fetch_shard() is None and service.ended
 
 
-def test_a_full_batch_may_span_shards(build: Build) -> None:
-    service = build(batch_size=4, num_epochs=2, dataset_size=6, num_minibatches_per_shard=2)
-    assert service.fetch_shard() and service.fetch_shard()
-    assert [service.report_batch_done() for _ in range(3)] == [False, True, True]
-
-
 def test_more_records_than_are_held_are_not_counted_and_reported(
     build: Build, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from object_servers import free_ports
 from shardservice import Service
 from shardthread import InThread, held_back
 
@@ -189,15 +188,6 @@ def test_a_thread_that_waits_for_its_reports_goes_on_when_another_closes(tmp_pat
         client._close(give_back=True, seconds=0.2)
     thread.join(120)
     assert len(errors) == 1
-
-
-def test_a_service_that_was_never_there(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    began = time.monotonic()
-    with pytest.raises(ServiceLostError, match=f"127.0.0.1:{port} has not answered") as caught:
-        ShardClient(f"127.0.0.1:{port}", "iris", patience=0.5).connect()
-    assert caught.value.exit_code == 75
-    assert 0.5 <= time.monotonic() - began < 60
 
 
 def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
