@@ -83,11 +83,11 @@ def test_killed_at_random_moments(tmp_path: Path, most_kills: int, least_rounds:
         log.write_bytes(b"")
         process = bench.start("-O", "out", *command, start_new_session=True)
         try:
-            if kills < KILLS:
+            if kills < most_kills:
                 # Not all so early that nothing runs yet, however long that takes.
                 samples = seed.randrange(30)
                 wait_for(lambda: len(log.read_bytes().split()) >= samples or process.poll() is not None)  # noqa: B023
-            code = process.wait(seed.random() * 0.2 if kills < KILLS else 120)
+            code = process.wait(seed.random() * 0.2 if kills < most_kills else 120)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             code = process.wait(120)
