@@ -14,7 +14,7 @@ from .kube.settingoptions import print_options, setting_options, switch_options,
 from .shared.program import nearest, run_program, version_option
 
 NAME = "kubetpl"
-VERBS = ("cancel", "lint", "local", "logs", "pai", "plan", "retry", "scale", "status", "templates", "train", "wait")
+VERBS = ("cancel", "local", "logs", "pai", "plan", "retry", "scale", "status", "templates", "train", "wait")
 
 
 class _Commands(click.Group):

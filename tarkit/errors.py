@@ -110,7 +110,7 @@ PACKAGES = {
     "cbor": "cbor2",
     "webdataset": "webdataset",
     "k8s": "'kubernetes>=30' 'python-dateutil<3'",
-    "lint": "kubernetes-validate",
+    "schema": "kubernetes-validate",
     "openpai": "jsonschema",
     "parquet": "pyarrow",
     "odps": "pyodps",

@@ -17,15 +17,12 @@ import pytest
 import yaml
 from tarkit.cli.kubetpl import main
 
-from tarkit.k8s.lint.rules import lint
-
 # Whole files that check manifests by it are skipped, by name.
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="NO SCHEMAS TO CHECK MANIFESTS BY: pip install kubernetes-validate"
 )
-# It reads and parses its files anew for each manifest, which takes most of the time of a test. (Only here: lint adds to
-# what it reads.)
-_read_once = functools.cache(kubernetes_validate.utils.schema_contents)
+# It reads and parses its files anew for each manifest, which takes most of the time of a test.
+read_once = functools.cache(kubernetes_validate.utils.schema_contents)
 MISSING = "missing"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SPEC = "spec template spec"
@@ -80,7 +77,6 @@ def rendered(*arguments: str, warns: str | None = None) -> list[dict[str, Any]]:
     found = documents(outcome.out)
     for document in found:
         valid(document)
-    assert [str(each) for each in lint(found) if each.severity == "error"] == []
     return found
 
 
@@ -100,7 +96,7 @@ def valid(document: dict[str, Any]) -> None:
 
 @functools.cache
 def _valid(text: str) -> None:
-    with mock.patch.object(kubernetes_validate.utils, "schema_contents", _read_once):
+    with mock.patch.object(kubernetes_validate.utils, "schema_contents", read_once):
         for version in VERSIONS:
             assert kubernetes_validate.validate(json.loads(text), version, strict=True) == version
 
@@ -120,16 +116,6 @@ def refused(*arguments: str) -> str:
     assert lines[0].startswith("kubetpl: ")
     assert "unexpected" not in lines[0]
     return lines[0].removeprefix("kubetpl: ")
-
-
-def lint_refused(*arguments: str) -> str:
-    """What is said of manifests that a server would refuse; nothing is printed."""
-    outcome = kubetpl(*arguments)
-    assert (outcome.code, outcome.out) == (2, ""), outcome
-    assert all(line.startswith("kubetpl: ") for line in outcome.err.splitlines())
-    assert "unexpected" not in outcome.err
-    assert "nothing was printed" in outcome.err.splitlines()[-1]
-    return outcome.err
 
 
 def at(document: Any, path: str) -> Any:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kubetplrun import alone, kubetpl
+from kubetplrun import valid
 
 from tarkit.errors import UsageError
 from tarkit.k8s.cluster.retryjob import Changes, clean, next_name, retry_documents
 from tarkit.k8s.cluster.runrecords import is_per_shard, listed_specs
-from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.plan.shardlist import LIST_SPEC
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.yamltext import load_documents
@@ -138,7 +136,8 @@ def test_the_shards_that_are_left(live: dict[str, Any]) -> None:
     ]
     assert {"name": "TARKIT_SLICES", "value": "3"} in container["env"]
     assert {"name": "shards", "mountPath": "/etc/tarkit", "readOnly": True} in container["volumeMounts"]
-    assert [each for each in lint([config_map, retry]) if each.severity == "error"] == []
+    valid(config_map)
+    valid(retry)
 
 
 def test_a_retry_of_a_retry_has_one_list(live: dict[str, Any]) -> None:
@@ -271,18 +270,3 @@ def test_names_that_look_like_patterns(live: dict[str, Any], url: str, line: str
 )  # fmt: skip
 def test_the_next_name(name: str, taken: set[str], expected: str) -> None:
     assert next_name(name, taken, 10) == expected
-
-
-def test_what_a_server_would_refuse_is_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = alone(tmp_path, monkeypatch)
-    monkeypatch.setenv("KUBECONFIG", str(folder / "none"))
-    made = kubetpl(
-        "indexed", "-n", "sums", "-I", "a:1", "-c", "true", "--shards", "s3://b/{0..3}.tar", "-O", "s3://b/out"
-    )
-    (folder / "sums.yaml").write_text(made.out)
-    (folder / "out").mkdir()
-    outcome = kubetpl("retry", "sums", "-f", "sums.yaml", "-O", "out", "-n", "Bad_Name")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "error: job/Bad_Name: metadata.name: 'Bad_Name' may have only a-z" in outcome.err
-    assert "error: configmap/Bad_Name-shards-" in outcome.err
-    assert kubetpl("retry", "sums", "-f", "sums.yaml", "-O", "out", "-n", "good").code == 0

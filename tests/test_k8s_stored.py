@@ -78,14 +78,14 @@ def test_a_condition_of_the_failure_policy_has_its_status() -> None:
     assert job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"] == "True"
 
 
-@pytest.mark.parametrize("value", [{}, [], [1], "x", 5, None, {"requests": 3}, {"requests": {"cpu": []}}])
-def test_anything_else_is_left_for_lint(value: Any) -> None:
+@pytest.mark.parametrize("value", [{}, [], [1], "x", 5, None, {"requests": 3}])
+def test_anything_else_is_left_alone(value: Any) -> None:
     spec = {"containers": [{"resources": value, "env": value}, value], "volumes": [{"emptyDir": value}, value]}
     assert stored(spec) == spec
     assert stored({"containers": value, "volumes": value, "resources": value})["volumes"] == value
 
 
-def test_what_is_no_quantity_is_an_error_of_lint() -> None:
+def test_what_is_no_quantity_is_refused() -> None:
     assignment = "spec.template.spec.containers[main].resources.limits.memory=4GB"
     outcome = kubetpl("job", "-n", "x", "-c", "true", "--set", assignment)
     assert (outcome.code, outcome.out) == (2, "") and "4GB is not a quantity" in outcome.err

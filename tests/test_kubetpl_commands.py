@@ -92,7 +92,7 @@ def test_commands_of_a_job_come_back(command: str) -> None:
 @example("--help", "job", "yaml")
 @example("\n\n x\n\n\n", "pod", "json")
 def test_commands_come_back_through_the_whole_program(command: str, generator: str, output: str) -> None:
-    outcome = kubetpl(generator, "-c", command, "-e", "A=value of A", "-o", output, "--no-lint")
+    outcome = kubetpl(generator, "-c", command, "-e", "A=value of A", "-o", output)
     assert (outcome.code, outcome.err) == (0, "")
     document = json.loads(outcome.out) if output == "json" else documents(outcome.out)[0]
     spec = document["spec"] if generator == "pod" else document["spec"]["template"]["spec"]
@@ -108,7 +108,7 @@ def test_hard_commands_come_back(command: str) -> None:
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
     """They are the API's own: ``$(A)`` in one means the variable A, as people expect who know Kubernetes."""
-    outcome = kubetpl("job", "-e", f"A={first}", "-e", f"B={second}", "--no-lint")
+    outcome = kubetpl("job", "-e", f"A={first}", "-e", f"B={second}")
     assert (outcome.code, outcome.err) == (0, "")
     env = {each["name"]: each["value"] for each in at(documents(outcome.out)[0], f"{MAIN} env")}
     assert (env["A"], env["B"]) == (first, second)
@@ -119,12 +119,12 @@ def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_files_come_back(command: str) -> None:
     Path("c.yaml").write_text(dump_documents([{"command": command}]), "utf-8")
-    outcome = kubetpl("job", "-l", "c.yaml", "-e", "A=value of A", "--no-lint")
+    outcome = kubetpl("job", "-l", "c.yaml", "-e", "A=value of A")
     assert (outcome.code, outcome.err) == (0, "")
     check(at(documents(outcome.out)[0], MAIN), command)
     shown = kubetpl("job", "-l", "c.yaml", "--print-config").out
     Path("d.yaml").write_text(shown, "utf-8", newline="")
-    assert kubetpl("job", "-l", "d.yaml", "-e", "A=value of A", "--no-lint").out == outcome.out
+    assert kubetpl("job", "-l", "d.yaml", "-e", "A=value of A").out == outcome.out
 
 
 @pytest.mark.exhaustive
@@ -132,13 +132,13 @@ def test_commands_of_files_come_back(command: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_indexed_come_back(command: str) -> None:
     words = ["indexed", "-n", "x", "-I", "i", "--shards", "s3://b/{0..3}.tar", "-O", "s3://b/o", "-c", command]
-    outcome = kubetpl(*words, "-e", "A=value of A", "--no-lint")
+    outcome = kubetpl(*words, "-e", "A=value of A")
     assert outcome.code == 0, outcome.err
     container = at(documents(outcome.out)[0], MAIN)
     arguments = container["args"]
     place = arguments.index("-c") + 1
     assert seen(container, arguments[place]) == command
-    outcome = kubetpl(*words, "-e", "A=value of A", "--no-lint", "--raw")
+    outcome = kubetpl(*words, "-e", "A=value of A", "--raw")
     check(at(documents(outcome.out)[0], MAIN), command)
 
 
@@ -190,7 +190,7 @@ def run(words: list[bytes | str], folder: Path, **env: str) -> tuple[int, bytes,
         ["job", "-c", b"a\xffb"], ["job", "-e", b"A=\xff"], ["job", "-n", b"\xff"], ["job", "-I", b"\xff"],
         ["job", "-c", b"a\xffb", "-o", "json"], ["job", "-c", b"a\xffb", "--print-config"],
         ["job", "-l", b"\xff"], ["job", "--profile", b"\xff"], [b"\xff"], ["job", "--set", b"spec.x=\xff"],
-        ["job", "--no-lint", "-c", b"\xed\xa0\x80"],
+        ["job", "-c", b"\xed\xa0\x80"],
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_text_are_refused(words: list[bytes | str], tmp_path: Path) -> None:
@@ -216,9 +216,7 @@ def test_a_nul_is_refused(words: list[str]) -> None:
     """No argument can hold one, but a file can."""
     name = {"-c": "command", "-e": "env", "-n": "name", "-I": "image"}[words[0]]
     Path("nul.json").write_text(json.dumps({name: words[1]}))
-    outcome = kubetpl("job", "-l", "nul.json")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "NUL" in refused("job", "-l", "nul.json", "--no-lint")
+    assert "NUL" in refused("job", "-l", "nul.json")
 
 
 # The same bytes.
@@ -274,30 +272,14 @@ def test_unique_names_of_the_other_generators() -> None:
     assert "name the ConfigMap" in refused("configmap", "--unique")
 
 
-def test_unique_counts_towards_the_names_length() -> None:
-    assert rendered("job", "-n", "a" * 56, "--unique")
-    outcome = kubetpl("job", "-n", "a" * 60, "--unique")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "--name" in outcome.err
-
-
 # Nothing but YAML on stdout.
-
-
-def test_warnings_go_to_stderr() -> None:
-    outcome = kubetpl("job", "-M", "1k")
-    assert outcome.code == 0
-    assert all(line.startswith("kubetpl: warning: ") for line in outcome.err.splitlines())
-    assert outcome.err
-    assert at(documents(outcome.out)[0], f"{MAIN} resources limits memory") == "1k"
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["job", "--nope"], ["job", "-n"], ["job", "extra"], ["nope"], ["job", "-o", "xml"],
-        ["job", "--kube-version", "x"],
-        ["job", "--kube-version", ""], ["job", "--set", "x"], ["job", "--deadline", "x"], ["job", "--shards", "x"],
+        ["job", "--set", "x"], ["job", "--deadline", "x"], ["job", "--shards", "x"],
         ["--nope", "job"], ["-n"], ["jobs"], ["indexed"], ["service"], ["configmap"], ["job", "--profile", "x"],
         ["job", "--reset", "x"], ["job", "--spot", "x"], ["job", "--security", "x"], ["--print-config"],
         ["pod", "--queue", "x"], ["pod", "--retries", "1"], ["service", "-c", "x"], ["configmap", "-I", "x"],
@@ -305,13 +287,6 @@ def test_warnings_go_to_stderr() -> None:
 )  # fmt: skip
 def test_errors_are_one_line_and_print_nothing(words: list[str]) -> None:
     assert refused(*words)
-
-
-def test_no_lint_prints_what_a_server_would_refuse() -> None:
-    outcome = kubetpl("job", "-n", "A_b", "--no-lint")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert documents(outcome.out)[0]["metadata"]["name"] == "A_b"
-    assert kubetpl("job", "-n", "A_b").out == ""
 
 
 def test_json_is_what_yaml_is() -> None:

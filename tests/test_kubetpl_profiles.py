@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubetplrun import MAIN, MISSING, SPEC, alone, at, kubetpl, lint_refused, one, refused, rendered, without
+from kubetplrun import MAIN, MISSING, SPEC, alone, at, kubetpl, one, refused, rendered, without
 
 from tarkit.k8s.fill import without_spot
 
@@ -113,10 +113,6 @@ def test_fewer_pods_are_some_and_fewer(number: str) -> None:
     outcome = kubetpl(*SHARDED, "--queue", "etl", "--min-parallelism", number)
     assert (outcome.code, outcome.out) == (2, "")
     assert "min-parallelism" in outcome.err
-
-
-def test_a_queue_is_a_labels_value() -> None:
-    assert "--queue" in lint_refused("job", "-C", "1", "--queue", "a b")
 
 
 # The Pod Security Standard "restricted", checked as the standard says it.
@@ -244,17 +240,6 @@ def test_identity_and_secrets() -> None:
     twice = one("job", "--image-pull-secret", "r", "--image-pull-secret", "r", "--secret", "a", "--secret", "a")
     assert at(twice, f"{SPEC} imagePullSecrets") == [{"name": "r"}]
     assert len(at(twice, f"{SPEC} volumes")) == len(at(twice, f"{MAIN} volumeMounts")) == 2
-
-
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [("--service-account", "A_b"), ("--priority-class", "A_b"), ("--secret", "A_b"),
-     ("--config-map", "A_b"), ("--namespace", "a.b"), ("--hostname", "a.b"), ("--subdomain", "A"), ("-I", "a b"),
-     ("--node-selector", "a=b c")],
-)  # fmt: skip
-def test_bad_names_are_refused_with_their_flag(flag: str, value: str) -> None:
-    said = lint_refused("job", flag, value)
-    assert {"-I": "--image"}.get(flag, flag) in said
 
 
 # Tolerations.

@@ -13,7 +13,6 @@ from tarkit.k8s.apiobject import grouped
 from tarkit.k8s.cluster import whynot
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobview import job_view
-from tarkit.k8s.lint.rules import lint
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "why-nothing-runs.md").read_text(encoding="utf-8")
 NOW = 1_800_000_000.0
@@ -148,14 +147,3 @@ def test_all_refusals_and_misfits_that_are_told_apart_are_on_it() -> None:
         r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim",
         r"topology spread",
     ]
-
-
-def test_the_name_that_is_too_long() -> None:
-    name = "n" * 62
-    manifest = {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-        "spec": {"completionMode": "Indexed", "completions": 100, "template": {"spec": {
-            "restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/etl:1"}]}}},
-    }  # fmt: skip
-    (found,) = [str(each) for each in lint([manifest]) if each.severity == "error"]
-    assert f"kubetpl: error: {found.replace(name, 'NAME')}" in PAGE.splitlines()

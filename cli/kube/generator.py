@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
+from tarkit.errors import EXIT_OK, UsageError, printable
 from tarkit.k8s.settings import GENERATORS, TABLE
 
 from ..shared.program import say, standard_options, write_stdout
 from ..shared.sections import LongHelp
-from .manifestfile import accepted, findings_of
 from .settingoptions import print_options, setting_options, settings_text, switch_options, template_folders
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def generator_command(generator: str) -> click.Command:
     @print_options
     @standard_options
     def command(
-        words: tuple[str, ...], kube_version: str, no_lint: bool, print_config: bool, output: str, verbose: bool,
-        **options: Any,
+        words: tuple[str, ...], print_config: bool, output: str, verbose: bool, **options: Any,
     ) -> int:  # fmt: skip
         if words and not form:
             raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
@@ -49,8 +47,6 @@ def generator_command(generator: str) -> click.Command:
             text = settings_text(request.configuration)
         else:
             documents = request.documents(partial(say, "kubetpl"))
-            if not no_lint and not accepted(findings_of(documents, kube_version, request.from_outside)):
-                return EXIT_USAGE
             from tarkit.k8s.yamltext import dump_documents, dump_json
 
             text = dump_documents(documents) if output == "yaml" else dump_json(documents)

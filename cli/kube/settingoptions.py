@@ -57,8 +57,6 @@ switch_options = option_group(
 )
 """Where settings and templates come from, and what is changed at last."""
 print_options = option_group(
-    click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster."),
-    click.option("--no-lint", is_flag=True, help="Print the manifest even if lint finds errors."),
     click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead."),
     click.option(
         "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."

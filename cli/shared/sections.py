@@ -32,7 +32,7 @@ _SECTIONS = {
         for word in ("resource_request", "resource_limit", "pod_priority")
     ),
     "Nodes and queues": "spot node_selector toleration queue priority_class",
-    "Settings and templates": "config profile template path assignments reset compat_lists unique kube_version no_lint",
+    "Settings and templates": "config profile template path assignments reset compat_lists unique",
 }
 _OTHER = "Other"
 HEADINGS = {name: heading for heading, names in _SECTIONS.items() for name in names.split()}

@@ -7,13 +7,14 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import MissingExtraError, UsageError, printable
 from tarkit.k8s.configuration import COMMAND_LINE, Configuration
 from tarkit.k8s.fieldpath import set_field
+from tarkit.k8s.fieldtypes import check_types
 from tarkit.k8s.fill import fill_template, labels_in, main_ones, pod_of
+from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.quantity import canonical
 from tarkit.k8s.settings import GENERATORS, MANY, OWN_PARAMS, TABLE, Generator, Request, Settings
@@ -61,14 +62,19 @@ class Asked:
                 if COMMAND_LINE in each.values()
             }
             _refuse_unused(self.generator, request.settings, given, found)
+        if self.assignments or os.path.dirname(self.template) != own_folder():
+            try:
+                check_types(found, strict=True)
+            except MissingExtraError as error:
+                report(f"note: fields and their types are not checked: {error}")
+        # A local run knows more about its volumes, and checks this itself.
+        for lost in () if here else (each for document in found for each in lost_outputs(document)):
+            if lost.is_certain:
+                raise UsageError(lost.sentence)
+            report(f"warning: {lost.sentence}")
         for note in (*request.notes, *_secrets_in(request.settings)):
             report(note)
         return found
-
-    @property
-    def from_outside(self) -> bool:
-        """Whether the manifests may have fields that tarkit itself does not set."""
-        return bool(self.assignments) or os.path.dirname(self.template) != own_folder()
 
 
 def generator_of(name: str) -> Generator:
@@ -95,7 +101,7 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
 
 def _check_kept(document: Document, assignment: str) -> None:
     """Refuse an assignment after which it is not a manifest, or that of indexed lacks an index for a slice."""
-    if not isinstance(document.get("kind"), str):
+    if not isinstance(document.get("kind"), str) or not document["kind"]:
         raise UsageError(f"--set {printable(assignment)}: the kind of a manifest is a text")
     annotations = part(document, "metadata").get("annotations")
     slices = annotations.get(SLICES) if isinstance(annotations, dict) else None
@@ -189,10 +195,11 @@ def _store(name: str, value: Any) -> None:
 
 
 def _canonical(amounts: Document, name: str) -> None:
-    # Lint reports what is not a quantity, with the place.
-    with suppress(UsageError):
-        if amounts.get(name) is not None:
+    if amounts.get(name) is not None:
+        try:
             amounts[name] = canonical(amounts[name])
+        except UsageError as error:
+            raise UsageError(f"{printable(name)}: {error}") from None
 
 
 def _suffixed(generator: str, request: Request, suffix: str) -> Request:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from functools import cache
 
 from tarkit.errors import printable
 
@@ -47,22 +46,10 @@ dns_subdomain = _check(
 )
 """Of most objects: DNS labels with dots between them, 253 characters."""
 
-env_name = _check(r"[\x20-\x3c\x3e-\x7e]+", None, "only printable ASCII without =")
-"""Of environment variables, since Kubernetes 1.32 (KEP 4369): printable ASCII but =."""
-
-_QUALIFIED = "[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_key_name = _check(_QUALIFIED, LABEL_LENGTH, f"only letters, digits, -, _ and . (and a domain/ before them), {_ENDS}")
-_label_value = _check(_QUALIFIED, LABEL_LENGTH, f"only letters, digits, -, _ and ., {_ENDS}")
-_port_name = _check("[a-z0-9]+(?:-[a-z0-9]+)*", 15, f"only a-z, 0-9 and single -, {_ENDS}")
+_label_value = _check(
+    "[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", LABEL_LENGTH, f"only letters, digits, -, _ and ., {_ENDS}"
+)
 _config_key = _check("[-._a-zA-Z0-9]+", SUBDOMAIN_LENGTH, "only letters, digits, -, _ and . (no /)")
-
-
-def label_key(text: str) -> str | None:
-    """Of labels and annotations: ``name`` or ``some.domain/name``."""
-    prefix, mark, name = text.rpartition("/")
-    if mark and (wrong := dns_subdomain(prefix)):
-        return f"what is before the / must be a domain: {wrong}"
-    return _key_name(name)
 
 
 def label_value(text: str) -> str | None:
@@ -75,11 +62,6 @@ def config_key(text: str) -> str | None:
     if text == "." or text.startswith(".."):
         return f"{_shown(text)} must not be . nor begin with .."
     return _config_key(text)
-
-
-def port_name(text: str) -> str | None:
-    """Of containers' ports: 15 of ``[a-z0-9-]`` with a letter among them."""
-    return f"{_shown(text)} is a number; a port's name has a letter in it" if text.isdigit() else _port_name(text)
 
 
 def safe_label(text: str) -> str:
@@ -99,13 +81,6 @@ def safe_label(text: str) -> str:
 def index_name_budget(completions: int) -> int:
     """How long the name of an Indexed Job may be: name, ``-`` and the last index are one DNS label."""
     return LABEL_LENGTH - 1 - len(str(max(completions - 1, 0)))
-
-
-@cache
-def version(text: str) -> tuple[int, int]:
-    """``1.33``, ``v1.33.2`` or ``1.33+`` as numbers that compare; (0, 0) if it is not a version."""
-    match = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])", text)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _shown(text: str) -> str:

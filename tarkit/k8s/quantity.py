@@ -12,11 +12,7 @@ from functools import lru_cache
 from tarkit.errors import UsageError, printable
 
 _FORM = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([numkMGTPE]?|[KMGTPE]i)|[eE]([+-]?[0-9]{1,4}))")
-TAKEN = r"\s*(?=\S)[+-]?[0-9]*\.?[0-9]*(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?\s*"
-"""What servers take: also more than 2^63 - 1, which they cut or write down wrongly, and a suffix alone, which is 0."""
-
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_TAKEN = re.compile(TAKEN)
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LIKELY = re.compile(r"([+-]?[0-9.]+) ?([kmgtpe])i?b?", re.IGNORECASE)
@@ -28,7 +24,7 @@ _LONGEST = 60
 def parse_quantity(text: str | int | float) -> Decimal:
     """The number that a quantity stands for, exactly as a server takes it.
     That is: blanks around it are ignored, and what is finer than 10^-9 is rounded away from zero.
-    Raises: UsageError: it is not a quantity, or servers take it (``TAKEN``) for another number than the one written."""
+    Raises: UsageError: it is not a quantity, or one that servers take for another number than the one written."""
     # Exact: 2^63 - 1 with nine digits after the point has as many digits as Python's decimals.
     return Decimal(_read(text)[0]).scaleb(-9).normalize()
 
@@ -63,11 +59,6 @@ def _written(nanos: int, kind: str) -> str:
     if kind == "exponent":
         return f"{number}e{power}" if power else str(number)
     return f"{number}{_DECIMAL_SUFFIX[power]}"
-
-
-def is_taken(value: object) -> bool:
-    """Whether a server takes it for a quantity, sensible or not."""
-    return isinstance(value, (str, int, float)) and not isinstance(value, bool) and bool(_TAKEN.fullmatch(str(value)))
 
 
 def is_milli(text: str | int | float) -> bool:

@@ -37,7 +37,6 @@ WITHOUT_INPUT = {
     "kubetpl indexed",
     "kubetpl job",
     "kubetpl jobs",
-    "kubetpl lint",
     "kubetpl local",
     "kubetpl logs",
     "kubetpl pai",

@@ -118,10 +118,10 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
         return train_documents(list(words[1:]))
     if not words and file is None:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
-    asked = asked_for(words) if file is None else None
-    documents = manifest_documents(str(file)) if asked is None else asked.documents(_say, here=True)
-    if asked is None or asked.from_outside:
-        refuse_wrong_types(documents)
+    if file is None:
+        return asked_for(words).documents(_say, here=True)
+    documents = manifest_documents(file)
+    refuse_wrong_types(documents)
     return documents
 
 

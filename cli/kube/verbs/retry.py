@@ -10,7 +10,6 @@ import click
 
 from tarkit.errors import (
     EXIT_OK,
-    EXIT_USAGE,
     ClusterDeniedError,
     ClusterUnreachableError,
     MissingExtraError,
@@ -34,8 +33,6 @@ from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.statusquestion import job_in
 from tarkit.k8s.cluster.trainjobs import refuse_retry
 from tarkit.k8s.indexset import INDEXES
-from tarkit.k8s.lint.nodes import ERROR
-from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.yamltext import dump_documents
 
 from ...shared.program import say, write_stdout
@@ -109,11 +106,6 @@ def command(
         if urls or urls is None:
             made += retry_documents(job, urls, changes if urls is None else with_list(changes, job, urls), taken)
             taken.add(name_of(made[-1]))
-    refused = [finding for finding in lint(made) if finding.severity == ERROR]
-    for finding in refused:
-        _say(f"error: {finding}")
-    if refused:
-        return EXIT_USAGE
     if cluster is None or not create:
         write_stdout(dump_documents(made).encode("utf-8"))
         return EXIT_OK

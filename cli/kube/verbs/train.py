@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.errors import EXIT_NOT_FOUND, EXIT_OK, CommandNotRunnableError, UsageError, printable
-from tarkit.k8s.wellknown import SERVICE
 from tarkit.redaction import exposure
 
 from ...shared.program import Seconds, say, standard_options, write_stdout
 from ...shared.sections import LongHelp
 from ..clusteroptions import not_empty
-from ..manifestfile import findings_of
 
 if TYPE_CHECKING:
-    from tarkit.k8s.lint.nodes import Finding
     from tarkit.k8s.train.job import TrainJob
 
 _EPILOG = """\b
@@ -61,11 +58,6 @@ _REFUSED = {
     "enable_automate_memory": "set --worker_resource_limit",
     "yaml": "it is printed to standard output",
 }  # fmt: skip
-
-_NUMBERS = {"worker": "num_workers", "ps": "num_ps_pods", "evaluator": "num_evaluators"}
-_OF_ROLE = {**dict.fromkeys(("--cpu", "--memory", "--gpu"), "resource_request"), "--priority-class": "pod_priority"}
-_OF_ALL = {"--retries": "relaunch_on_worker_failure", "--namespace": "namespace", "--env": "envs"}
-"""Option of other generators -> what comes here in its place."""
 
 
 class _TrainCommand(LongHelp):
@@ -168,9 +160,8 @@ def _resource_options(command: Any) -> Any:
 )  # fmt: skip
 @_resource_options
 @click.option("--apply", "create", is_flag=True, help="Create it with kubectl, rather than print it.")
-@click.option("--kube_version", default="1.33", show_default=True, help="Oldest version of the cluster.")
 @standard_options
-def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> int:
+def command(create: bool, verbose: bool, **options: Any) -> int:
     """Print an elastic training job: a shard service, workers that come and go, and what trains beside them.
 
     The arguments are those of elasticdl train; an argument that has nothing to set is refused, with what to use.
@@ -183,12 +174,6 @@ def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> i
     documents = _job(**options).documents()
     if wrong := exposure("--training_data", options["training_data"] or ""):
         say("kubetpl", f"warning: {printable(wrong)}")
-    findings, given = findings_of(documents, kube_version), {name for name, value in options.items() if value}
-    for finding in findings:
-        if finding.severity == "error" or finding.unusable:
-            raise UsageError(_line(finding, given))
-    for line in dict.fromkeys(_line(each, given) for each in findings):
-        say("kubetpl", f"warning: {line}")
     text = dump_documents(documents).encode()
     if create:
         return _applied(text)
@@ -208,30 +193,12 @@ def _applied(manifest: bytes) -> int:
     return 128 - code if code < 0 else code
 
 
-def _line(finding: Finding, given: Set[str]) -> str:
-    """What lint reports of a manifest, with the argument that sets it. given: names of those that are."""
-    place, flag = finding.where.partition(" ")[0], finding.flag or ""
-    role = place.rpartition("-")[2]
-    if flag in _OF_ROLE:
-        name = f"{'master' if role == SERVICE else role}_{_OF_ROLE[flag]}"
-    elif flag == "--parallelism":
-        name = _NUMBERS.get(role, "")
-    elif flag == "--image":
-        own = ["ps_image"] * (role == "ps") + ["worker_image"] * (role != SERVICE)
-        name = next((each for each in own if each in given), "image_name")
-    elif ".volume" in finding.where:
-        name = "volume"
-    else:
-        name = _OF_ALL.get(flag, "")
-    return f"--{name}: {finding.sentence}" if name else str(finding)
-
-
 def train_documents(words: list[str]) -> list[dict[str, Any]]:
     """The manifests that the arguments ask for, to run on this machine."""
     with command.make_context("kubetpl train", words) as context:
         if context.params["create"]:
             raise UsageError("--apply creates the job in a cluster, and kubetpl local runs it here; leave one out")
-        given = {name: value for name, value in context.params.items() if name not in ("create", "kube_version")}
+        given = {name: value for name, value in context.params.items() if name != "create"}
         return _job(**given).documents(here=os.getcwd())
 
 

@@ -90,6 +90,11 @@ def _check(request: Request) -> None:
         raise UsageError(f"--raw runs the command itself, so {printable(request.words[0])} has no effect")
     if not settings.raw and not settings.outdir:
         raise UsageError("name where the output shards go: --outdir s3://bucket/folder")
+    if settings.restartpolicy == "OnFailure":
+        raise UsageError(
+            "--restartpolicy OnFailure: retries for each index are made for Never; with OnFailure a pod fails for good "
+            "only after its own restarts, whatever its exit code means"
+        )
     outdir = settings.outdir or "/"
     if not settings.raw and scheme_of(outdir) in ("http", "https"):
         raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os.path
+import re
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.fill import app_of, filled
@@ -14,6 +15,16 @@ from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.wellknown import ANNOTATIONS
 from tarkit.k8s.yamlreading import read_bytes
 from tarkit.k8s.yamltext import Document
+
+# What keys and tokens look like: as text, in DER, and in base64, which begins at one of three places of a group.
+_SECRET = re.compile(
+    rb'"private_key(_id)?"\s*:|"refresh_token"\s*:\s*"|-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----'
+    rb"|\A0\x82..\x02\x01\0(?:\x02\x82|0.\x06.\*\x86H\x86\xf7\r\x01\x01\x01)"
+    rb"|LS0tLS1CRUdJTi[A-Za-z0-9+/]{0,40}(?:UFJJVkFURSBLRV|BSSVZBVEUgS0VZ|QUklWQVRFIEtFW)"
+    rb"|(?i:\baws_secret_access_key\s*[=:]|\baws_session_token\s*[=:]|\bAccountKey=[A-Za-z0-9+/]{20})"
+    rb"|\bclient-key-data:\s*\S",
+    re.DOTALL,
+)
 
 
 def configmap_documents(request: Request) -> list[Document]:
@@ -36,6 +47,12 @@ def configmap_documents(request: Request) -> list[Document]:
         if key in text or key in binary:
             raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
         content = read_bytes(path, 2 * ANNOTATIONS)
+        if _SECRET.search(content):
+            raise UsageError(
+                f"{printable(path)} looks like a private key or token, and all users of the namespace can read a "
+                f"ConfigMap; put it in a Secret: kubectl create secret generic NAME --from-file={key}, then --secret "
+                "NAME"
+            )
         try:
             if b"\0" in content:
                 raise ValueError

@@ -69,6 +69,11 @@ class LocalJob:
         self.name, self.spec, self.namespace, self.is_pod, self.elastic = name, spec, namespace, is_pod, elastic
         self.template = part_of(spec, "template")
         self.rules: list[Object] = part_of(spec, "podFailurePolicy").get("rules") or []
+        self._refuse_unknown_word(spec, "completionMode", "Indexed", "NonIndexed")
+        self._refuse_unknown_word(spec_of(self.template), "restartPolicy", "Never", "OnFailure", "Always")
+        for rule in self.rules:
+            self._refuse_unknown_word(rule, "action", "Count", "FailIndex", "FailJob", "Ignore")
+            self._refuse_unknown_word(part_of(rule, "onExitCodes"), "operator", "In", "NotIn")
         self.indexed = spec.get("completionMode") == "Indexed"
         self.restarts = spec_of(self.template).get("restartPolicy") in ("OnFailure", "Always")
         self.completions, parallelism = self._whole("completions"), self._whole("parallelism")
@@ -83,6 +88,12 @@ class LocalJob:
             self.completions = 1
         if self.backoff_limit is None and self.per_index is None:
             self.backoff_limit = _DEFAULT_BACKOFF_LIMIT
+
+    def _refuse_unknown_word(self, fields: Object, key: str, *words: str) -> None:
+        """Refuse a word that a server does not know, of which the rest would be followed in another sense."""
+        if fields.get(key) not in (None, "", *words):
+            wrong = f"{printable(repr(fields[key]))} is not one of {', '.join(words)}"
+            raise UsageError(f"Job {printable(self.name)}: {key}: {wrong}")
 
     def _whole(self, key: str) -> int | None:
         value = self.spec.get(key)

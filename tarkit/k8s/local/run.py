@@ -12,8 +12,6 @@ from typing import Protocol
 
 from tarkit.errors import EXIT_TERMINATED, TarkitError, UsageError, printable
 from tarkit.k8s.apiobject import Object, spec_of
-from tarkit.k8s.lint.nodes import root_of
-from tarkit.k8s.lint.pods import lost_outputs
 from tarkit.k8s.local.env import LocalNode, Sources
 from tarkit.k8s.local.jobrun import JobRun, LocalResult
 from tarkit.k8s.local.kubelet import LocalPod, PodFolders, Process, process_of
@@ -21,6 +19,7 @@ from tarkit.k8s.local.localjob import digest_of, jobs_of, local_pod, notes_on
 from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
 from tarkit.k8s.local.state import StateFolder
+from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import work_in
 from tarkit.mapping import removal
 from tarkit.runs.status import progress_of
@@ -119,13 +118,10 @@ def _refuse_unknown_volumes(jobs: Sequence[LocalJob], given: Collection[str]) ->
 
 def _refuse_lost_outputs(documents: Sequence[Object], volumes: Mapping[str, str]) -> None:
     """Refuse a run whose outputs would go with its pods: nothing else would report that they are lost."""
-    for number, document in enumerate(documents, 1):
-        root = root_of(document, number, "1.33")
-        spec = root.at("spec") if document.get("kind") == "Pod" else root.at("spec", "template", "spec")
+    for lost in (each for document in documents for each in lost_outputs(document, kept=volumes)):
         # A folder that is in no volume is one of this machine, and stays.
-        found = next((each for each in lost_outputs(spec, kept=volumes) if each.unusable), None)
-        if found is not None:
-            raise UsageError(str(found))
+        if lost.is_certain:
+            raise UsageError(lost.sentence)
 
 
 def _ledger(job: LocalJob, settings: LocalSettings, done_before: Collection[int]) -> JobLedger:

@@ -1,1 +1,0 @@
-"""What is wrong with manifests, before a server reports it: ``rules.lint``, and with the schema ``rules.verdict``."""

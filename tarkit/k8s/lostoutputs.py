@@ -1,0 +1,74 @@
+"""Outputs that would be gone with their pods, although a server takes the manifest and each pod ends with 0."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator
+from posixpath import join, normpath
+from typing import NamedTuple
+
+from tarkit.errors import UsageError
+from tarkit.k8s.fill import pod_of
+from tarkit.k8s.podfields import listed, part, substitute, work_in
+from tarkit.k8s.yamltext import Document
+from tarkit.store.url import is_stream, local_path
+
+_OUTPUT = "TARKIT_OUT"
+_STAYS = "name a bucket, or a folder in a volume that stays"
+
+
+class LostOutput(NamedTuple):
+    """is_certain: nothing else in the pod could copy the outputs in time, and no mount is missing. sentence: what is
+    wrong, where, and what would be right."""
+
+    is_certain: bool
+    sentence: str
+
+
+def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[LostOutput]:
+    """Outputs of a manifest's containers that do not go to a place that stays. kept: volumes that stay in any case."""
+    document = copy.deepcopy(document)
+    pod = pod_of(document)
+    if pod is None:
+        return
+    spec = part(pod, "spec")
+    gone = {each.get("name") for each in listed(spec, "volumes") if not {"emptyDir", "ephemeral"}.isdisjoint(each)}
+    containers = [*listed(spec, "containers"), *listed(spec, "initContainers")]
+    mounts = [
+        {str(each.get("mountPath")).rstrip("/"): each.get("name") for each in listed(container, "volumeMounts")}
+        for container in containers
+    ]
+    for container, mounted in zip(containers, mounts, strict=True):
+        path, is_tarproc = _output_path(container)
+        above = max((each for each in mounted if f"{path}/".startswith(f"{each}/")), key=len, default=None)
+        if path is None:
+            continue
+        if not path.startswith("/"):
+            is_certain, why = is_tarproc, "is in the folder in which the command starts, and is lost when the pod ends"
+        elif above is None:
+            is_certain, why = False, "is in no volume, and a folder of the pod itself is lost when it ends"
+        elif mounted[above] in gone - set(kept):
+            is_certain = is_tarproc and sum(mounted[above] in each.values() for each in mounts) == 1
+            why = f"is in the volume {mounted[above]}, which is gone with its pod, and the outputs with it"
+        else:
+            continue
+        name = f"{document['kind']} {part(document, 'metadata').get('name')}"
+        yield LostOutput(is_certain, f"{name}: the output {path!r} {why}; {_STAYS}")
+
+
+def _output_path(container: Document) -> tuple[str | None, bool]:
+    """The path of a container's local output, None if there is none or it is unknown; whether tarproc writes it."""
+    values: dict[str, str] = {}
+    for each in listed(container, "env"):
+        if each.get("value") is not None:
+            values[str(each.get("name"))] = substitute(str(each["value"]), values)
+    try:
+        work = work_in(container)
+        output = values.get(_OUTPUT, "") if work is None else substitute(work.outdir or work.output or "", values)
+        path = None if is_stream(output) else local_path(output)
+    except UsageError:
+        # With such arguments tarproc ends at once, and such a URL is not a path.
+        return None, False
+    if not path or path.startswith(("$(", "/dev/")):
+        return None, False
+    return normpath(join(str(container.get("workingDir") or ""), path)), work is not None
