@@ -280,7 +280,7 @@ def test_numbers_are_the_texts_that_were_written(text: str, value: str) -> None:
 def test_files_that_can_not_be_read(folder: Path) -> None:
     write("latin", "")
     (folder / "latin").write_bytes(b"image: \xff\n")
-    assert refused("job", "-l", "latin") == "latin: this is not UTF-8: invalid start byte at byte 7"
+    assert refused("job", "-l", "latin") == "latin: this cannot be used as YAML: invalid leading UTF-8 octet"
     assert refused("job", "-l", "missing") == "--config missing: no such file"
     outcome = kubetpl("job", "-l", ".")
     assert (outcome.code, outcome.out) == (1, "")
@@ -392,9 +392,9 @@ def test_the_origin_of_each_value_is_shown(folder: Path, monkeypatch: pytest.Mon
     lines = printed("job", "--profile", "p", "-e", "A=3", "-P", "2", "-n", "nn", "--print-config").splitlines()
     found = {line.split("  # ")[0].strip(): line.split("  # ")[1] for line in lines if "  # " in line}
     assert found == {
-        "name: nn": "command line", "image: x": "kubetpl.yaml", 'cpu: "2"': "kubetpl.yaml, job",
-        "memory: 3G": "kubetpl.yaml, profile p", "gpu: 1": "KUBETPL_GPU", "- \"1\"": "kubetpl.yaml",
-        "- \"2\"": "command line", 'A: "3"': "command line", 'B: "2"': "KUBETPL_ENV",
+        "name: nn": "command line", "image: x": "kubetpl.yaml", "cpu: '2'": "kubetpl.yaml, job",
+        "memory: 3G": "kubetpl.yaml, profile p", "gpu: 1": "KUBETPL_GPU", "- '1'": "kubetpl.yaml",
+        "- '2'": "command line", "A: '3'": "command line", "B: '2'": "KUBETPL_ENV",
     }  # fmt: skip
 
 

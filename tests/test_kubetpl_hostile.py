@@ -92,8 +92,7 @@ def test_yaml_bombs() -> None:
     lines += [f"b{n}: &a{n + 1} [{','.join([f'*a{n}'] * 10)}]" for n in range(8)]
     with pytest.raises(UsageError, match="aliases"):
         load_documents("\n".join(lines), "x")
-    # PyYAML has a limit of its own since 6.0.4.
-    with pytest.raises(UsageError, match="levels|nesting depth"):
+    with pytest.raises(UsageError, match="nesting depth|recursion"):
         load_documents("kind: " + "[" * 100_000, "x")
     deep = load_documents("kind: A\nb: " + "[" * 150 + "]" * 150, "x")
     assert json.dumps(deep).count("[") == 151

@@ -57,12 +57,12 @@ def test_shards_that_fail_in_three_ways(tmp_path: Path) -> None:
     rendered = kubetpl(tmp_path, *words, "--max-failed", "2", "-I", "image", "--", "--errors", "abort", "-q")
     assert rendered.returncode == 0
     # In a cluster it would be a folder of the pod.
-    assert rendered.stderr.count("\n") == 1 and f"'{tmp_path}/out': nothing is mounted there" in rendered.stderr
+    assert rendered.stderr.count("\n") == 1 and f"'{tmp_path}/out' is in no volume" in rendered.stderr
     (tmp_path / "hundred.yaml").write_text(rendered.stdout)
 
     ran = kubetpl(tmp_path, "local", "-f", "hundred.yaml", "-j", "4", "--retry-delay", "0.1", "--json")
     assert ran.returncode == 1, ran.stderr
-    assert "is mounted" not in ran.stderr, "here the path is this machine's"
+    assert "in no volume" not in ran.stderr, "here the path is this machine's"
     status = json.loads(ran.stdout)["status"]
     assert status["completedIndexes"] == "0-6,8-11,13-19"
     assert status["failedIndexes"] == "7,12"

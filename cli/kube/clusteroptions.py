@@ -16,7 +16,7 @@ from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.names import dns_subdomain, label_value
 
 from ..shared.program import option_group, standard_options
-from .manifestfile import manifest_documents, refuse_wrong_types
+from .manifestfile import manifest_documents
 
 
 def valid_name(name: str | None) -> str | None:
@@ -70,8 +70,5 @@ def record_source(
     outdir: str | None, specs: Sequence[str], check_inputs: bool, manifest: str | None = None
 ) -> RecordSource:
     """The done records that ``record_options`` name; with ``manifest_option``, the manifest in which the Job is."""
-    documents: list[Object] = []
-    if manifest is not None:
-        documents = manifest_documents(manifest)
-        refuse_wrong_types(documents)
+    documents: list[Object] = [] if manifest is None else manifest_documents(manifest)
     return RecordSource(outdir, specs, check_inputs, documents)

@@ -26,7 +26,7 @@ def job_file(path: str) -> JobFile:
 
     Raises: MissingInputError: no such file. DataError: it is not a job.
     """
-    from tarkit.k8s.yamlreading import read_bytes
+    from tarkit.k8s.yamltext import read_bytes
     from tarkit.openpai.jobfile import read_job
 
     data = sys.stdin.buffer.read() if path == "-" else read_bytes(path)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, TABLE, WHOLE, Settings
-from tarkit.k8s.yamlreading import load_yaml, read_bytes, utf8
+from tarkit.k8s.yamltext import load_yaml, read_bytes
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
@@ -66,7 +66,7 @@ def read_configuration(
     price: dict[str, float] = {}
     profiles: set[str] = set()
     for name in files:
-        found, prices, names = read_file(utf8(read_bytes(name), name), name, generator, profile)
+        found, prices, names = read_file(read_bytes(name), name, generator, profile)
         layers += found
         price.update(prices)
         profiles |= names
@@ -80,10 +80,10 @@ def read_configuration(
 
 
 def read_file(
-    text: str, where: str, generator: str, profile: str | None
+    text: str | bytes, where: str, generator: str, profile: str | None
 ) -> tuple[list[Layer], dict[str, float], set[str]]:
     """The layers of a configuration file, lowest first; its prices; the names of its profiles."""
-    documents = load_yaml(text, where, "written")
+    documents = load_yaml(text, where, numbers=False)
     top = documents[0] if documents else None
     if len(documents) > 1 or not isinstance(top, (dict, type(None))):
         raise UsageError(f"{printable(where)}: a configuration is one mapping, such as image: ubuntu:24.04")

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.yamlreading import load_yaml
-from tarkit.k8s.yamltext import Document
+from tarkit.k8s.yamltext import Document, load_yaml
 
 _STEP = re.compile(r'\.?(?:([^.\[\]"]+)|"([^"]+)")|\[([^\]]*)\]')
 
@@ -58,7 +57,7 @@ def _parsed(assignment: str) -> tuple[list[str | int], Any]:
         else:
             steps.append(f"[{inside}]" if inside is not None else step[1] or step[2])
         at = step.end()
-    values = load_yaml(match[2], f"--set {assignment}", "typed") or [None]
+    values = load_yaml(match[2], f"--set {assignment}") or [None]
     if len(values) > 1:
         raise UsageError(f"--set {printable(assignment)}: the value is several YAML documents")
     # Nothing at all is an empty text; "null" removes the field.

@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterator
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
-from tarkit.k8s.yamlreading import read_bytes, utf8
-from tarkit.k8s.yamltext import Document, load_documents
+from tarkit.k8s.yamltext import Document, load_documents, read_bytes
 
 FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/kubetpl")
 """Folders in which a template is searched by name, before those that come with tarkit."""
@@ -35,11 +34,10 @@ def read_template(path: str) -> list[Document]:
     data = read_bytes(path, _MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise UsageError(f"{printable(path)}: over 4 MiB is not a template; a server takes 3 MiB at most")
-    text = utf8(data, path)
     try:
-        return load_documents(text, path)
+        return load_documents(data, path)
     except UsageError as error:
-        if "{{" not in text and "{%" not in text:
+        if b"{{" not in data and b"{%" not in data:
             raise
         raise UsageError(
             f"{error}; it looks like a text template: a template is a complete manifest here, whose fields are filled; "

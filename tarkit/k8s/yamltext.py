@@ -1,39 +1,111 @@
 """Manifests as YAML text: read what people wrote, write what every parser reads alike.
 
-YAML parsers do not agree on what a plain word is: ``1e3`` is a text for one and a number for
-another, and so is ``y``. Hence texts are quoted here unless no parser could read them as anything
-else; texts of several lines are literal blocks, so that a command stays readable."""
+YAML parsers do not agree on plain words: ``1e3`` and ``0o17`` are numbers to kubectl and texts to PyYAML, and ``y`` is
+true to one of them. Such a word is refused when it is read, and quoted when it is written. Texts of several lines are
+literal blocks, so that a command stays readable."""
 
 from __future__ import annotations
 
+import functools
 import json
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tarkit.errors import UsageError, printable
-from tarkit.k8s.yamlreading import Doubt, load_yaml, plain_value
+from tarkit.errors import MissingInputError, UsageError, printable
 
-_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_/.@+=-]*(?:[: ][A-Za-z0-9_/.@+=-]+)*|--?[A-Za-z][A-Za-z-]*|[0-9]+[KMGT]i?")
-# Numbers in some YAML, truth values in another.
-_RESERVED = re.compile(r"(?i)-?inf|y|n|yes|no|on|off|true|false|null|nan|inf|_[0-9_]*|[a-z/_]*:[0-9_:.]*")
-# What a block cannot hold exactly, or what is a line's end in some versions of YAML only.
-_UNFIT = re.compile(
-    "[^\\n\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
-)
-_TRAILING = re.compile(r"[ ]+(?:\n|\Z)")
 Document = dict[str, Any]
+_TAG = "tag:yaml.org,2002:"
+_UNSURE = "!unsure"
+_MOST_REPEATED = 100
+"""Times the size of a file, which it may have with its aliases written out."""
+# Numbers to all parsers, and modes of files in octal; then what is a number or a truth value to some of them.
+_PLAIN = {
+    f"{_TAG}int": r"-?(?:0|[1-9][0-9]*)\Z|0[0-7]+\Z",
+    f"{_TAG}float": r"-?(?:0|[1-9][0-9]*)\.[0-9]+\Z",
+    _UNSURE: r"(?=.*[0-9])[-+]?_*(?:0_*[xXbBoO][0-9a-fA-F_]+|[0-9_]*\.?[0-9_]*(?:[eE]_*[-+]?[0-9_]+)?)\Z"
+    r"|[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)\Z|[yYnN]\Z",
+}
+_FIRST = list("-+.0123456789yYnN")
+# What a block cannot hold exactly, or what is a line's end in some versions of YAML only; and empty lines at the end.
+_UNFIT = re.compile("[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|(?:\\A|\n)\n\\Z")
 
 
-def load_documents(text: str, where: str, doubts: list[Doubt] | None = None) -> list[Document]:
-    """The manifests in ``text``, YAML or JSON. Empty documents are skipped, a ``List`` of any kind gives its items.
-    where: the file's name, for messages. doubts: takes what kubectl accepts in silence; None refuses that."""
+def load_yaml(text: str | bytes, where: str, numbers: bool = True) -> list[Any]:
+    """The values of all YAML documents in ``text``; bytes are UTF-8. where: the file's name, for messages.
+    numbers: False leaves them as texts, as they are written: 012, 1.10 and 1e3 are not 10, 1.1 and 1000.
+
+    Raises: UsageError: it is not YAML; a key comes twice, or is not a text; parsers do not agree on a plain word."""
+    import yaml
+
+    try:
+        # JSON's values only; and an alias gives the very same object twice, of which a change would change both.
+        pieces: list[str] = []
+        size = 0
+        for piece in json.JSONEncoder(allow_nan=False).iterencode(list(yaml.load_all(text, _loader(numbers)))):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _MOST_REPEATED * (len(text) + 1000):
+                raise ValueError("its aliases (*) repeat too much; write them out")
+        return list(json.loads("".join(pieces)))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        why = printable(" ".join(str(problem).split()))
+        raise UsageError(f"{printable(where)}: {place}this cannot be used as YAML: {why}") from error
+
+
+@functools.cache
+def _loader(numbers: bool) -> Any:
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        yaml_implicit_resolvers = {
+            first: [row for row in rows if row[0] in (f"{_TAG}bool", f"{_TAG}null", f"{_TAG}merge")]
+            for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    def refuse(node: Any, why: str) -> Any:
+        raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
+
+    def mapping(loader: Any, node: Any) -> Any:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if key.tag != f"{_TAG}merge"):
+            name = loader.construct_object(key, deep=True)
+            if not isinstance(name, str):
+                refuse(key, f"the key {name!r} is not a text; put it in quotes")
+            if name in seen:
+                refuse(key, f"the key {name!r} comes twice")
+            seen.add(name)
+        loader.flatten_mapping(node)
+        return loader.construct_mapping(node, deep=True)
+
+    def sequence(loader: Any, node: Any) -> Any:
+        found = loader.construct_sequence(node, deep=True)
+        return refuse(node, "null in a list is not a value; leave it out") if None in found else found
+
+    def scalar(loader: Any, node: Any) -> Any:
+        text = loader.construct_scalar(node)
+        return refuse(node, "a NUL is in this text, and no command or variable can hold it") if "\0" in text else text
+
+    def unsure(loader: Any, node: Any) -> Any:
+        return refuse(node, f"parsers of YAML do not agree what {node.value} is; put it in quotes, or write it out")
+
+    for tag, pattern in _PLAIN.items() if numbers else ():
+        Loader.add_implicit_resolver(tag, re.compile(pattern), _FIRST)
+    constructors = {f"{_TAG}map": mapping, f"{_TAG}seq": sequence, f"{_TAG}str": scalar, _UNSURE: unsure}
+    Loader.yaml_constructors = {**Loader.yaml_constructors, **constructors}
+    return Loader
+
+
+def load_documents(text: str | bytes, where: str) -> list[Document]:
+    """The manifests in ``text``, YAML or JSON. Empty documents are skipped, a ``List`` gives its items.
+    where: the file's name, for messages."""
     found: list[Document] = []
-    for number, value in enumerate(load_yaml(text, where, doubts=doubts), 1):
-        if value is None:
-            continue
-        for item in _items(value):
+    for number, value in enumerate(load_yaml(text, where), 1):
+        is_list = isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)
+        for item in value["items"] if is_list else () if value is None else (value,):
             if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
                 raise UsageError(f"{printable(where)}: document {number} is not a manifest: it has no kind")
             found.append(item)
@@ -42,28 +114,15 @@ def load_documents(text: str, where: str, doubts: list[Doubt] | None = None) -> 
     return found
 
 
-def _items(value: Any) -> Iterator[Any]:
-    """A document itself; those in a list, with its kind if it is a list of one kind, as kubectl takes lists apart."""
-    kind, items = (value.get("kind"), value.get("items")) if isinstance(value, dict) else (None, None)
-    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
-        yield value
-        return
-    for item in items:
-        if isinstance(item, dict) and kind != "List" and "kind" not in item:
-            item = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
-        yield from _items(item)
+def dump_documents(documents: Sequence[Document]) -> str:
+    """YAML of the documents, in the order of their fields; the same bytes for the same documents.
+    Raises: UsageError: a text that no manifest can hold."""
+    import yaml
+
+    return str(yaml.dump_all(documents, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=1 << 30))
 
 
-def dump_documents(documents: Iterable[Mapping[str, Any]]) -> str:
-    """YAML of the documents, in the order of their fields; the same bytes for the same documents."""
-    out: list[str] = []
-    for document in documents:
-        out += ["---\n"] if out else []
-        _write(document, "", out)
-    return "".join(out)
-
-
-def dump_json(documents: Sequence[Mapping[str, Any]]) -> str:
+def dump_json(documents: Sequence[Document]) -> str:
     """JSON of one document, or of a ``List`` of them."""
     # It refuses what neither can hold.
     dump_documents(documents)
@@ -71,56 +130,29 @@ def dump_json(documents: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _write(value: Any, indent: str, out: list[str]) -> None:
-    """Add the lines of a mapping or list that is not empty; a text of several lines counts as one."""
-    is_list = isinstance(value, (list, tuple))
-    for key, item in ((None, each) for each in value) if is_list else value.items():
-        head = f"{indent}-" if is_list else f"{indent}{_scalar(key, '')}:"
-        if not item or not isinstance(item, (dict, list, tuple, Mapping)):
-            out.append(f"{head} {_scalar(item, indent + '  ')}\n")
-        elif is_list and isinstance(item, Mapping):
-            first = len(out)
-            _write(item, f"{indent}  ", out)
-            # The dash takes the place of the first line's indent.
-            out[first] = f"{head} {out[first][len(indent) + 2 :]}"
-        else:
-            out.append(f"{head}\n")
-            # The items of a list in a mapping have the indent of its key.
-            _write(item, f"{indent}  " if is_list or isinstance(item, Mapping) else indent, out)
+@functools.cache
+def _dumper() -> Any:
+    import yaml
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent(dumper: Any, text: str) -> Any:
+        if re.search("[\0\ud800-\udfff]", text):
+            raise UsageError(f"{printable(text)!r}: no manifest can hold a NUL, or bytes that are not UTF-8")
+        style = '"' if _UNFIT.search(text) else "|" if "\n" in text else None
+        return dumper.represent_scalar(f"{_TAG}str", text, style)
+
+    Dumper.add_implicit_resolver(_UNSURE, re.compile(_PLAIN[_UNSURE]), _FIRST)
+    Dumper.add_representer(str, represent)
+    return Dumper
 
 
-def _scalar(value: Any, indent: str) -> str:
-    if isinstance(value, str):
-        return _text(value, indent)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"a manifest cannot hold the number {value}")
-    if value is None or isinstance(value, (bool, int, float)):
-        return json.dumps(value)
-    if isinstance(value, (Mapping, list, tuple)):
-        return "{}" if isinstance(value, Mapping) else "[]"
-    raise UsageError(f"a manifest holds texts, numbers and truth values; got {type(value).__name__}")
-
-
-def _text(text: str, indent: str) -> str:
-    if _PLAIN.fullmatch(text) and not _RESERVED.fullmatch(text) and isinstance(plain_value(text), str):
-        return text
+def read_bytes(path: str, most: int = -1) -> bytes:
+    """The content of a file, or so many bytes of it."""
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError(f"{printable(text)!r}: this text is not UTF-8, so no manifest can hold it") from None
-    if "\0" in text:
-        raise UsageError(f"{printable(text)!r}: no command or variable can hold a NUL")
-    if indent and "\n" in text and not _UNFIT.search(text) and not _TRAILING.search(text) and text.strip("\n"):
-        return _block(text, indent)
-    # JSON's strings are YAML's, but for what stays unescaped.
-    return _UNFIT.sub(lambda match: json.dumps(match[0])[1:-1], json.dumps(text, ensure_ascii=False))
-
-
-def _block(text: str, indent: str) -> str:
-    """A literal block: ``|`` with the indicators for leading blanks and for the lines' ends at its end."""
-    body = text.rstrip("\n")
-    ends = len(text) - len(body)
-    leading = "2" if text[0] in " \n" else ""
-    chomping = ("-", "")[ends] if ends < 2 else "+"
-    lines = [f"{indent}{line}" if line else "" for line in body.split("\n")] + [""] * max(0, ends - 1)
-    return f"|{leading}{chomping}\n" + "\n".join(lines)
+        with open(path, "rb") as file:
+            return file.read(most)
+    except FileNotFoundError:
+        raise MissingInputError("no such file", url=path) from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import functools
+import json
 import re
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, printable
-from tarkit.k8s.yamlreading import is_deeper, read_json
 
 MOST_CHARACTERS = 4 << 20
 """Of a file, with each alias of its YAML written out; and of what fills its commands."""
@@ -61,7 +62,7 @@ def read_job(text: str, where: str) -> JobFile:
         job = _yaml(text, where)
     else:
         try:
-            job, repeated = read_json(text)
+            job = json.loads(text, object_pairs_hook=functools.partial(_mapping, repeated), parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             # JSON is YAML, if with comments it is not JSON.
             job = _yaml_or_none(text)
@@ -69,7 +70,7 @@ def read_job(text: str, where: str) -> JobFile:
                 raise DataError(f"it is not JSON: {printable(str(error))}", url=where, hint=_HINT) from None
     if not isinstance(job, dict):
         raise DataError("it is not a job: it has no fields", url=where)
-    if is_deeper(job, _DEEPEST):
+    if _levels(job) > _DEEPEST:
         raise DataError(f"its values are nested more than {_DEEPEST} levels deep", url=where)
     protocol = 2 if "protocolVersion" in job or "jobName" not in job else 1
     if repeated and protocol == 2:  # in JSON the last one counts, in YAML none
@@ -78,6 +79,25 @@ def read_job(text: str, where: str) -> JobFile:
 
 
 _HINT = "a job JSON has no comments and no comma after the last item"
+
+
+def _mapping(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON. repeated: takes the keys that come twice, of which the last one counts."""
+    repeated += [key for key, count in collections.Counter(key for key, _ in pairs).items() if count > 1]
+    return dict(pairs)
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _levels(value: Any) -> int:
+    """How deeply mappings and lists are inside one another."""
+    level, found = [value], 0
+    while level := [each for each in level if isinstance(each, (dict, list))]:
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        found += 1
+    return found
 
 
 def _yaml_or_none(text: str) -> Any:

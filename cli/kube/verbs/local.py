@@ -31,7 +31,7 @@ from ...shared.program import Seconds, say, standard_options
 from ...shared.results import Results
 from ...shared.signals import Terminated
 from ..generator import asked_for
-from ..manifestfile import manifest_documents, refuse_wrong_types
+from ..manifestfile import manifest_documents
 
 _say = partial(say, "kubetpl local")
 _LINE_EVERY = 10.0  # seconds
@@ -120,9 +120,7 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
     if file is None:
         return asked_for(words).documents(_say, here=True)
-    documents = manifest_documents(file)
-    refuse_wrong_types(documents)
-    return documents
+    return manifest_documents(file)
 
 
 def _with_own_programs(env: dict[str, str]) -> dict[str, str]:

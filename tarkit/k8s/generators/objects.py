@@ -13,8 +13,7 @@ from tarkit.k8s.names import config_key
 from tarkit.k8s.podfields import part, port_number
 from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.wellknown import ANNOTATIONS
-from tarkit.k8s.yamlreading import read_bytes
-from tarkit.k8s.yamltext import Document
+from tarkit.k8s.yamltext import Document, read_bytes
 
 # What keys and tokens look like: as text, in DER, and in base64, which begins at one of three places of a group.
 _SECRET = re.compile(
