@@ -40,7 +40,7 @@ CONTAINERS = [
     ("spec.list=[1, {a: b}]", ["spec", "list"], [1, {"a": "b"}]),
     ("spec.map={a: [b]}", ["spec", "map"], {"a": ["b"]}),
     ("spec.map={}", ["spec", "map"], {}),
-    ("metadata.name=y", ["metadata", "name"], "y"),
+    ("metadata.name=z", ["metadata", "name"], "z"),
     ('metadata.labels."a.b/c"=e', ["metadata", "labels", "a.b/c"], "e"),
     ('metadata.annotations."x.y/z"=1', ["metadata", "annotations", "x.y/z"], 1),
     ('metadata.labels."a=b"=e', ["metadata", "labels", "a=b"], "e"),
@@ -61,7 +61,7 @@ CONTAINERS = [
     ("spec.containers[].name=new", ["spec", "containers", 2], {"name": "new"}),
     ("spec.containers[main]={name: other}", ["spec", "containers", 0], {"name": "other"}),
     ("spec.a.b[0].c[0].d=1", ["spec", "a", "b"], [{"c": [{"d": 1}]}]),
-    ("spec.a=x: y", ["spec", "a"], {"x": "y"}),
+    ("spec.a=x: z", ["spec", "a"], {"x": "z"}),
     ("spec.a=|\n  b\n  c\n", ["spec", "a"], "b\nc\n"),
 ]
 
@@ -161,7 +161,7 @@ def test_taking_away_what_is_not_there_adds_nothing(assignment: str) -> None:
         ("spec.values[0].a=x", "a: the value above it is not a mapping"),
         ("[0]=x", "no list at [0]"),
         ("spec.a=[", "this cannot be used as YAML"),
-        ("spec.a=x\n---\ny", "the value is several YAML documents"),
+        ("spec.a=x\n---\nz", "the value is several YAML documents"),
         ("spec.a={b: 1, b: 2}", "the key 'b' comes twice"),
         ("spec.new[main].a=x", "no list at [main]"),
         ("spec.new[1].a=x", "the list has 0 items, so there is no [1]"),
