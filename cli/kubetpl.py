@@ -10,15 +10,15 @@ import click
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from .kube.settingoptions import print_options, setting_options, switch_options, template_folders
+from .kube.settingoptions import print_options, setting_options, switch_options
 from .shared.program import nearest, run_program, version_option
 
 NAME = "kubetpl"
-VERBS = ("cancel", "local", "logs", "pai", "plan", "retry", "scale", "status", "templates", "train", "wait")
+VERBS = ("cancel", "local", "logs", "pai", "retry", "scale", "status", "train", "wait")
 
 
 class _Commands(click.Group):
-    """Generators, verbs, and templates of the user's, each loaded only when it is asked for."""
+    """Generators and verbs, each loaded only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*GENERATORS, *VERBS]
@@ -27,7 +27,7 @@ class _Commands(click.Group):
         if cmd_name in VERBS:
             command: click.Command = importlib.import_module(f".kube.verbs.{cmd_name}", __package__).command
             return command
-        if cmd_name in GENERATORS or cmd_name in _templates(ctx):
+        if cmd_name in GENERATORS:
             from .kube.generator import generator_command
 
             return generator_command(cmd_name)
@@ -36,14 +36,9 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """A name that is not a command may be a template's, so the message names the folders of templates."""
-        name, known = args[0], self.list_commands(ctx)
-        if ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
-        if name not in known and not name.startswith("-") and name not in (found := _templates(ctx)):
-            hint = nearest(name, [*known, *sorted(found)])
-            folders = ", ".join(map(printable, template_folders(ctx.meta.get("kubetpl.path")))) or "no folder"
-            raise UsageError(f"no command {printable(name)!r}, nor a template of it in {folders}; {hint}")
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"no command {printable(args[0])!r}; {nearest(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -59,24 +54,7 @@ class _Commands(click.Group):
         if not rest:
             raise UsageError(f"name what is to be made of these options: one of {', '.join(GENERATORS)}")
         leading = args[: len(args) - len(rest)]
-        ctx.meta["kubetpl.path"] = _path_in(args)
         return super().parse_args(ctx, [*rest[:1], *leading, *rest[1:]])
-
-
-def _path_in(args: Sequence[str]) -> str | None:
-    """The value of ``--path``, on which it depends what commands there are."""
-    for at, word in enumerate(args):
-        if word == "--path" and at + 1 < len(args):
-            return args[at + 1]
-        if word.startswith("--path="):
-            return word.partition("=")[2]
-    return None
-
-
-def _templates(ctx: click.Context) -> set[str]:
-    from tarkit.k8s.templates import available
-
-    return {name for name, _ in available(template_folders(ctx.meta.get("kubetpl.path")))}
 
 
 def _spoken() -> click.Command:

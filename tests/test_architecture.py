@@ -183,7 +183,6 @@ def test_modules_that_a_string_names_are_below() -> None:
 def test_modules_that_a_string_names_are_found() -> None:
     found = {(module, target) for module, path in MODULES.items() for _, target in imports_by_text(module, path)}
     assert found >= {
-        ("tarkit.cli.kube.verbs.plan", "tarkit.cli.tarproc"),
         ("tarkit.cli.tarkit", "tarkit.cli.verbs"),
         ("tarkit.cli.kubetpl", "tarkit.cli.kube.verbs"),
         ("tarkit.k8s.generate", "tarkit.k8s.generators"),

@@ -20,7 +20,6 @@ from tarkit import ShardWriter
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.fieldtypes import check_types
 from tarkit.k8s.local.policy import Action, LocalJob, PodEnd
-from tarkit.k8s.plan.estimate import estimate, waves
 from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
 from tarkit.k8s.plan.sliceplan import slice_count
 from tarkit.k8s.settings import TABLE
@@ -89,7 +88,7 @@ def shards(tmp_path: Path) -> Path:
 
 def test_the_pages_have_commands() -> None:
     assert len(GUIDE) >= 8
-    assert len(MILLIONS) >= 11
+    assert len(MILLIONS) >= 10
 
 
 @pytest.mark.parametrize("name", [name for name in GUIDE if name not in ("local", "trainer", "elastic", "trainhere")])
@@ -139,15 +138,13 @@ def test_the_elastic_training_job_runs_here(shards: Path) -> None:
 
 @pytest.mark.slow
 def test_from_the_laptop_to_a_retry(shards: Path) -> None:
-    """The page's own commands, one after the other: run, measure, lose an output, see it, make it again."""
+    """The page's own commands, one after the other: run, lose an output, see it, make it again."""
 
     def at(name: str) -> str:
         done = run(shards, *MILLIONS[name], BUCKET=str(shards))
         return done.stdout + done.stderr
 
     assert "sums: Complete" in at("laptop")
-    measured = r"^measured [^ ].* s/GB, .* s a shard on 2 shards \(--measure 2, on this machine\)$"
-    assert re.search(measured, at("measure"), re.MULTILINE)
     assert "shards: 3 of 3 done" in at("keep")
     before = (shards / "sums" / "shard-000001.tar").read_bytes()
     at("lost")
@@ -162,13 +159,13 @@ def test_from_the_laptop_to_a_retry(shards: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "shards_", "slices"), [
-    ("n148", 148, 148), ("n1282", 1282, 512), ("pattern", 100_000, 6834), ("configmap", 20_000, 4000),
-    ("bucket", 100_000, 6834), ("n10m", 10_000_000, 10_000),
+    ("n148", 148, 148), ("n1282", 1282, 512), ("pattern", 100_000, 7000), ("configmap", 20_000, 4000),
+    ("bucket", 100_000, 7000), ("n10m", 10_000_000, 10_000),
 ])  # fmt: skip
 def test_commands_of_all_sizes(name: str, shards_: int, slices: int, tmp_path: Path) -> None:
     bucket = str(tmp_path) if name == "bucket" else "s3://bucket"
     (tmp_path / "lists").mkdir()
-    done = run(tmp_path, *MILLIONS[name], BUCKET=bucket)
+    run(tmp_path, *MILLIONS[name], BUCKET=bucket)
     (path,) = tmp_path.glob("sums*.yaml")
     text = path.read_text()
     found = manifest(text)
@@ -176,9 +173,6 @@ def test_commands_of_all_sizes(name: str, shards_: int, slices: int, tmp_path: P
     assert job["metadata"]["annotations"]["tarkit.dev/shards"] == str(shards_)
     assert job["spec"]["completions"] == slices
     assert [each["kind"] for each in found] == (["ConfigMap", "Job"] if name == "configmap" else ["Job"])
-    if "kubetpl plan" in MILLIONS[name][0]:
-        assert done.stdout.startswith(f"{shards_:,} shards, ")
-        assert f"{slices:,} slices" in done.stdout
     if name == "n10m":
         assert len(text) < 4096
     if name == "bucket":
@@ -203,13 +197,12 @@ def test_the_table_of_sizes() -> None:
     for shards_, at_once, sliced, each, rounds, work, took, hours in rows(TEXTS["ten-million-shards"], "table: sizes"):
         n, p = int(shards_.replace(",", "")), int(at_once.replace(",", ""))
         w = int(sliced.split()[0].replace(",", ""))
-        asked = w if "--slices" in sliced else None
-        assert slice_count(n, p, n * 41.0, 600.0, slices=asked) == w
-        made = estimate(n, None, w, p, seconds_per_shard=41.0, cpus=1.0)
-        assert made is not None
-        assert (f"{n / w:.1f}", str(waves(w, p))) == (each, rounds)
-        assert (in_words(made.slice_seconds), in_words(made.seconds)) == (work, took)
-        assert hours == (f"{made.cpu_hours:.1f}" if made.cpu_hours < 10 else f"{made.cpu_hours:,.0f}")
+        assert slice_count(n, w if "--slices" in sliced else None) == w
+        in_pod, waves = n / w * 41, -(-w // p)
+        assert (f"{n / w:.1f}", str(waves)) == (each, rounds)
+        assert (in_words(in_pod), in_words(max(waves * (in_pod + 10), w / 10))) == (work, took)
+        found = w * (in_pod + 10) / 3600
+        assert hours == (f"{found:.1f}" if found < 10 else f"{found:,.0f}")
 
 
 def test_sizes_of_config_maps() -> None:
@@ -230,7 +223,7 @@ def test_the_cost_of_ten_million() -> None:
 
 
 def rules() -> LocalJob:
-    (job,) = read_template(template_path("indexed", []))
+    (job,) = read_template(template_path("indexed"))
     return LocalJob("grey", job["spec"])
 
 
@@ -304,7 +297,7 @@ def test_all_flags_of_the_original_are_in_the_table() -> None:
     # And they still are flags.
     known = {flag for setting in TABLE.values() for flag in setting.flags}
     gone = {flag for flag in OLD_FLAGS.split() if flag.startswith("--")} - known
-    assert gone == {"--config", "--print_config", "--path"}, "those are options, and no settings"
+    assert gone == {"--config", "--print_config", "--path"}, "one is an option and not a setting, the others are gone"
 
 
 def test_every_setting_is_on_the_guide() -> None:
@@ -316,14 +309,6 @@ def test_every_command_is_on_the_guide() -> None:
     from tarkit.cli.kubetpl import GENERATORS, VERBS
 
     assert [name for name in (*GENERATORS, *VERBS) if f"kubetpl {name}" not in TEXTS["kubernetes"]] == []
-
-
-def test_the_configuration_prints_what_is_shown(tmp_path: Path) -> None:
-    section = TEXTS["kubernetes"].partition("## Settings")[2]
-    configuration, shown = re.findall(r"```(?:yaml)?\n(.*?)```", section, re.DOTALL)[:2]
-    (tmp_path / "kubetpl.yaml").write_text(configuration)
-    command, _, expected = shown.partition("\n")
-    assert run(tmp_path, command.removeprefix("$ ")).stdout == expected
 
 
 def slug(heading: str) -> str:

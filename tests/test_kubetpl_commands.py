@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refused, rendered
 
@@ -81,27 +81,18 @@ def check(container: dict[str, Any], command: str) -> None:
 def test_commands_of_a_job_come_back(command: str) -> None:
     """Through generators and both texts, without the command line."""
     made = Settings(name="x", command=command, env={"A": "value of A"})
-    documents_ = generate("job", Request(made, read_template(template_path("job", []))))
+    documents_ = generate("job", Request(made, read_template(template_path("job"))))
     check(at(documents(dump_documents(documents_))[0], MAIN), command)
     assert at(json.loads(json.dumps(documents_))[0], MAIN) == at(documents(dump_documents(documents_))[0], MAIN)
 
 
-@given(COMMANDS, st.sampled_from(["job", "pod"]), st.sampled_from(["yaml", "json"]))
-@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@example("-c", "job", "yaml")
-@example("--help", "job", "yaml")
-@example("\n\n x\n\n\n", "pod", "json")
-def test_commands_come_back_through_the_whole_program(command: str, generator: str, output: str) -> None:
-    outcome = kubetpl(generator, "-c", command, "-e", "A=value of A", "-o", output)
-    assert (outcome.code, outcome.err) == (0, "")
-    document = json.loads(outcome.out) if output == "json" else documents(outcome.out)[0]
-    spec = document["spec"] if generator == "pod" else document["spec"]["template"]["spec"]
-    check(spec["containers"][0], command)
-
-
-@pytest.mark.parametrize("command", HARD)
-def test_hard_commands_come_back(command: str) -> None:
-    check(at(one("job", "-c", command, "-e", "A=value of A"), MAIN), command)
+@pytest.mark.parametrize("generator", ["job", "pod"])
+def test_commands_come_back_through_the_whole_program(generator: str) -> None:
+    for command in (*HARD, "--help"):
+        outcome = kubetpl(generator, "-c", command, "-e", "A=value of A")
+        assert (outcome.code, outcome.err) == (0, "")
+        spec = documents(outcome.out)[0]["spec"]
+        check(spec["containers"][0] if generator == "pod" else spec["template"]["spec"]["containers"][0], command)
 
 
 @given(COMMANDS, COMMANDS)
@@ -112,19 +103,6 @@ def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     env = {each["name"]: each["value"] for each in at(documents(outcome.out)[0], f"{MAIN} env")}
     assert (env["A"], env["B"]) == (first, second)
-
-
-@pytest.mark.exhaustive
-@given(COMMANDS)
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_commands_of_files_come_back(command: str) -> None:
-    Path("c.yaml").write_text(dump_documents([{"command": command}]), "utf-8")
-    outcome = kubetpl("job", "-l", "c.yaml", "-e", "A=value of A")
-    assert (outcome.code, outcome.err) == (0, "")
-    check(at(documents(outcome.out)[0], MAIN), command)
-    shown = kubetpl("job", "-l", "c.yaml", "--print-config").out
-    Path("d.yaml").write_text(shown, "utf-8", newline="")
-    assert kubetpl("job", "-l", "d.yaml", "-e", "A=value of A").out == outcome.out
 
 
 @pytest.mark.exhaustive
@@ -143,37 +121,40 @@ def test_commands_of_indexed_come_back(command: str) -> None:
 
 
 def test_only_what_would_change_is_escaped() -> None:
-    """Also where the variables come from elsewhere: nobody knows here which there will be."""
+    """Also where the variables come from elsewhere: their names are not known here."""
     command = "echo $(A) $(TMPDIR) $(date) $(JOB_COMPLETION_INDEX) $HOME $x"
-    assert at(one("job", "-c", command), f"{MAIN} args") == [
-        "echo $(A) $$(TMPDIR) $(date) $$(JOB_COMPLETION_INDEX) $HOME $x"
-    ]
+    found = at(one("job", "-c", command), f"{MAIN} args")
+    assert found == ["echo $(A) $$(TMPDIR) $(date) $$(JOB_COMPLETION_INDEX) $HOME $x"]
     Path("from.yaml").write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  restartPolicy: Never\n  containers:\n  - name: main\n"
         "    image: i:1\n    resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}\n"
         "    envFrom: [{configMapRef: {name: c}}]\n"
     )
-    document = one("pod", "--template", "from.yaml", "-c", command)
-    assert document["spec"]["containers"][0]["args"] == [
-        "echo $$(A) $$(TMPDIR) $$(date) $$(JOB_COMPLETION_INDEX) $HOME $x"
-    ]
+    found = one("pod", "--template", "from.yaml", "-c", command)["spec"]["containers"][0]["args"]
+    assert found == ["echo $$(A) $$(TMPDIR) $$(date) $$(JOB_COMPLETION_INDEX) $HOME $x"]
 
 
 # The real program, and a parser that is not ours.
 
 
-@pytest.mark.parametrize("command", [HARD[10], "\n\n x 'y' \"z\" \\ $$ {i}\n\n\n", "echo $(HOME) 日本 😀\n\t#\n"])
-def test_the_real_program_and_kubectl(command: str, tmp_path: Path, kubectl_program: str) -> None:
-    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    folder = tmp_path / "k"
-    folder.mkdir()
-    words = ["job", "-n", "x", "-c", command, "-e", "A=y", "-e", "B=1e3"]
-    done = subprocess.run([KUBETPL, *words], cwd=folder, env=env, capture_output=True, check=True)
-    (folder / "job.yaml").write_bytes(done.stdout)
-    (folder / "kustomization.yaml").write_text("resources: [job.yaml]\n")
-    read = subprocess.run([kubectl_program, "kustomize", str(folder)], env=env, capture_output=True, check=True)
-    assert documents(read.stdout.decode()) == documents(done.stdout.decode())
-    check(at(documents(read.stdout.decode())[0], MAIN), command)
+def test_kubectl_reads_the_same(tmp_path: Path, kubectl_program: str) -> None:
+    # What kustomize writes of a line end of Unicode, PyYAML reads as another one.
+    commands = [
+        *(each for each in HARD if "\x85" not in each),
+        "\n\n x 'y' \"z\" \\ $$ {i}\n\n\n",
+        "echo $(HOME) 日本 😀\n\t#\n",
+    ]
+    texts = [
+        printed("job", "-n", f"x{number}", "-c", command, "-e", "A=value of A", "-e", "B=1e3")
+        for number, command in enumerate(commands)
+    ]
+    (tmp_path / "jobs.yaml").write_text("---\n".join(texts), "utf-8", newline="")
+    (tmp_path / "kustomization.yaml").write_text("resources: [jobs.yaml]\n")
+    read = subprocess.run([kubectl_program, "kustomize", str(tmp_path)], capture_output=True, check=True)
+    found = {each["metadata"]["name"]: each for each in documents(read.stdout.decode())}
+    for number, command in enumerate(commands):
+        assert found[f"x{number}"] == documents(texts[number])[0]
+        check(at(found[f"x{number}"], MAIN), command)
 
 
 def run(words: list[bytes | str], folder: Path, **env: str) -> tuple[int, bytes, bytes]:
@@ -185,37 +166,28 @@ def run(words: list[bytes | str], folder: Path, **env: str) -> tuple[int, bytes,
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["job", "-c", b"a\xffb"], ["job", "-e", b"A=\xff"], ["job", "-n", b"\xff"], ["job", "-I", b"\xff"],
-        ["job", "-c", b"a\xffb", "-o", "json"], ["job", "-c", b"a\xffb", "--print-config"],
-        ["job", "-l", b"\xff"], ["job", "--profile", b"\xff"], [b"\xff"], ["job", "--set", b"spec.x=\xff"],
-        ["job", "-c", b"\xed\xa0\x80"],
-    ],
+    "words", [["job", "-c", b"a\xffb", "-e", b"A=\xff"], ["job", "-l", b"\xff"], [b"\xff"]]
 )  # fmt: skip
 def test_bytes_that_are_no_text_are_refused(words: list[bytes | str], tmp_path: Path) -> None:
     code, out, err = run(words, tmp_path, LC_ALL="C.UTF-8")
     assert (code, out) == (2, b"")
-    lines = err.decode("ascii", "replace").splitlines()
-    assert all(line.startswith("kubetpl: ") for line in lines)
+    assert all(line.startswith("kubetpl: ") for line in err.decode("ascii", "replace").splitlines())
     assert b"bug in tarkit" not in err
 
 
-@pytest.mark.parametrize("words", [["job", "-c", "é"], ["job", "-e", "A=日"]])
-def test_another_locale_changes_nothing(words: list[bytes | str], tmp_path: Path) -> None:
+def test_another_locale_changes_nothing(tmp_path: Path) -> None:
     """The manifest is UTF-8 whatever the terminal is."""
     outputs = {
-        run(words, tmp_path, **env) for env in ({"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}, {"PYTHONIOENCODING": "latin-1"})
+        run(["job", "-c", "é", "-e", "A=日"], tmp_path, **env)
+        for env in ({"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"})
     }
-    assert len(outputs) == 1
-    assert outputs.pop()[0] == 0
+    assert [code for code, *_ in outputs] == [0]
 
 
-@pytest.mark.parametrize("words", [["-c", "a\0b"], ["-e", "A=\0"], ["-n", "\0"], ["-I", "\0"]])
-def test_a_nul_is_refused(words: list[str]) -> None:
+@pytest.mark.parametrize("name", ["command", "env", "name"])
+def test_a_nul_is_refused(name: str) -> None:
     """No argument can hold one, but a file can."""
-    name = {"-c": "command", "-e": "env", "-n": "name", "-I": "image"}[words[0]]
-    Path("nul.json").write_text(json.dumps({name: words[1]}))
+    Path("nul.json").write_text(json.dumps({name: "A=\0"}))
     assert "NUL" in refused("job", "-l", "nul.json")
 
 
@@ -223,26 +195,33 @@ def test_a_nul_is_refused(words: list[str]) -> None:
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
-    words = ["-n", "x", "-c", "echo\n\n$$", "-e", "B=1", "-e", "A=2", "-L", "z=1", "-L", "a=2", "--spot", "gke"]
-    for more in (["job"], ["pod"], ["jobs", "--over", "{0..3}", "-n", "j{i}"]):
-        outputs = set()
-        for number in range(3):
-            home, place = tmp_path / f"{more[0]}{number}", tmp_path / f"{more[0]}w{number}"
-            home.mkdir()
-            place.mkdir()
-            env = {
-                "HOME": str(home), "PATH": os.environ["PATH"], "PYTHONHASHSEED": str(number), "USER": f"u{number}",
-                "HOSTNAME": f"h{number}", "TZ": f"UTC{number}",
-            }  # fmt: skip
-            done = subprocess.run(
-                [KUBETPL, *more[:1], *words, *more[1:]], cwd=place, env=env, capture_output=True, check=True
-            )
-            assert done.stderr == b""
-            outputs.add(done.stdout)
-        assert len(outputs) == 1
-        (text,) = outputs
-        assert b"/tmp" not in text
-        assert os.uname().nodename.encode() not in text
+    words = [
+        "jobs",
+        "--over",
+        "{0..3}",
+        "-n",
+        "j{i}",
+        "-c",
+        "echo\n\n$$",
+        "-e",
+        "B=1",
+        "-e",
+        "A=2",
+        "-L",
+        "z=1",
+        "-L",
+        "a=2",
+    ]
+    outputs = set()
+    for number in range(2):
+        home = tmp_path / f"home{number}"
+        home.mkdir()
+        env = {"PYTHONHASHSEED": str(number), "USER": f"u{number}", "HOSTNAME": f"h{number}", "TZ": f"UTC{number}"}
+        outputs.add(run([*words, "--spot", "gke"], home, **env))
+    ((code, text, err),) = outputs
+    assert (code, err) == (0, b"")
+    assert b"/tmp" not in text
+    assert os.uname().nodename.encode() not in text
 
 
 def test_unique_names_differ_and_nothing_else() -> None:
@@ -256,18 +235,16 @@ def test_unique_names_differ_and_nothing_else() -> None:
 def test_unique_names_of_the_other_generators() -> None:
     Path("file").write_text("x")
     for words, start in (
-        (["configmap", "files", "file"], "files"), (["configmap", "-n", "files", "file"], "files"),
-        (["service", "-a", "web", "-P", "1"], "web"), (["pod"], "mytask"), (["jobs", "--over", "a"], "mytask-0"),
+        (["configmap", "files", "file"], "files"), (["service", "-a", "web", "-P", "1"], "web"), (["pod"], "mytask"),
     ):  # fmt: skip
         plain, found = one(*words), one(*words, "--unique")
-        assert re.fullmatch(f"{start}-[0-9a-f]{{6}}", found["metadata"]["name"])
-        if words[0] != "jobs":
-            assert found["metadata"]["labels"] == plain["metadata"]["labels"]
-        assert found.get("data") == plain.get("data")
+        assert re.fullmatch(f"{start}-[0-9a-f]{{6}}", found["metadata"].pop("name"))
+        del plain["metadata"]["name"]
+        assert found == plain
     found_all = rendered("jobs", "--over", "{0..3}", "-n", "j{i}", "--unique")
     assert len({each["metadata"]["name"] for each in found_all}) == 4
-    (run,) = {each["metadata"]["labels"]["tarkit.dev/run"] for each in found_all}
-    assert re.fullmatch("j-[0-9a-f]{6}", run)
+    (run_,) = {each["metadata"]["labels"]["tarkit.dev/run"] for each in found_all}
+    assert re.fullmatch("j-[0-9a-f]{6}", run_)
     assert "name the app" in refused("service", "-P", "1", "--unique")
     assert "name the ConfigMap" in refused("configmap", "--unique")
 
@@ -275,18 +252,14 @@ def test_unique_names_of_the_other_generators() -> None:
 # Nothing but YAML on stdout.
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["job", "--nope"], ["job", "-n"], ["job", "extra"], ["nope"], ["job", "-o", "xml"],
-        ["job", "--set", "x"], ["job", "--deadline", "x"], ["job", "--shards", "x"],
-        ["--nope", "job"], ["-n"], ["jobs"], ["indexed"], ["service"], ["configmap"], ["job", "--profile", "x"],
-        ["job", "--reset", "x"], ["job", "--spot", "x"], ["job", "--security", "x"], ["--print-config"],
-        ["pod", "--queue", "x"], ["pod", "--retries", "1"], ["service", "-c", "x"], ["configmap", "-I", "x"],
-    ],
-)  # fmt: skip
-def test_errors_are_one_line_and_print_nothing(words: list[str]) -> None:
-    assert refused(*words)
+def test_errors_are_one_line_and_print_nothing() -> None:
+    for words in (
+        ["job", "--nope"], ["job", "-n"], ["job", "extra"], ["job", "-o", "xml"], ["job", "--set", "x"],
+        ["job", "--deadline", "x"], ["job", "--shards", "x"], ["--nope", "job"], ["-n"], ["jobs"], ["indexed"],
+        ["service"], ["configmap"], ["job", "--security", "x"], ["pod", "--queue", "x"], ["pod", "--retries", "1"],
+        ["service", "-c", "x"], ["configmap", "-I", "x"],
+    ):  # fmt: skip
+        assert refused(*words)
 
 
 def test_json_is_what_yaml_is() -> None:
@@ -296,16 +269,8 @@ def test_json_is_what_yaml_is() -> None:
         assert (found["items"] if found["kind"] == "List" else [found]) == expected
 
 
-@pytest.mark.parametrize("generator", ["job", "pod", "jobs", "indexed", "service", "configmap"])
-def test_help_needs_nothing(generator: str) -> None:
-    outcome = kubetpl(generator, "--help")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert "Usage: " in outcome.out
-    assert "Example:" in outcome.out
-
-
 def test_a_pipe_that_is_closed_is_no_error(tmp_path: Path) -> None:
-    script = f"{KUBETPL} jobs --over '{{0..2000}}' -n 'j{{i}}' | head -n 1"
+    script = f"{KUBETPL} jobs --over '{{0..300}}' -n 'j{{i}}' | head -n 1"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {script}"], cwd=tmp_path, capture_output=True, text=True, check=False,
         env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from kubetplrun import LOADER, MAIN, alone, at, documents, kubetpl, one, refused, rendered, valid
 
-from tarkit.errors import UsageError
 from tarkit.k8s.fill import filled
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.templates import available, read_template, template_path
+from tarkit.k8s.templates import read_template, template_path
 
 TEMPLATES = Path(__file__).parent.parent / "k8s_templates"
 POD = """\
@@ -284,7 +283,7 @@ def test_set_leaves_a_manifest(assignment: str) -> None:
 
 def test_set_says_which_one_is_wrong() -> None:
     assert refused("job", "--set", "spec.suspend=true", "--set", "spec.x[0").startswith("--set spec.x[0: ")
-    assert "there is no [3]" in refused("job", "--set", "spec.template.spec.containers[3].image=x")
+    assert "there is nothing at [3]" in refused("job", "--set", "spec.template.spec.containers[3].image=x")
     assert "parsers of YAML do not agree what y is" in refused("job", "--set", "metadata.name=y")
 
 
@@ -303,45 +302,19 @@ def test_our_own_templates_are_valid_as_they_stand(path: Path) -> None:
 
 
 def test_filling_changes_no_template() -> None:
-    template = read_template(template_path("job", []))[0]
-    kept = read_template(template_path("job", []))[0]
+    template = read_template(template_path("job"))[0]
+    kept = read_template(template_path("job"))[0]
     filled(template, Settings(name="x", image="y", env={"A": "1"}, spot="gke", scratch="memory:1Gi", port=["1"]))
     assert template == kept
 
 
-def test_templates_are_found_in_order(folder: Path) -> None:
-    (folder / "a").mkdir()
-    (folder / "a" / "job.yaml").write_text(manifest("Pod"))
-    (folder / "a" / "not.txt").write_text("x")
-    found = list(available(["missing", "a"]))
-    assert found[0] == ("job", "a/job.yaml")
-    assert [name for name, _ in found[1:]] == ["configmap", "indexed", "job", "pod", "service"]
-    assert read_template(template_path("job", ["a"]))[0]["kind"] == "Pod"
-    assert read_template(template_path("job", []))[0]["kind"] == "Job"
-    with pytest.raises(Exception, match="no template missing"):
-        read_template(template_path("missing", []))
-    (folder / "a" / "job.yaml").write_text("")
-    with pytest.raises(UsageError, match="no manifest"):
-        read_template(template_path("job", ["a"]))
-
-
-def test_the_verb_templates_lists_them(folder: Path) -> None:
-    (folder / ".kubetpl").mkdir()
-    (folder / ".kubetpl" / "mine.yaml").write_text(manifest("Pod"))
-    out = kubetpl("templates").out
-    assert "mine" in out
-    assert "indexed" in out
-
-
 @pytest.mark.parametrize("words", [("-I", "x:1"), ("-e", "A=1"), ("--deadline", "1h"), ("-P", "80"), ("--spot", "eks")])
 def test_what_needs_a_pod_is_not_lost_quietly(words: tuple[str, ...], folder: Path) -> None:
-    (folder / "kubetpl-templates").mkdir()
-    (folder / "kubetpl-templates" / "c.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
-    assert "nothing in the template runs a pod" in refused("c", *words)
-    assert "No such option" in refused("c", "--shards", "x")
+    (folder / "c.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    assert "nothing in the template runs a pod" in refused("job", "--template", "c.yaml", *words)
     # A file serves all of them.
     (folder / "kubetpl.yaml").write_text("image: x\nenv: {A: b}\nttl: 1d\nshards: [x]\n")
-    assert one("c")["metadata"]["name"] == "c"
+    assert one("job", "--template", "c.yaml")["metadata"]["name"] == "c"
 
 
 def test_unique_names_of_manifests_without_one(folder: Path) -> None:

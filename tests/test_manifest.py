@@ -378,7 +378,7 @@ def test_readers_and_plans_take_a_manifest(data_set: Path) -> None:
 
     reader = create_data_reader("data/dataset.json")
     assert [count for _, _, count in reader.create_shards()] == [3, 1, 4]
-    plan = plan_shards([f"{data_set}/dataset.json"], parallelism=2)
+    plan = plan_shards([f"{data_set}/dataset.json"])
     assert plan.entries == [f"{data_set}/s-{number}.tar" for number in range(3)]
 
 

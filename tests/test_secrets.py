@@ -262,7 +262,7 @@ def test_files_that_are_printed_as_they_are_published_have_no_password(
     "arguments",
     [
         ("tarkit", "put", "-v"), ("tarproc", "-p"), ("tarkit",), ("kubetpl",), ("kubetpl", "status", "x"),
-        ("kubetpl", "plan", "-O", "s3://b/x", "--shards"),
+        ("kubetpl", "indexed", "-c", "true", "-O", "out", "--shards"),
         ("tarproc", "-c", "true", "x.tar", "--slice"), ("tarproc", "-c", "true", "-O", "out", "--retry-failed"),
     ],
 )  # fmt: skip

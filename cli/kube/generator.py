@@ -1,4 +1,4 @@
-"""The commands of kubetpl that print manifests: one for each generator, and for each template of the user's."""
+"""The commands of kubetpl that print manifests: one for each generator."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tarkit.k8s.settings import GENERATORS, TABLE
 
 from ..shared.program import say, standard_options, write_stdout
 from ..shared.sections import LongHelp
-from .settingoptions import print_options, setting_options, settings_text, switch_options, template_folders
+from .settingoptions import print_options, setting_options, switch_options
 
 if TYPE_CHECKING:
     from tarkit.k8s.generate import Asked
 
 
 def generator_command(generator: str) -> click.Command:
-    """The command of a generator, or of a template that is called so."""
+    """The command of a generator."""
     from tarkit.k8s.generate import generator_of
 
     about, example, _, form, _ = generator_of(generator)
@@ -30,26 +30,21 @@ def generator_command(generator: str) -> click.Command:
         generator,
         cls=LongHelp,
         help=f"{about}\n\nWhat is not set stays as the template has it. Only YAML goes to standard output.",
-        epilog=f"\b\nExample:\n  {example}" if example else "",
+        epilog=f"\b\nExample:\n  {example}",
     )
     @click.argument("words", metavar=form, nargs=-1, type=click.UNPROCESSED)
-    @setting_options(generator if generator in GENERATORS else "job")
+    @setting_options(generator)
     @switch_options
     @print_options
     @standard_options
-    def command(
-        words: tuple[str, ...], print_config: bool, output: str, verbose: bool, **options: Any,
-    ) -> int:  # fmt: skip
+    def command(words: tuple[str, ...], output: str, verbose: bool, **options: Any) -> int:
         if words and not form:
             raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
         request = asked(generator, list(words), **options)
-        if print_config:
-            text = settings_text(request.configuration)
-        else:
-            documents = request.documents(partial(say, "kubetpl"))
-            from tarkit.k8s.yamltext import dump_documents, dump_json
+        documents = request.documents(partial(say, "kubetpl"))
+        from tarkit.k8s.yamltext import dump_documents, dump_json
 
-            text = dump_documents(documents) if output == "yaml" else dump_json(documents)
+        text = dump_documents(documents) if output == "yaml" else dump_json(documents)
         write_stdout(text.encode("utf-8"))
         return EXIT_OK
 
@@ -57,28 +52,16 @@ def generator_command(generator: str) -> click.Command:
 
 
 def asked(
-    generator: str, words: list[str], *, config: Sequence[str], profile: str | None, reset: Sequence[str],
-    compat_lists: bool, template: str | None, path: str | None, unique: bool, assignments: tuple[str, ...],
-    **settings: Any,
+    generator: str, words: list[str], *, config: Sequence[str], template: str | None, unique: bool,
+    assignments: tuple[str, ...], **settings: Any,
 ) -> Asked:  # fmt: skip
     """What the command line, the environment and the configuration files ask for together."""
-    from tarkit.k8s.configuration import read_configuration
-    from tarkit.k8s.generate import Asked, generator_of
-    from tarkit.k8s.templates import template_path
+    from tarkit.k8s.configuration import read_settings
+    from tarkit.k8s.generate import Asked
 
-    configuration = read_configuration(
-        generator,
-        {name: settings[name] for name in TABLE if settings.get(name) not in (None, ())},
-        _files(config),
-        os.environ,
-        profile=profile,
-        reset=reset,
-        compat_lists=compat_lists,
-    )
-    if template is None:
-        template = template_path(generator_of(generator).template or generator, template_folders(path))
-    suffix = os.urandom(3).hex() if unique else None
-    return Asked(generator, configuration, words, template, assignments, suffix)
+    given = {name: settings[name] for name in TABLE if settings.get(name) not in (None, ())}
+    found = read_settings(given, _files(config), os.environ)
+    return Asked(generator, found, given, words, template, assignments, os.urandom(3).hex() if unique else None)
 
 
 def _files(given: Sequence[str]) -> list[str]:

@@ -19,10 +19,9 @@ _SECTIONS = {
     "on_repeated_key on_damage allow_pipe",
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
-    "Output": "output create outdir force work_id include exclude add_log mtime format index manifest report quiet "
-    "print_config",
+    "Output": "output create outdir force work_id include exclude add_log mtime format index manifest report quiet",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
-    "Speed": "parallel mem parallelism slices slice_target shard_seconds min_parallelism measure sizes",
+    "Speed": "parallel mem parallelism slices min_parallelism",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "
     "image image_pull_secret cpu memory gpu gpu_resource accelerator scratch port hostname subdomain",
     "Files, secrets and identity": "config_map config_map_path secret gac service_account security run_as",
@@ -32,7 +31,7 @@ _SECTIONS = {
         for word in ("resource_request", "resource_limit", "pod_priority")
     ),
     "Nodes and queues": "spot node_selector toleration queue priority_class",
-    "Settings and templates": "config profile template path assignments reset compat_lists unique",
+    "Settings and templates": "config template assignments unique",
 }
 _OTHER = "Other"
 HEADINGS = {name: heading for heading, names in _SECTIONS.items() for name in names.split()}

@@ -17,16 +17,6 @@ def seconds(text: str, flag: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def whole_seconds(text: str, flag: str, least: int = 1) -> int:
-    """Whole seconds of a text such as ``90`` or ``1.5h``, rounded up: Kubernetes counts no fractions."""
-    found = seconds(text, flag)
-    if found <= 0 < least:
-        raise UsageError(f"{flag} {printable(text)}: the time must be longer than nothing")
-    if found >= 2**31:
-        raise UsageError(f"{flag} {printable(text)}: Kubernetes counts no more than {2**31 - 1} seconds")
-    return int(-(-found // 1))
-
-
 def in_words(seconds: float) -> str:
     """``45 s``, ``12 min``, ``2 h 05``, ``3 d 4 h``."""
     if seconds < 99.5:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import re
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.durations import whole_seconds
+from tarkit.k8s.durations import seconds
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import POD_PATHS, dict_of, fill_container, fill_script, listed, main_container, part
 from tarkit.k8s.settings import Request, Settings
@@ -127,9 +128,9 @@ def _fill_job(job: Document, settings: Settings) -> None:
         per_index = "backoffLimitPerIndex" in spec
         spec["backoffLimitPerIndex" if per_index else "backoffLimit"] = settings.retries
     if settings.deadline is not None:
-        spec["activeDeadlineSeconds"] = whole_seconds(settings.deadline, "--deadline")
+        spec["activeDeadlineSeconds"] = math.ceil(seconds(settings.deadline, "--deadline"))
     if settings.ttl is not None:
-        spec["ttlSecondsAfterFinished"] = whole_seconds(settings.ttl, "--ttl", least=0)
+        spec["ttlSecondsAfterFinished"] = math.ceil(seconds(settings.ttl, "--ttl"))
     if settings.queue is not None:
         # Not "suspend": Kueue's webhook does that.
         part(job, "metadata", "labels")[QUEUE] = settings.queue

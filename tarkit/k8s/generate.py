@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import MissingExtraError, UsageError, printable
-from tarkit.k8s.configuration import COMMAND_LINE, Configuration
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fieldtypes import check_types
-from tarkit.k8s.fill import fill_template, labels_in, main_ones, pod_of
+from tarkit.k8s.fill import main_ones, pod_of
 from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import part, replace_params
-from tarkit.k8s.quantity import canonical
 from tarkit.k8s.settings import GENERATORS, MANY, OWN_PARAMS, TABLE, Generator, Request, Settings
-from tarkit.k8s.templates import own_folder, read_template
-from tarkit.k8s.wellknown import QUEUE, SLICES
+from tarkit.k8s.templates import read_template, template_path
+from tarkit.k8s.wellknown import SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import exposure
 
-_NEEDS = {
-    "slice_target": "shard_seconds",
-    "min_parallelism": "queue",
-    "config_map_path": "config_map",
-    "gpu_resource": "gpu",
-}
+_NEEDS = {"min_parallelism": "queue", "config_map_path": "config_map", "gpu_resource": "gpu"}
 """Settings that have an effect only with another one."""
 
 _SECRET = re.compile(
@@ -38,31 +30,27 @@ _SECRET = re.compile(
 
 @dataclasses.dataclass
 class Asked:
-    """What a command line asks for: a generator, its settings, the words that follow, the file with the template,
-    fields to set at last, and a suffix for the name."""
+    """What a command line asks for. settings: from all sources. given: those of the command line itself. words: what
+    follows. template: a file of the user's. assignments: fields to set at last. suffix: of the name."""
 
     generator: str
-    configuration: Configuration
+    settings: Settings
+    given: Mapping[str, Any]
     words: list[str]
-    template: str
+    template: str | None = None
     assignments: tuple[str, ...] = ()
     suffix: str | None = None
 
     def documents(self, report: Callable[[str], None], here: bool = False) -> list[Document]:
         """The manifests. report: takes warnings and notes, a sentence each. here: they are to run on this machine."""
-        request = Request(self.configuration.settings, read_template(self.template), self.words, here)
+        path = self.template or template_path(generator_of(self.generator).template or self.generator)
+        request = Request(self.settings, read_template(path), self.words, here)
         if self.suffix is not None:
             request = _suffixed(self.generator, request, self.suffix)
         found = generate(self.generator, request, self.assignments)
         if self.generator not in ("service", "configmap"):
-            # Files serve all generators, and may have settings that one of them lacks.
-            given = {
-                name: [key for key, origin in each.items() if origin == COMMAND_LINE]
-                for name, each in self.configuration.origins.items()
-                if COMMAND_LINE in each.values()
-            }
-            _refuse_unused(self.generator, request.settings, given, found)
-        if self.assignments or os.path.dirname(self.template) != own_folder():
+            _refuse_unused(self.generator, request.settings, self.given, found)
+        if self.assignments or self.template is not None:
             try:
                 check_types(found, strict=True)
             except MissingExtraError as error:
@@ -78,24 +66,19 @@ class Asked:
 
 
 def generator_of(name: str) -> Generator:
-    """The generator of a name; a name that is not in the registry is a template of the user's."""
-    if name not in GENERATORS:
-        return Generator(f"Fill the template {name}.", "", fill_template)
+    """The generator of a name."""
     module, _, constant = GENERATORS[name].partition(":")
     found: Generator = getattr(importlib.import_module(f"tarkit.k8s.generators.{module}"), constant)
     return found
 
 
 def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()) -> list[Document]:
-    """The documents of a generator, or a filled template of the user's, with single fields set at last."""
+    """The documents of a generator, with single fields set at last."""
     found = generator_of(generator).documents(request)
     for assignment in assignments:
         for document in main_ones(found):
             set_field(document, assignment)
             _check_kept(document, assignment)
-    for document in found:
-        if pod_of(document) is not None:
-            store(document)
     return found
 
 
@@ -112,11 +95,9 @@ def _check_kept(document: Document, assignment: str) -> None:
         )
 
 
-def _refuse_unused(
-    generator: str, settings: Settings, given: Mapping[str, Collection[str]], documents: list[Document]
-) -> None:
+def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any], documents: list[Document]) -> None:
     """Refuse settings without an effect: the template has no place for them, or another one is missing.
-    given: names of settings; of pairs their keys besides."""
+    given: those of the command line. Files serve all generators, and may have settings that one of them lacks."""
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)
     for setting in (TABLE[name] for name in TABLE if name in given and not TABLE[name].applies("configmap")):
@@ -125,15 +106,11 @@ def _refuse_unused(
         if not has_job and not setting.applies("pod"):
             raise UsageError(f"{setting.flag}: nothing in the template is a Job")
     for name, needed in _NEEDS.items():
-        has_it = getattr(settings, needed) is not None
-        if needed == "queue":
-            # Also by --label, or in a template.
-            has_it = any(QUEUE in labels_in(each) for each in documents)
-        if name in given and not has_it:
+        if name in given and getattr(settings, needed) is None:
             raise UsageError(
                 f"{TABLE[name].flag} has no effect without {TABLE[needed].flag}; add it, or leave both out"
             )
-    for key in given.get("param", ()):
+    for key in (each.partition("=")[0] for each in given.get("param", ())):
         if generator == "jobs" and key in OWN_PARAMS:
             raise UsageError(f"--param {key}: {{{key}}} stands for an item of --over; use another name")
         if settings.command is None:
@@ -158,48 +135,6 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
     for flag, url in urls:
         if wrong := exposure(flag, url):
             yield f"warning: {printable(wrong)}; use --service-account"
-
-
-def store(document: Document) -> None:
-    """Bring a Job, a Pod, or another object with pods into the form in which a server stores it.
-    A server keeps quantities in canonical form, and fills in defaults. What it compares only as a whole (a fieldRef, a
-    list of rules) then differs from the manifest, and ``kubectl apply --server-side`` reports a conflict."""
-    _store("", document.get("spec"))
-
-
-def _store(name: str, value: Any) -> None:
-    """The value of the field of this name, and what is in it."""
-    if isinstance(value, list):
-        for each in value:
-            _store(name, each)
-    elif isinstance(value, dict) and value:
-        if name in ("requests", "limits"):
-            for resource in value:
-                _canonical(value, resource)
-        elif name == "emptyDir":
-            _canonical(value, "sizeLimit")
-        elif name == "resourceFieldRef":
-            value["divisor"] = "0" if value.get("divisor") is None else value["divisor"]
-            _canonical(value, "divisor")
-        elif name == "fieldRef":
-            # In the order in which kubectl writes them.
-            given = {key: each for key, each in value.items() if each is not None}
-            value.clear()
-            value.update({"apiVersion": "v1", **given})
-        elif name == "onPodConditions" and value.get("status") is None:
-            value["status"] = "True"
-        else:
-            for key, each in value.items():
-                if isinstance(each, (dict, list)):
-                    _store(key, each)
-
-
-def _canonical(amounts: Document, name: str) -> None:
-    if amounts.get(name) is not None:
-        try:
-            amounts[name] = canonical(amounts[name])
-        except UsageError as error:
-            raise UsageError(f"{printable(name)}: {error}") from None
 
 
 def _suffixed(generator: str, request: Request, suffix: str) -> Request:

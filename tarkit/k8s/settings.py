@@ -121,21 +121,11 @@ class Settings:
     outdir: str | None = _one("-O", "URL", "Where the output shards and their done records go.", _SHARDED)
     parallelism: int | None = _one("-j", "P", "Pods at the same time.  [default: 128]", _SHARDED)
     slices: int | None = _one("", "W", "Slices, each a pod.  [default: one a shard, at most 10000]", _SHARDED)
-    slice_target: str | None = _one(
-        "", "TIME", "What a slice should take, with --shard-seconds.  [default: 10m, 5m with --spot]", _SHARDED
-    )
-    shard_seconds: str | None = _one("", "S", "What a shard takes, as measured by plan --measure.", _SHARDED)
     max_failed: str | None = _one("", "N|P%", "Stop if more slices fail.  [default: 5%]", _SHARDED)
     list_url: str | None = _one("", "URL", "Write the list of shards there, for pods to read.", _SHARDED)
     raw: bool = _one(
         "", "", "The command is the container's own; it finds its slice in TARKIT_INDEX.", _SHARDED, factory=bool
     )
-
-    def asked(self) -> dict[str, Any]:
-        """The settings that were given, by name."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        # Not "in (…, False)": 0 is equal to False, and is a value.
-        return {name: value for name, value in values.items() if value not in (None, [], {}) and value is not False}
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def task_plan(specs: Sequence[str], tasks: int | None, outdir: str) -> ShardPlan
     """
     from tarkit.k8s.plan.sliceplan import plan_shards
 
-    plan = plan_shards(specs, parallelism=_TASKS, slices=tasks, most=_TASKS, outdir=outdir, publish=False)
+    plan = plan_shards(specs, slices=tasks, most=_TASKS, outdir=outdir)
     if plan.entries is not None:
         shown = printable(" ".join(specs))
         raise UsageError(

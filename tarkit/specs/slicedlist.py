@@ -14,7 +14,6 @@ import os
 import re
 import struct
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -67,15 +66,6 @@ class SlicedList:
         if zlib.crc32(content) != self.sums[index]:
             raise DataError(f"slice {index} is not what it was", url=self.url, offset=start, hint=_CHANGED)
         return [line.decode("utf-8", "surrogateescape") for line in content.split(b"\n")[:-1]]
-
-    def near(self, number: int) -> str:
-        """A shard at about this place of the list, counted from 0. Exact only if all lines have the same length.
-        Raises: DataError: as ``shards``."""
-        at = self.size * (2 * number + 1) // (2 * self.n)
-        # The last border that is not behind it: never that of an empty slice.
-        index = bisect_right(self.borders, at) - 1
-        names, start = self.shards(index), self.borders[index]
-        return names[(at - start) * len(names) // (self.borders[index + 1] - start)]
 
 
 _CHANGED = "the list was changed after its slices were planned; plan anew, under another name"

@@ -65,7 +65,7 @@ def test_a_real_shell_completes(shell: str, tmp_path: Path) -> None:
         load = LOAD.get(shell, f'eval "$(tarkit completion {shell})"')
         say(f'{START[shell][1]}{load}; echo rea""dy\n', "ready")
         say("tarkit spl\t--help\n", "Usage: tarkit split ")
-        say("kubetpl templ\t--help\n", "Usage: kubetpl templates ")
+        say("kubetpl serv\t--help\n", "Usage: kubetpl service ")
         say("tarproc --versi\t\n", "tarproc 0.")
         say("tarproc --on-repeated-key al\t--version\n", "tarproc 0.")
         say("tarkit cat --raw notes-\t| cat\n", "content of the notes")
@@ -108,7 +108,7 @@ def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("tarproc in.t", ["file,in.t"]),
         ("kubetpl index", ["plain,indexed"]),
         ("kubetpl -n x jo", ["plain,job", "plain,jobs"]),
-        ("kubetpl indexed --slice-t", ["plain,--slice-target"]),
+        ("kubetpl indexed --slic", ["plain,--slices"]),
         # What is wrong so far is said once the line is finished.
         ("kubetpl nosuch x", ["file,x"]),
         ("kubetpl --nosuch ", []),

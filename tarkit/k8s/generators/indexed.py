@@ -8,11 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.durations import seconds
 from tarkit.k8s.fill import filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.plan.shardlist import give_inputs
-from tarkit.k8s.plan.sliceplan import ShardPlan, Sizes, plan_shards
+from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, part, put_named, replace_params
 from tarkit.k8s.settings import Generator, Request, Settings
 from tarkit.k8s.wellknown import MIN_PARALLELISM, OUTDIR, PLAN, RUN
@@ -45,7 +44,7 @@ def documents(request: Request) -> list[Document]:
         outdir = os.path.abspath(request.settings.outdir)
         request = dataclasses.replace(request, settings=dataclasses.replace(request.settings, outdir=outdir))
     settings = request.settings
-    plan = plan_of(settings, request.here)
+    plan = _plan_of(settings, request.here)
     request.notes.extend(plan.notes)
     found: list[Document] = []
     for template in request.template:
@@ -58,25 +57,17 @@ def documents(request: Request) -> list[Document]:
     return found
 
 
-def plan_of(settings: Settings, here: bool = False, *, sizes: Sizes = "none", publish: bool = True) -> ShardPlan:
-    """How the shards are cut into slices. sizes, publish: as of ``plan_shards``."""
+def _plan_of(settings: Settings, here: bool) -> ShardPlan:
     if not settings.shards:
         raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
     if settings.parallelism is not None and settings.parallelism < 1:
         raise UsageError(f"--parallelism {settings.parallelism}: at least one pod must run")
-    shard_seconds = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
-    target = settings.slice_target if settings.slice_target is not None else "5m" if settings.spot else "10m"
     return plan_shards(
         settings.shards,
         slices=settings.slices,
-        parallelism=settings.parallelism or PARALLELISM,
-        shard_seconds=shard_seconds,
-        slice_target=seconds(target, "--slice-target"),
         list_url=settings.list_url,
         outdir=None if settings.raw else settings.outdir,
         allow_local=here,
-        sizes=sizes,
-        publish=publish,
     )
 
 

@@ -1,5 +1,5 @@
 """Where the list of a run's shards is kept: in a ConfigMap beside its Job, for a few ten thousand at most; or in a
-bucket, so that it does not take the place of another run's. And how many bytes the shards have."""
+bucket, so that it does not take the place of another run's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tarkit.errors import LocatedError, UsageError, quoted
 from tarkit.k8s.podfields import main_container, mount, part
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, SHARDS, SLICES
 from tarkit.specs.slicedlist import SlicedList, open_list, sha256_of, write_list
-from tarkit.store.entries import entries, identify
-from tarkit.store.waits import Workers
+from tarkit.store.entries import entries
 
 MOUNT_PATH = "/etc/tarkit"
 """Where the Job mounts the ConfigMap."""
@@ -27,7 +26,6 @@ LIST_SPEC = f"@{MOUNT_PATH}/{FILE_NAME}"
 """The shard spec that a pod gives to tarproc."""
 
 _NO_SPEC = ("#", "@", "pipe:", "\ufeff")
-_AT_ONCE = 16
 MOST_BYTES = 200 * 1024
 """As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with all the others."""
 
@@ -110,23 +108,6 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
             "another one, or end the URL with a slash, and the list is named after its content"
         )
     return write_list(url, names, counts, outdir=outdir)
-
-
-def bytes_of(urls: Sequence[str], of: int) -> tuple[int | None, int]:
-    """The bytes of shards together, asked for 16 at a time, None if a store does not report them; and of how many
-    shards that was extrapolated, 0 if it is exact. of: how many shards there are; ``urls`` may be a sample of them."""
-    with Workers(_AT_ONCE, "tarkit-sizes") as workers:
-        sizes = [identity.size for identity in workers.map(identify, urls)]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or not sizes:
-        return None, 0
-    return (sum(known), 0) if of == len(sizes) else (round(sum(known) / len(known) * of), len(known))
-
-
-def spread(n: int, count: int) -> list[int]:
-    """``count`` numbers below ``n``, evenly spread, in order; all of them if there are fewer."""
-    count = min(n, count)
-    return [(2 * index + 1) * n // (2 * count) for index in range(count)]
 
 
 def listed_sizes(spec: str) -> dict[str, int]:

@@ -5,28 +5,16 @@ with the offsets of its slices beside it."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
 
-from tarkit.errors import LocatedError, UsageError, counted, quoted
+from tarkit.errors import UsageError, counted, quoted
 from tarkit.k8s.indexset import INDEXES
-from tarkit.k8s.plan.shardlist import (
-    LIST_SPEC,
-    bytes_of,
-    content_sha256,
-    list_text,
-    listed_sizes,
-    place_of,
-    put_list,
-    spread,
-)
+from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, list_text, listed_sizes, place_of, put_list
 from tarkit.redaction import redact
 from tarkit.specs.braces import Choice
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
@@ -40,79 +28,43 @@ USUAL_MOST = 10_000
 _MOST_READ_BY_ALL = 200_000
 """Names in a list without planned slices, all of which each pod reads."""
 
-_SAMPLE = 20
-
-Sizes = Literal["none", "sample", "all"]
-
 
 @dataclass
 class ShardPlan:
-    """What a run is about.
+    """The shards of a run, and their slices.
 
-    specs: as a pod gives them to tarproc. shards: how many. slices: how many, W. source: where the list is.
-    sha256: of all that decides what slice i is. name_of: the shard with a number, in the order of the list. entries:
-    the lines of the list that goes into a ConfigMap; None in the other forms. total_bytes: of all shards; None: not
-    known. sampled: of how many shards ``total_bytes`` was computed; 0: of all. list_sha256: by which a pod recognizes
-    a list that can change, see ``plan_slice``. notes: what people should know, a sentence each."""
+    specs: as a pod gives them to tarproc. shards: how many. slices: how many, W. sha256: of all that decides what slice
+    i is. entries: the lines of the list that goes into a ConfigMap; None in the other forms. list_sha256: by which a
+    pod recognizes a list that can change, see ``plan_slice``. notes: what people should know, a sentence each."""
 
     specs: list[str]
     shards: int
     slices: int
-    source: Literal["pattern", "config map", "bucket list"]
-    name_of: Callable[[int], str] = field(repr=False, compare=False)
     sha256: str = ""
     entries: list[str] | None = None
-    total_bytes: int | None = None
-    sampled: int = 0
     list_sha256: str | None = None
     notes: list[str] = field(default_factory=list)
 
-    def sample(self, count: int) -> list[str]:
-        """``count`` shards, evenly spread over all of them."""
-        return [self.name_of(number) for number in spread(self.shards, count)]
 
-
-def slice_count(
-    n: int,
-    parallelism: int,
-    work_seconds: float | None,
-    slice_target: float = 600.0,
-    *,
-    slices: int | None = None,
-    most: int = USUAL_MOST,
-) -> int:
-    """Into how many slices ``n`` shards are cut: ``slices`` if it is given, never more than there are shards.
-    By itself: so many that one takes ``slice_target`` seconds of the ``work_seconds`` in all, and at least four for
-    each of ``parallelism`` pods; a slice for each shard if the work is not known; at most ``most``."""
+def slice_count(n: int, slices: int | None = None, most: int = USUAL_MOST) -> int:
+    """Into how many slices ``n`` shards are cut: ``slices`` if it is given, else one for each shard, at most ``most``;
+    never more than there are shards."""
     if n < 1:
         raise UsageError("there are no shards to cut into slices")
-    if parallelism < 1:
-        raise UsageError(f"--parallelism {parallelism}: at least one pod must run")
-    if slices is not None:
-        # With more completions a Job cannot have maxFailedIndexes as we set it.
-        if not 1 <= slices <= INDEXES:
-            raise UsageError(f"--slices {slices}: a Job can have 1 to {INDEXES:,} of them")
-        return min(n, slices)
-    if work_seconds is None:
-        return min(n, most)
-    if not work_seconds >= 0 or not slice_target > 0:
-        raise UsageError(f"{work_seconds:g} s of work in slices of {slice_target:g} s: --slice-target must be positive")
-    return min(n, most, max(4 * parallelism, math.ceil(work_seconds / slice_target)))
+    # With more completions a Job cannot have maxFailedIndexes as we set it.
+    if slices is not None and not 1 <= slices <= INDEXES:
+        raise UsageError(f"--slices {slices}: a Job can have 1 to {INDEXES:,} of them")
+    return min(n, most if slices is None else slices)
 
 
 def plan_shards(
     specs: Sequence[str],
     *,
-    parallelism: int,
     slices: int | None = None,
     most: int = USUAL_MOST,
-    shard_seconds: float | None = None,
-    slice_target: float = 600.0,
     list_url: str | None = None,
     outdir: str | None = None,
     allow_local: bool = False,
-    sizes: Sizes = "none",
-    publish: bool = True,
 ) -> ShardPlan:
     """Cut the shards that ``specs`` name into slices.
 
@@ -122,39 +74,31 @@ def plan_shards(
 
     Args:
         most: slices, unless ``slices`` is given, or the list was planned with more.
-        shard_seconds: the work in one shard, to cut by ``slice_target`` (seconds).
         list_url: of the list; if it ends with a slash, the list gets a name of its own in this folder.
         outdir: of the run; with it, that no two shards become the same output is checked.
         allow_local: tarproc will run on this machine, so names may be relative to the current folder.
-        sizes: whether stores are asked for the sizes of the shards: of none, of a sample of 20, or of all.
-        publish: whether the list is really written to ``list_url``.
     """
     specs = [_absolute(spec) if allow_local else spec for spec in specs]
     _refuse_streams(specs)
-
-    def cut(n: int) -> int:
-        work = None if shard_seconds is None else shard_seconds * n
-        return slice_count(n, parallelism, work, slice_target, slices=slices, most=most)
-
     patterns = patterns_of(specs) if list_url is None else None
     if patterns is not None:
-        plan = _of_patterns(specs, Choice(tuple(patterns)), cut, outdir)
         _refuse_relative([next(each.items(0, 1)) for each in patterns], allow_local)
-    elif len(specs) == 1 and specs[0].startswith("@") and scheme_of(specs[0][1:]) and list_url is None:
-        plan = _of_remote_list(specs[0], slices, cut, outdir)
-        _refuse_relative([plan.name_of(0)], allow_local)
-    else:
-        entries, names, known = _looked_up(specs, allow_local)
-        _refuse_relative(names, allow_local)
-        plan = _of_names(entries, names, known, cut, list_url, outdir, publish)
-    if plan.total_bytes is None and sizes != "none":
-        _add_bytes(plan, sizes)
-    return plan
+        return _of_patterns(specs, Choice(tuple(patterns)), slices, most, outdir)
+    if len(specs) == 1 and specs[0].startswith("@") and scheme_of(specs[0][1:]) and list_url is None:
+        return _of_remote_list(specs[0], slices, most, outdir)
+    entries, names, known = _looked_up(specs, allow_local)
+    _refuse_relative(names, allow_local)
+    w = slice_count(len(names), slices, most)
+    if list_url is None:
+        _check_outputs(names, outdir)
+        plan = ShardPlan([LIST_SPEC], len(names), w, entries=entries, list_sha256=sha256_of(names))
+        return _signed(plan, hashlib.sha256(list_text(entries)).hexdigest())
+    return _in_bucket(list_url, names, known, w, outdir)
 
 
-def _of_patterns(specs: list[str], patterns: Choice, cut: Callable[[int], int], outdir: str | None) -> ShardPlan:
+def _of_patterns(specs: list[str], patterns: Choice, slices: int | None, most: int, outdir: str | None) -> ShardPlan:
     n = patterns.count
-    plan = ShardPlan(specs, n, cut(n), "pattern", lambda number: next(patterns.items(number, number + 1)))
+    plan = ShardPlan(specs, n, slice_count(n, slices, most))
     if not (n > FEW and are_distinct(specs)):
         _check_outputs(patterns.items(0, n), outdir)
         if n > FEW and outdir is not None:
@@ -162,11 +106,10 @@ def _of_patterns(specs: list[str], patterns: Choice, cut: Callable[[int], int], 
                 f"each pod looks at all {n:,} names, since the pattern alone does not show that they differ; "
                 "with --list-url they are looked at once"
             )
-    plan.sha256 = _digest(plan, None)
-    return plan
+    return _signed(plan, None)
 
 
-def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], outdir: str | None) -> ShardPlan:
+def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None) -> ShardPlan:
     url = spec[1:]
     planned = open_list(url)
     if planned is not None:
@@ -180,12 +123,8 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
                 f"{quoted(url)} was planned in {planned.w:,} slices, and a Job can have {INDEXES:,}; write it anew "
                 "with --list-url"
             )
-        # The list is read only if a name is asked for, and whole only if it is short.
-        whole = functools.cache(lambda: list(expand(spec, allow_pipe=False)))
-        name_of = planned.near if planned.n > _MOST_READ_BY_ALL else lambda number: whole()[number]
-        plan = ShardPlan([spec], planned.n, planned.w, "bucket list", name_of)
-        plan.list_sha256, plan.sha256 = planned.offsets_sha256, _digest(plan, planned.sha256)
-        return plan
+        plan = ShardPlan([spec], planned.n, planned.w, list_sha256=planned.offsets_sha256)
+        return _signed(plan, planned.sha256)
     names = list(islice(expand(spec, allow_pipe=False), _MOST_READ_BY_ALL + 1))
     if len(names) > _MOST_READ_BY_ALL:
         raise UsageError(
@@ -193,11 +132,9 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
             "--list-url URL, which writes a list of which a pod reads only its part"
         )
     _check_outputs(names, outdir)
-    plan = ShardPlan([spec], len(names), cut(len(names)), "bucket list", names.__getitem__)
+    plan = ShardPlan([spec], len(names), slice_count(len(names), slices, most), list_sha256=sha256_of(names))
     plan.notes.append(f"each pod reads {redact(url)}; it must stay as it is until the run has ended")
-    plan.list_sha256 = sha256_of(names)
-    plan.sha256 = _digest(plan, plan.list_sha256)
-    return plan
+    return _signed(plan, plan.list_sha256)
 
 
 def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str], dict[str, int]]:
@@ -218,44 +155,21 @@ def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str
     return entries, names, known
 
 
-def _of_names(
-    entries: list[str],
-    names: list[str],
-    known: dict[str, int],
-    cut: Callable[[int], int],
-    list_url: str | None,
-    outdir: str | None,
-    publish: bool,
-) -> ShardPlan:
-    """A list in a ConfigMap; or with ``list_url`` in a bucket, in slices of about the same number of bytes if the
-    sizes are known."""
-    n = len(names)
-    slices = cut(n)
-    sizes = [known[name] for name in names] if all(name in known for name in names) else None
-    if list_url is None:
-        _check_outputs(names, outdir)
-        plan = ShardPlan([LIST_SPEC], n, slices, "config map", names.__getitem__, entries=entries)
-        plan.list_sha256 = sha256_of(names)
-        plan.sha256 = _digest(plan, hashlib.sha256(list_text(entries)).hexdigest())
-    else:
-        if not scheme_of(list_url) and not list_url.startswith("/"):
-            raise UsageError(
-                f"--list-url {quoted(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/"
-            )
-        counts = even_counts(n, slices)
-        if sizes is not None and sum(sizes) > 0:
-            groups = slices_by_bytes(sizes, slices)
-            names, counts = [names[number] for group in groups for number in group], [len(each) for each in groups]
-        content = content_sha256(names, counts)
-        url = place_of(list_url, content)
-        plan = ShardPlan([f"@{url}"], n, slices, "bucket list", names.__getitem__)
-        if publish:
-            plan.list_sha256 = put_list(url, names, counts, outdir).offsets_sha256
-        else:
-            _check_outputs([check_name(name, url) for name in names], outdir)
-        plan.sha256 = _digest(plan, content)
-    plan.total_bytes = None if sizes is None else sum(sizes)
-    return plan
+def _in_bucket(list_url: str, names: list[str], known: dict[str, int], w: int, outdir: str | None) -> ShardPlan:
+    """A list in a bucket, in slices of about the same number of bytes if the sizes of all shards are known."""
+    if not scheme_of(list_url) and not list_url.startswith("/"):
+        raise UsageError(
+            f"--list-url {quoted(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/"
+        )
+    counts = even_counts(len(names), w)
+    sizes = [known[name] for name in names if name in known]
+    if len(sizes) == len(names) and sum(sizes) > 0:
+        groups = slices_by_bytes(sizes, w)
+        names, counts = [names[number] for group in groups for number in group], [len(each) for each in groups]
+    content = content_sha256(names, counts)
+    url = place_of(list_url, content)
+    list_sha256 = put_list(url, names, counts, outdir).offsets_sha256
+    return _signed(ShardPlan([f"@{url}"], len(names), w, list_sha256=list_sha256), content)
 
 
 def _check_outputs(names: Iterable[str], outdir: str | None) -> None:
@@ -263,20 +177,12 @@ def _check_outputs(names: Iterable[str], outdir: str | None) -> None:
         pass
 
 
-def _add_bytes(plan: ShardPlan, sizes: Sizes) -> None:
-    n = plan.shards
-    # Of a list so long that names are found by their place in it, all cannot be had one by one.
-    wanted = n if sizes == "all" and (plan.source == "pattern" or n <= _MOST_READ_BY_ALL) else min(n, _SAMPLE)
-    try:
-        plan.total_bytes, plan.sampled = bytes_of(plan.sample(wanted), n)
-    except LocatedError as error:
-        plan.notes.append(f"the sizes are not known: {error}")
-
-
-def _digest(plan: ShardPlan, list_sha256: str | None) -> str:
-    """Of what decides which shards slice i has."""
+def _signed(plan: ShardPlan, list_sha256: str | None) -> ShardPlan:
+    """The plan with the digest of what decides which shards slice i has."""
     decisive = {"format": 1, "specs": plan.specs, "shards": plan.shards, "slices": plan.slices, "list": list_sha256}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    text = json.dumps(decisive, sort_keys=True)
+    plan.sha256 = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return plan
 
 
 def _refuse_streams(specs: Sequence[str]) -> None:
