@@ -10,32 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, printable
 from tarkit.k8s import names
 from tarkit.k8s.quantity import canonical, is_milli, parse_quantity
 
-SUFFIXES = [
-    "",
-    "n",
-    "u",
-    "m",
-    "k",
-    "M",
-    "G",
-    "T",
-    "P",
-    "E",
-    "Ki",
-    "Mi",
-    "Gi",
-    "Ti",
-    "Pi",
-    "Ei",
-    "e0",
-    "e3",
-    "E+2",
-    "e-4",
-]
+SUFFIXES = [*"numkMGTPE", "", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e0", "e3", "E+2", "e-4"]
 NUMBERS = st.one_of(
     st.integers(0, 10**12).map(str),
     st.decimals(0, 10**6, places=3, allow_nan=False).map(str),
@@ -68,40 +47,24 @@ def test_canonical(text: str | float, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "hint"),
     [
-        ("4GB", "4GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4 GB", "4 GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4g", "4g is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4GiB", "4GiB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4K", "4K is not a quantity: write 4k (10^3 bytes) or 4Ki (2^10 bytes)"),
-        (
-            "512 megabytes",
-            f"512 megabytes is not a quantity: {GENERAL}",
-        ),
-        ("2 cores", f"2 cores is not a quantity: {GENERAL}"),
-        (
-            "100 bytes",
-            f"100 bytes is not a quantity: {GENERAL}",
-        ),
-        ("4 apples", f"4 apples is not a quantity: {GENERAL}"),
-        ("a\nb", f"a\\nb is not a quantity: {GENERAL}"),
-        ("", f" is not a quantity: {GENERAL}"),
-        (float("nan"), f"nan is not a quantity: {GENERAL}"),
-        (True, f"True is not a quantity: {GENERAL}"),
-        (
-            "1" * 70,
-            f"{'1' * 70} is not a quantity: {GENERAL}",
-        ),
-        ("8Ei", "8Ei is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei"),
-        ("1e9999", "1e9999 is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei"),
+        *((text, "write 4G (10^9 bytes) or 4Gi (2^30 bytes)") for text in ("4GB", "4 GB", "4g", "4GiB")),
+        ("4K", "write 4k (10^3 bytes) or 4Ki (2^10 bytes)"),
+        *((text, GENERAL) for text in ("512 megabytes", "2 cores", "a\nb", "", float("nan"), True, "1" * 70)),
     ],
 )
-def test_what_is_no_quantity(text: str | float, sentence: str) -> None:
+def test_what_is_not_a_quantity(text: str | float, hint: str) -> None:
     for function in (parse_quantity, canonical):
         with pytest.raises(UsageError) as raised:
             function(text)
-        assert str(raised.value) == sentence
+        assert str(raised.value) == f"{printable(str(text))} is not a quantity: {hint}"
+
+
+def test_quantities_that_are_too_large() -> None:
+    for text in ("8Ei", "1e9999"):
+        with pytest.raises(UsageError, match=f"{text} is too much: a quantity is at most 2\\^63 - 1, about 9E or 7Ei"):
+            canonical(text)
 
 
 @given(QUANTITIES.filter(valid))
@@ -139,29 +102,23 @@ def kept(kubectl: str, texts: list[str]) -> list[str]:
     return [hard[f"r{number}"] for number in range(len(texts))]
 
 
-@settings(max_examples=20, deadline=None)
-@given(texts=st.lists(QUANTITIES.filter(valid), min_size=30, max_size=60))
+@settings(max_examples=2, deadline=None)
+@given(texts=st.lists(QUANTITIES.filter(valid), min_size=300, max_size=400))
 def test_kubectl_writes_the_same(kubectl_program: str, texts: list[str]) -> None:
-    for text, theirs in zip(texts, kept(kubectl_program, texts), strict=True):
-        # Some texts are kept as they were, such as 1.500 and +1. What they say is not changed by us.
+    forms = [canonical(text) for text in ("1.500", "+1", "01", "1.G", "1E3", "12Mi", "1025Ki", "8Mi", "1e3")]
+    found = kept(kubectl_program, [*forms, "Gi", "8Ei", *texts])
+    assert found[: len(forms)] == forms
+    # Servers take these for something else, so they are refused here.
+    assert found[len(forms) : len(forms) + 2] == ["0", "9223372036854775807"] and not valid("Gi") and not valid("8Ei")
+    for text, theirs in zip(texts, found[len(forms) + 2 :], strict=True):
+        # Some texts are kept as they were, such as 1.500 and +1.
         ours = canonical(text)
         assert ours == theirs or (theirs == text and parse_quantity(ours) == parse_quantity(text))
 
 
-def test_kubectl_leaves_the_canonical_form_alone(kubectl_program: str) -> None:
-    texts = [canonical(text) for text in ("1.500", "+1", "01", "1.G", "1E3", "12Mi", "1025Ki", "8Mi", "1e3")]
-    assert kept(kubectl_program, texts) == texts
-
-
-@pytest.mark.parametrize("text", ["4 Gx", "1.2.3", "--1", "1Kii", "1ee3", "0x10", "4GB", "4g", "1e1.5"])
-def test_kubectl_refuses_what_we_refuse(kubectl_program: str, text: str) -> None:
-    assert quota(kubectl_program, [text]).returncode != 0
-    assert not valid(text)
-
-
-def test_what_servers_take_for_something_else_is_refused(kubectl_program: str) -> None:
-    assert kept(kubectl_program, ["Gi", "8Ei"]) == ["0", "9223372036854775807"]
-    assert not valid("Gi") and not valid("8Ei")
+def test_kubectl_refuses_what_we_refuse(kubectl_program: str) -> None:
+    for text in ("4 Gx", "1ee3", "0x10", "4GB"):
+        assert quota(kubectl_program, [text]).returncode != 0 and not valid(text)
 
 
 @pytest.mark.parametrize(

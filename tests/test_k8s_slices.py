@@ -20,7 +20,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
 from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards, slice_count
 from tarkit.specs.shardspec import expand, take_slice
-from tarkit.specs.slicedlist import even_counts, open_list, write_list
+from tarkit.specs.slicedlist import even_counts, open_list
 
 OUT = "gs://out/d"
 
@@ -214,13 +214,6 @@ def test_a_list_that_others_wrote(bucket: str, monkeypatch: pytest.MonkeyPatch) 
     assert plan(f"@{bucket}/theirs", list_url=f"{bucket}/l").specs == [f"@{bucket}/l"]
     # With others beside it, it is looked up now.
     assert plan(f"@{bucket}/theirs", "s3://b/x.tar").specs == [LIST_SPEC]
-
-
-def test_a_list_in_more_slices_than_a_job_can_have(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.k8s.plan.sliceplan.INDEXES", 3)
-    write_list(f"{bucket}/l", [f"s3://b/{number}.tar" for number in range(4)], [1, 1, 1, 1], outdir=OUT)
-    with pytest.raises(UsageError, match="planned in 4 slices, and a Job can have 3; write it anew with --list-url"):
-        plan(f"@{bucket}/l")
 
 
 def test_a_list_that_another_run_may_be_reading_stays(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ _REFUSED = {
     "yaml": "it is printed to standard output",
 }  # fmt: skip
 
+_TRUE, _FALSE = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
+
 
 class _TrainCommand(LongHelp):
     """Takes options as argparse does: with - or _, and shortened as long as one option only begins so."""
@@ -125,7 +127,8 @@ def _resource_options(command: Any) -> Any:
 @click.option("--num_ps_pods", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Or --num_ps.")
 @click.option("--num_evaluators", type=click.IntRange(0), default=0, show_default=True, metavar="N")
 @click.option(
-    "--need_tf_config", default="false", is_flag=False, flag_value="true", metavar="BOOL",
+    "--need_tf_config", type=click.Choice([*_TRUE, *_FALSE], False), default="false", is_flag=False, flag_value="true",
+    metavar="BOOL", callback=lambda _context, _option, value: value in _TRUE,
     help="Give all pods a TF_CONFIG, and add a chief.",
 )  # fmt: skip
 @click.option(
@@ -203,7 +206,6 @@ def train_documents(words: list[str]) -> list[dict[str, Any]]:
 
 
 def _job(**given: Any) -> TrainJob:
-    from tarkit.k8s.train.arguments import TrainArguments
+    from tarkit.k8s.train.arguments import train_job
 
-    known = {name: given[name] for name in TrainArguments.__dataclass_fields__ if name in given}
-    return TrainArguments(**known, of_roles={name: each for name, each in given.items() if name not in known}).job()
+    return train_job(given)

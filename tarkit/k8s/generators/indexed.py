@@ -137,11 +137,6 @@ def _annotate(job: Document, plan: ShardPlan, settings: Settings, run: str) -> N
     if settings.outdir is not None:
         annotations[OUTDIR] = settings.outdir
     if settings.min_parallelism is not None:
-        if not 1 <= settings.min_parallelism < job["spec"]["parallelism"]:
-            raise UsageError(
-                f"--min-parallelism {settings.min_parallelism}: Kueue takes 1 or more, and less than the "
-                f"{job['spec']['parallelism']} pods that run at once"
-            )
         annotations[MIN_PARALLELISM] = str(settings.min_parallelism)
 
 

@@ -118,11 +118,6 @@ def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None
                 f"{counted(slices, 'slice')} of {quoted(url)}, which was planned in {planned.w}: leave the number out, "
                 "or write the list anew with kubetpl indexed --list-url"
             )
-        if planned.w > INDEXES:
-            raise UsageError(
-                f"{quoted(url)} was planned in {planned.w:,} slices, and a Job can have {INDEXES:,}; write it anew "
-                "with --list-url"
-            )
         plan = ShardPlan([spec], planned.n, planned.w, list_sha256=planned.offsets_sha256)
         return _signed(plan, planned.sha256)
     names = list(islice(expand(spec, allow_pipe=False), _MOST_READ_BY_ALL + 1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.names import dns_subdomain
@@ -121,8 +121,6 @@ def priority(text: str, flag: str) -> str:
     return text
 
 
-_TRUE = ("true", "yes", "t", "y", "1")
-_FALSE = ("false", "no", "f", "n", "0")
 _OF_DATA = {
     "training_data": "--data",
     "custom_data_reader": "--custom_data_reader",
@@ -134,119 +132,79 @@ _OF_DATA = {
 """Argument -> the option of ``tarkit serve`` that it becomes."""
 
 
-@dataclass(frozen=True)
-class TrainArguments:
-    """The arguments, as they are given. of_roles: those that each role has: ``worker_resource_request``,
-    ``worker_resource_limit``, ``worker_pod_priority``, and of master, ps, chief, evaluator."""
+def train_job(given: Mapping[str, Any]) -> TrainJob:
+    """The job that the arguments ask for. given: all of them by name, as ``kubetpl train`` takes them.
 
-    job_name: str
-    image_name: str
-    job_command: str
-    worker_image: str
-    ps_image: str
-    framework: str | None
-    num_workers: int
-    max_workers: int | None
-    num_ps_pods: int
-    num_evaluators: int
-    need_tf_config: str
-    distribution_strategy: str
-    training_data: str | None
-    custom_data_reader: str | None
-    data_reader_params: str | None
-    records_per_shard: int | None
-    num_epochs: int | None
-    shuffle: str | None
-    volume: str
-    state_claim: str
-    envs: str
-    image_pull_policy: str | None
-    restart_policy: str
-    relaunch_on_worker_failure: int
-    lease_ceiling: float | None
-    end_grace: int
-    model_zoo: str
-    namespace: str
-    security: str
-    of_roles: Mapping[str, str]
-
-    def job(self) -> TrainJob:
-        """The job that they ask for.
-
-        Raises:
-            UsageError: an argument that cannot be, or not beside another.
-        """
-        with_tf_config = _truth(self.need_tf_config, "--need_tf_config")
-        framework = self.framework or ("tensorflow" if with_tf_config else "")
-        if with_tf_config and framework == "torch":
-            raise UsageError("--need_tf_config is TensorFlow's, and --framework is torch; leave one out")
-        if self.max_workers is not None and self.max_workers < self.num_workers:
-            raise UsageError(f"--max_workers {self.max_workers} is less than --num_workers {self.num_workers}")
-        chief = framework == "tensorflow" and self.distribution_strategy == "ParameterServerStrategy"
-        numbers = {
-            "ps": self.num_ps_pods,
-            "chief": int(chief),
-            "worker": self.num_workers,
-            "evaluator": self.num_evaluators,
-        }
-        # Of kinds that this job does not have, too: each argument is checked.
-        roles = [self._role(kind, number) for kind, number in numbers.items()]
-        found, mounts = volumes_of(self.volume)
-        if self.state_claim and (wrong := dns_subdomain(self.state_claim)):
-            raise UsageError(f"--state_claim: {wrong}")
-        if self.security == "restricted" and any("hostPath" in each for each in found):
-            raise UsageError("--security restricted: pods may not use host_path; put it on a claim, and use claim_name")
-        return TrainJob(
-            name=self.job_name,
-            image=self.image_name,
-            command=self.job_command,
-            roles=tuple(role for role in roles if role.number),
-            serve=tuple(self._serve()),
-            service=self._role("master", 1),
-            framework=framework,
-            most_workers=self.max_workers or 0,
-            env=variables(self.envs),
-            volumes=tuple(found),
-            mounts=tuple(mounts),
-            pull_policy=self.image_pull_policy or "",
-            restart_policy=self.restart_policy,
-            namespace=self.namespace,
-            state=self.state_claim,
-            relaunch=self.relaunch_on_worker_failure,
-            grace=self.end_grace,
-            model_zoo=self.model_zoo,
-            restricted=self.security == "restricted",
-        )
-
-    def _role(self, kind: str, number: int) -> Role:
-        request, limit, high = (f"{kind}_{word}" for word in ("resource_request", "resource_limit", "pod_priority"))
-        images = {"master": "", "ps": self.ps_image or self.worker_image}
-        requests = amounts_of(self.of_roles[request], f"--{request}")
-        limits = amounts_of(self.of_roles[limit], f"--{limit}") if self.of_roles[limit] else {}
-        # A device cannot be shared, so a cluster takes only a limit that is the request.
-        return Role(
-            kind,
-            number,
-            images.get(kind, self.worker_image),
-            requests,
-            limits and {**{name: each for name, each in requests.items() if "/" in name}, **limits},
-            priority(self.of_roles[high], f"--{high}"),
-        )
-
-    def _serve(self) -> Iterator[str]:
-        given = {name: getattr(self, name) for name in _OF_DATA if getattr(self, name) not in (None, "")}
-        if given and not given.keys() & {"training_data", "custom_data_reader"}:
-            name = next(iter(given))
-            raise UsageError(f"--{name} goes with --training_data; else the trainers declare their data sets")
-        if "data_reader_params" in given and "custom_data_reader" not in given:
-            raise UsageError("--data_reader_params goes with --custom_data_reader")
-        for name, value in given.items():
-            yield from (_OF_DATA[name], str(value))
-        if self.lease_ceiling is not None:
-            yield from ("--lease-ceiling", f"{self.lease_ceiling:.15g}")
+    Raises:
+        UsageError: an argument that cannot be, or not beside another.
+    """
+    framework = given["framework"] or ("tensorflow" if given["need_tf_config"] else "")
+    if given["need_tf_config"] and framework == "torch":
+        raise UsageError("--need_tf_config is TensorFlow's, and --framework is torch; leave one out")
+    if given["max_workers"] is not None and given["max_workers"] < given["num_workers"]:
+        raise UsageError(f"--max_workers {given['max_workers']} is less than --num_workers {given['num_workers']}")
+    chief = framework == "tensorflow" and given["distribution_strategy"] == "ParameterServerStrategy"
+    numbers = {
+        "ps": given["num_ps_pods"],
+        "chief": int(chief),
+        "worker": given["num_workers"],
+        "evaluator": given["num_evaluators"],
+    }
+    # Of kinds that this job does not have, too: each argument is checked.
+    roles = [_role(given, kind, number) for kind, number in numbers.items()]
+    volumes, mounts = volumes_of(given["volume"])
+    if given["state_claim"] and (wrong := dns_subdomain(given["state_claim"])):
+        raise UsageError(f"--state_claim: {wrong}")
+    if given["security"] == "restricted" and any("hostPath" in each for each in volumes):
+        raise UsageError("--security restricted: pods may not use host_path; put it on a claim, and use claim_name")
+    return TrainJob(
+        name=given["job_name"],
+        image=given["image_name"],
+        command=given["job_command"],
+        roles=tuple(role for role in roles if role.number),
+        serve=tuple(_serve(given)),
+        service=_role(given, "master", 1),
+        framework=framework,
+        most_workers=given["max_workers"] or 0,
+        env=variables(given["envs"]),
+        volumes=tuple(volumes),
+        mounts=tuple(mounts),
+        pull_policy=given["image_pull_policy"] or "",
+        restart_policy=given["restart_policy"],
+        namespace=given["namespace"],
+        state=given["state_claim"],
+        relaunch=given["relaunch_on_worker_failure"],
+        grace=given["end_grace"],
+        model_zoo=given["model_zoo"],
+        restricted=given["security"] == "restricted",
+    )
 
 
-def _truth(text: str, flag: str) -> bool:
-    if text.lower() not in _TRUE + _FALSE:
-        raise UsageError(f"{flag} {printable(text)}: write true or false")
-    return text.lower() in _TRUE
+def _role(given: Mapping[str, Any], kind: str, number: int) -> Role:
+    request, limit, high = (f"{kind}_{word}" for word in ("resource_request", "resource_limit", "pod_priority"))
+    images = {"master": "", "ps": given["ps_image"] or given["worker_image"]}
+    requests = amounts_of(given[request], f"--{request}")
+    limits = amounts_of(given[limit], f"--{limit}") if given[limit] else {}
+    # A device cannot be shared, so a cluster takes only a limit that is the request.
+    devices = {name: each for name, each in requests.items() if "/" in name}
+    return Role(
+        kind,
+        number,
+        images.get(kind, given["worker_image"]),
+        requests,
+        limits and {**devices, **limits},
+        priority(given[high], f"--{high}"),
+    )
+
+
+def _serve(given: Mapping[str, Any]) -> Iterator[str]:
+    """The options of ``tarkit serve``."""
+    data = {name: given[name] for name in _OF_DATA if given[name] not in (None, "")}
+    if data and not data.keys() & {"training_data", "custom_data_reader"}:
+        raise UsageError(f"--{next(iter(data))} goes with --training_data; else the trainers declare their data sets")
+    if "data_reader_params" in data and "custom_data_reader" not in data:
+        raise UsageError("--data_reader_params goes with --custom_data_reader")
+    for name, value in data.items():
+        yield from (_OF_DATA[name], str(value))
+    if given["lease_ceiling"] is not None:
+        yield from ("--lease-ceiling", f"{given['lease_ceiling']:.15g}")
