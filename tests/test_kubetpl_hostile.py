@@ -24,37 +24,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return alone(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--slice", "1"], "--slices"),
-        (["--slice=0/4"], "--slices"),
-        (["-O", "s3://else"], "--outdir"),
-        (["-mO", "s3://else"], "--outdir"),
-        (["-c", "other"], "--command"),
-        (["-o", "x.tar"], "--output"),
-        (["--count", "3"], "--count"),
-        (["--retry-failed", "x"], "--retry-failed"),
-        (["--help"], "--help"),
-        (["--version"], "--version"),
-        (["extra.tar"], "extra.tar is not an option"),
-        (["-q", "extra.tar"], "extra.tar is not an option"),
-        (["--", "extra.tar"], "extra.tar is not an option"),
-        (["--"], "-- is not an option"),
-        (["--bogus"], "--bogus"),
-    ],
-)
-def test_options_of_tarproc_that_would_lose_shards(words: list[str], said: str) -> None:
-    assert said in refused(*BASE, "--", *words)
+def test_options_of_tarproc_that_would_lose_shards() -> None:
+    for words, flag in (
+        (["--slice=0/4"], "--slices"), (["-mO", "s3://else"], "--outdir"), (["-c", "other"], "--command"),
+        (["-o", "x.tar"], "--output"), (["--count", "3"], "--count"), (["--retry-failed", "x"], "--retry-failed"),
+        (["--help"], "--help"), (["-q", "extra.tar"], "extra.tar is not an option"), (["--"], "-- is not an option"),
+    ):  # fmt: skip
+        assert flag in refused(*BASE, "--", *words)
 
 
 def test_a_pattern_that_a_shell_took_apart() -> None:
     assert "in quotes" in refused(*BASE[:8], "s3://b/a-1.tar", "s3://b/a-2.tar", "-O", "s3://b/out")
 
 
-@pytest.mark.parametrize("name", ["JOB_COMPLETION_INDEX", "TARKIT_INDEX", "TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT"])
-def test_variables_that_tell_a_pod_its_slice(name: str) -> None:
-    assert name in refused(*BASE, "-e", f"{name}=0")
+def test_variables_that_tell_a_pod_its_slice() -> None:
+    for name in ("JOB_COMPLETION_INDEX", "TARKIT_INDEX", "TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT"):
+        assert name in refused(*BASE, "-e", f"{name}=0")
 
 
 def test_secrets_are_warned_of_and_not_told() -> None:
