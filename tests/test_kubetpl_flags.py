@@ -9,20 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubetplrun import (
-    MAIN,
-    MISSING,
-    SPEC,
-    alone,
-    at,
-    documents,
-    env_of,
-    kubetpl,
-    one,
-    printed,
-    refused,
-    rendered,
-)
+from kubetplrun import MAIN, MISSING, SPEC, alone, at, documents, env_of, kubetpl, one, printed, refused, rendered
 
 from tarkit.k8s.settings import TABLE
 
@@ -34,142 +21,94 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @dataclass(frozen=True)
 class Case:
-    """One setting: how it is given on the command line and in a file, and what it does to the manifest."""
+    """One setting: its value on the command line and in a file, and what it does to the manifest."""
 
     name: str
-    spellings: tuple[str, ...]
     value: Any
     fields: dict[str, Any]
     generator: str = "job"
     besides: tuple[str, ...] = ()
 
-    def words(self, spelling: str) -> list[str]:
+    def words(self, flag: str) -> list[str]:
         if self.value is True:
-            return [spelling]
+            return [flag]
         if isinstance(self.value, dict):
-            return [word for key, value in self.value.items() for word in (spelling, f"{key}={value}")]
+            return [word for key, value in self.value.items() for word in (flag, f"{key}={value}")]
         values = self.value if isinstance(self.value, list) else [self.value]
-        return [word for value in values for word in (spelling, str(value))]
+        return [word for value in values for word in (flag, str(value))]
 
 
 LABELS = "metadata labels"
 POD_LABELS = "spec template metadata labels"
 REQUESTS, LIMITS = f"{MAIN} resources requests", f"{MAIN} resources limits"
+KUEUE = "metadata annotations kueue.x-k8s.io"
 SHARDED = ("-n", "x", "-c", "true", "-I", "img", "--shards", "s3://b/a-{00..19}.tar", "-O", "s3://b/out")
 
-ORIGINAL = [
-    Case("name", ("-n", "--name"), "job7", {"metadata name": "job7", f"{POD_LABELS} app": "job7"}),
-    Case("command", ("-c", "--command"), "echo 'a b' \"$c\"", {f"{MAIN} args": ["echo 'a b' \"$c\""]}),
-    Case("image", ("-I", "--image"), "repo/i:1", {f"{MAIN} image": "repo/i:1"}),
-    Case("cpu", ("-C", "--cpu"), "500m", {f"{REQUESTS} cpu": "500m", f"{LIMITS} cpu": MISSING}),
-    Case("memory", ("-M", "--memory"), "4096Mi", {f"{REQUESTS} memory": "4Gi", f"{LIMITS} memory": "4Gi"}),
-    Case("gpu", ("-G", "--gpu"), 2, {f"{REQUESTS} nvidia.com/gpu": "2", f"{LIMITS} nvidia.com/gpu": "2"}),
+CASES = [
+    Case("name", "job7", {"metadata name": "job7", f"{POD_LABELS} app": "job7"}),
+    Case("command", "echo 'a b' \"$c\"", {f"{MAIN} args": ["echo 'a b' \"$c\""]}),
+    Case("image", "repo/i:1", {f"{MAIN} image": "repo/i:1"}),
+    Case("cpu", "500m", {f"{REQUESTS} cpu": "500m", f"{LIMITS} cpu": MISSING}),
+    Case("memory", "4096Mi", {f"{REQUESTS} memory": "4Gi", f"{LIMITS} memory": "4Gi"}),
+    Case("gpu", 2, {f"{REQUESTS} nvidia.com/gpu": "2", f"{LIMITS} nvidia.com/gpu": "2"}),
+    Case("gpu_resource", "amd.com/gpu", {f"{LIMITS} amd.com/gpu": "1"}, besides=("-G", "1")),
+    Case("accelerator", "nvidia-l4", {f"{SPEC} nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-l4"}}),
+    Case("env", {"A": "1", "B": "x=y"}, {f"{MAIN} env 3": {"name": "B", "value": "x=y"}}),
+    Case("param", {"who": "you", "n": "{who}"}, {f"{MAIN} args": ["you {who}"]}, besides=("-c", "{who} {n}")),
+    Case("port", [7880, 7881], {f"{MAIN} ports": [{"containerPort": 7880}, {"containerPort": 7881}]}),
+    Case("label", {"team": "a", "x.y/z": "b"}, {f"{LABELS} team": "a", f"{POD_LABELS} x.y/z": "b"}),
+    Case("app", "bigdata19", {f"{LABELS} app": "bigdata19", f"{POD_LABELS} app": "bigdata19"}),
+    Case("shell", "/bin/sh", {f"{MAIN} command": ["/bin/sh", "-eu", "-c"], f"{MAIN} args": ["true"]}),
+    Case("shell_flags", "-x -e", {f"{MAIN} command": ["/bin/bash", "-x", "-e", "-c"]}),
+    Case("config_map", "f", {f"{SPEC} volumes 1 configMap name": "f", f"{MAIN} volumeMounts 1 mountPath": "/files"}),
+    Case("config_map_path", "/f", {f"{MAIN} volumeMounts 1 mountPath": "/f"}, besides=("--config-map", "files")),
     Case(
-        "accelerator", ("-A", "--accelerator"), "nvidia-l4",
-        {f"{SPEC} nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-l4"}},
+        "secret", ["a", "b:/k"], {f"{MAIN} volumeMounts 2": {"name": "secret-b", "mountPath": "/k", "readOnly": True}}
     ),
-    Case(
-        "env", ("-e", "--env"), {"A": "1", "B": "x=y"},
-        {f"{MAIN} env 2": {"name": "A", "value": "1"}, f"{MAIN} env 3": {"name": "B", "value": "x=y"}},
-    ),
-    Case(
-        "param", ("-p", "--param"), {"who": "you", "n.2": "{who}"}, {f"{MAIN} args": ["hi you {who} {other} ${HOME}"]},
-        besides=("-c", "hi {who} {n.2} {other} ${HOME}"),
-    ),
-    Case(
-        "port", ("-P", "--port"), [7880, 7881],
-        {f"{MAIN} ports": [{"containerPort": 7880}, {"containerPort": 7881}]},
-    ),
-    Case("label", ("-L", "--label"), {"team": "a", "x.y/z": "b"}, {
-        f"{LABELS} team": "a", f"{LABELS} x.y/z": "b", f"{POD_LABELS} team": "a", f"{POD_LABELS} x.y/z": "b",
-    }),
-    Case("app", ("-a", "--app"), "bigdata19", {f"{LABELS} app": "bigdata19", f"{POD_LABELS} app": "bigdata19"}),
-    Case("shell", ("--shell",), "/bin/sh", {f"{MAIN} command": ["/bin/sh", "-eu", "-c"], f"{MAIN} args": ["true"]}),
-    Case("config_map", ("--config-map",), "files", {
-        f"{SPEC} volumes 1": {"name": "config-files", "configMap": {"name": "files"}},
-        f"{MAIN} volumeMounts 1": {"name": "config-files", "mountPath": "/files", "readOnly": True},
-    }),
-    Case(
-        "config_map_path", ("--config-map-path",), "/etc/f",
-        {f"{MAIN} volumeMounts 1": {"name": "config-files", "mountPath": "/etc/f", "readOnly": True}},
-        besides=("--config-map", "files"),
-    ),
-    Case("hostname", ("--hostname",), "me", {f"{SPEC} hostname": "me"}),
-    Case("subdomain", ("--subdomain",), "net", {f"{SPEC} subdomain": "net"}),
-    Case("gac", ("--gac",), "/k/key.json", {
-        f"{MAIN} env 2": {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/k/key.json"},
-        f"{SPEC} volumes 1": MISSING,
-    }),
-    Case("restartpolicy", ("--restartpolicy",), "OnFailure", {f"{SPEC} restartPolicy": "OnFailure"}),
-]  # fmt: skip
-FURTHER = [
-    Case(
-        "gpu_resource", ("--gpu-resource",), "amd.com/gpu",
-        {f"{LIMITS} amd.com/gpu": "1", f"{LIMITS} nvidia.com/gpu": MISSING}, besides=("-G", "1"),
-    ),
-    Case("shell_flags", ("--shell-flags",), "-x -e", {f"{MAIN} command": ["/bin/bash", "-x", "-e", "-c"]}),
-    Case("secret", ("--secret",), ["a", "b:/k"], {
-        f"{SPEC} volumes 1": {"name": "secret-a", "secret": {"secretName": "a"}},
-        f"{MAIN} volumeMounts 1": {"name": "secret-a", "mountPath": "/secrets/a", "readOnly": True},
-        f"{MAIN} volumeMounts 2": {"name": "secret-b", "mountPath": "/k", "readOnly": True},
-    }),
-    Case("service_account", ("--service-account",), "etl", {f"{SPEC} serviceAccountName": "etl"}),
-    Case("namespace", ("-N", "--namespace"), "team", {"metadata namespace": "team"}),
-    Case("security", ("--security",), "baseline", {
-        f"{MAIN} securityContext": MISSING, f"{SPEC} securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-    }),
-    Case("run_as", ("--run-as",), 1000, {
-        f"{SPEC} securityContext runAsUser": 1000, f"{SPEC} securityContext runAsGroup": 1000,
-        f"{SPEC} securityContext fsGroup": 1000,
-    }),
-    Case("scratch", ("--scratch",), "20Gi", {
-        f"{SPEC} volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "20Gi"}}],
-        f"{REQUESTS} ephemeral-storage": "20Gi", f"{LIMITS} ephemeral-storage": "22Gi",
-    }),
-    Case("spot", ("--spot",), "eks", {f"{SPEC} terminationGracePeriodSeconds": 15}),
-    Case("queue", ("--queue",), "etl", {f"{LABELS} kueue.x-k8s.io/queue-name": "etl", "spec suspend": MISSING},
-         besides=("-C", "1")),
-    Case("priority_class", ("--priority-class",), "low", {f"{SPEC} priorityClassName": "low"}),
-    Case("node_selector", ("--node-selector",), {"a/b": "c"}, {f"{SPEC} nodeSelector": {"a/b": "c"}}),
-    Case("toleration", ("--toleration",), ["gpu", "a/b=c:NoSchedule"], {f"{SPEC} tolerations": [
-        {"key": "gpu", "operator": "Exists"},
-        {"key": "a/b", "operator": "Equal", "value": "c", "effect": "NoSchedule"},
-    ]}),
-    Case("image_pull_secret", ("--image-pull-secret",), ["r1", "r2"],
-         {f"{SPEC} imagePullSecrets": [{"name": "r1"}, {"name": "r2"}]}),
-    Case("retries", ("--retries",), 4, {"spec backoffLimit": 4}),
-    Case("deadline", ("--deadline",), "1.5h", {"spec activeDeadlineSeconds": 5400}),
-    Case("ttl", ("--ttl",), "7d", {"spec ttlSecondsAfterFinished": 604800}),
-    Case("over", ("--over",), "{00..01}", {"metadata name": "j00"}, "jobs", ("-n", "j{i}")),
-    Case("shards", ("--shards",), ["s3://b/a.tar", "s3://b/b.tar"], {"spec completions": 2}, "indexed",
-         ("-n", "x", "-c", "true", "-I", "img", "-O", "s3://b/out")),
-    Case("outdir", ("-O", "--outdir"), "s3://b/o", {"metadata annotations tarkit.dev/outdir": "s3://b/o"}, "indexed",
-         SHARDED[:-2]),
-    Case("parallelism", ("-j", "--parallelism"), 3, {"spec parallelism": 3}, "indexed", SHARDED),
-    Case("slices", ("--slices",), 4, {"spec completions": 4}, "indexed", SHARDED),
-    Case("max_failed", ("--max-failed",), "10%", {"spec maxFailedIndexes": 2}, "indexed", SHARDED),
-    Case("min_parallelism", ("--min-parallelism",), 2,
-         {"metadata annotations kueue.x-k8s.io/job-min-parallelism": "2"}, "indexed", (*SHARDED, "--queue", "q")),
-    Case("raw", ("--raw",), True, {f"{MAIN} args": ["true"]}, "indexed", SHARDED),
-]  # fmt: skip
-CASES = [*ORIGINAL, *FURTHER]
+    Case("gac", "/k/key.json", {f"{MAIN} env 2 value": "/k/key.json", f"{SPEC} volumes 1": MISSING}),
+    Case("service_account", "etl", {f"{SPEC} serviceAccountName": "etl"}),
+    Case("hostname", "me", {f"{SPEC} hostname": "me"}),
+    Case("subdomain", "net", {f"{SPEC} subdomain": "net"}),
+    Case("restartpolicy", "OnFailure", {f"{SPEC} restartPolicy": "OnFailure"}),
+    Case("namespace", "team", {"metadata namespace": "team"}),
+    Case("security", "none", {f"{MAIN} securityContext": MISSING, f"{SPEC} securityContext": MISSING}),
+    Case("run_as", 1000, {f"{SPEC} securityContext runAsUser": 1000}),
+    Case("scratch", "20Gi", {f"{SPEC} volumes 0 emptyDir sizeLimit": "20Gi", f"{LIMITS} ephemeral-storage": "22Gi"}),
+    Case("spot", "eks", {f"{SPEC} terminationGracePeriodSeconds": 15}),
+    Case("queue", "etl", {f"{LABELS} kueue.x-k8s.io/queue-name": "etl", "spec suspend": MISSING}, besides=("-C", "1")),
+    Case("priority_class", "low", {f"{SPEC} priorityClassName": "low"}),
+    Case("node_selector", {"a/b": "c"}, {f"{SPEC} nodeSelector": {"a/b": "c"}}),
+    Case("toleration", ["gpu", "a/b"], {f"{SPEC} tolerations 1": {"key": "a/b", "operator": "Exists"}}),
+    Case("image_pull_secret", ["r1", "r2"], {f"{SPEC} imagePullSecrets": [{"name": "r1"}, {"name": "r2"}]}),
+    Case("retries", 4, {"spec backoffLimit": 4}),
+    Case("deadline", "1.5h", {"spec activeDeadlineSeconds": 5400}),
+    Case("ttl", "7d", {"spec ttlSecondsAfterFinished": 604800}),
+    Case("over", "{00..01}", {"metadata name": "j00"}, "jobs", ("-n", "j{i}")),
+    Case("shards", ["s3://b/a.tar", "s3://b/b.tar"], {"spec completions": 2}, "indexed", SHARDED[:-4] + SHARDED[-2:]),
+    Case("outdir", "s3://b/o", {"metadata annotations tarkit.dev/outdir": "s3://b/o"}, "indexed", SHARDED[:-2]),
+    Case("parallelism", 3, {"spec parallelism": 3}, "indexed", SHARDED),
+    Case("slices", 4, {"spec completions": 4}, "indexed", SHARDED),
+    Case("max_failed", "10%", {"spec maxFailedIndexes": 2}, "indexed", SHARDED),
+    Case("min_parallelism", 2, {f"{KUEUE}/job-min-parallelism": "2"}, "indexed", (*SHARDED, "--queue", "q")),
+    Case("raw", True, {f"{MAIN} args": ["true"]}, "indexed", SHARDED),
+]
 
 
 def test_every_setting_is_in_the_table() -> None:
-    # list_url writes a file: it has its own test beside those of indexed.
-    assert {case.name for case in CASES} == {each.name for each in TABLE.values()} - {"list_url"}
-    for case in CASES:
-        assert case.spellings == next(each.flags for each in TABLE.values() if each.name == case.name)
+    # list_url writes a file: it has its own test beside those of slices.
+    assert {case.name for case in CASES} == TABLE.keys() - {"list_url"}
+    assert "".join(setting.short for setting in TABLE.values()) == "-n-c-I-C-M-G-A-e-p-P-L-a-N-O-j"
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_flag_is_the_same_in_every_way(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = rendered(case.generator, *case.besides, *case.words(case.spellings[0]))
+    flags = TABLE[case.name].flags
+    found = rendered(case.generator, *case.besides, *case.words(flags[0]))
     for path, value in case.fields.items():
         assert at(found[0], path) == value, path
     # The original had its options before the template's name.
-    texts = [printed(*case.words(case.spellings[-1]), *case.besides, case.generator)]
+    texts = [printed(*case.words(flags[-1]), *case.besides, case.generator)]
     (folder / "kubetpl.yaml").write_text(yaml.safe_dump({case.name.replace("_", "-"): case.value}))
     texts.append(printed(case.generator, *case.besides))
     (folder / "kubetpl.yaml").unlink()
