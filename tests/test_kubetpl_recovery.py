@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -61,14 +60,11 @@ def test_fifty_shards(folder: Path) -> None:
     assert rendered.err.count("\n") == 1 and f"'{folder}/out' is in no volume" in rendered.err
     (folder / "fifty.yaml").write_text(rendered.out)
 
-    ran = local("-f", "fifty.yaml", "-j", "4", "--retry-delay", "0.1", "--json", code=1)
+    ran = local("-f", "fifty.yaml", "-j", "4", "--retry-delay", "0.1", code=1)
     assert "is in no volume" not in ran.stderr, "here the path is this machine's"
-    status = json.loads(ran.stdout)["status"]
-    assert status["completedIndexes"] == "0-16,18-41,43-49"
-    assert status["failedIndexes"] == "17,42"
     # Poison ends its index at once; what is killed counts, and is tried again twice; the flaky one failed once.
-    assert (status["succeeded"], status["failed"]) == (48, 1 + 3 + 1)
-    assert [each["reason"] for each in status["conditions"] if each["type"] == "Failed"] == ["FailedIndexes"]
+    end = "completedIndexes 0-16,18-41,43-49; failedIndexes 17,42; 5 pods failed"
+    assert f"fifty: Failed (FailedIndexes): done 48 of 50; {end}" in ran.stderr
 
     found = kubetpl("status", "fifty", "-f", "fifty.yaml", "--json")
     assert found.code == 1 and "raw-017.tar" in found.out and "raw-042.tar" in found.out
