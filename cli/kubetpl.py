@@ -10,7 +10,7 @@ import click
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from .kube.settingoptions import print_options, setting_options, switch_options
+from .kube.settingoptions import setting_options, switch_options
 from .shared.program import nearest, run_program, version_option
 
 NAME = "kubetpl"
@@ -63,7 +63,6 @@ def _spoken() -> click.Command:
     @click.command(NAME)
     @setting_options(None)
     @switch_options
-    @print_options
     @click.option("-v", "--verbose", is_flag=True)
     def command(**options: object) -> None:
         pass

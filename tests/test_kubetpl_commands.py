@@ -25,16 +25,17 @@ from tarkit.k8s.yamltext import dump_documents
 KUBETPL = str(Path(sys.executable).parent / "kubetpl")
 PIECES = [
     *"\n \t\r'\"`{}$)\\|>#%@é日😀=~\x01\x7f", "\n\n\n", "    ", "\r\n", "''", "{i}", "{n}", "{}", "${HOME}", "$$", "$(",
-    "$(date)", "$(HOME)", "$(TMPDIR)", "$(A)", "$(B)", "$((1+2))", "\\n", " #", ": ", "- ", "---\n", "...\n", "&a", "*a", "!x",
-    "\u2028", "\x85", "\ufeff", "\u00a0", "\x1b[0m", "<<EOF\n", "a", "yes", "1e3", "{{ x }}", "{% x %}", "null",
+    "$(date)", "$(HOME)", "$(TMPDIR)", "$(A)", "$(B)", "$((1+2))", "\\n", " #", ": ", "- ", "---\n", "...\n", "&a",
+    "*a", "!x", "\u2028", "\x85", "\ufeff", "\u00a0", "\x1b[0m", "<<EOF\n", "a", "yes", "1e3", "{{ x }}", "{% x %}",
+    "null",
 ]  # fmt: skip
 COMMANDS = st.lists(st.sampled_from(PIECES), max_size=16).map("".join) | st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60
 )
 HARD = [
-    "", " ", "\n", "\n\n x\n\n\n", "  lead\nx", "\tx\n", "x\n ", "x \ny", "cat <<EOF\n\n\n  a\nEOF\n", "$(A)$$(A)$$$(A)",
-    "$(A", "echo $$ $(HOME) ${HOME} $(date)", "-c", "--", "-", "true", "1", "null", "{}", "[]", "#", "\u2028", "\x85x",
-    "\ufeffx", "x\r\ny\r\n", "\rx",
+    "", " ", "\n", "\n\n x\n\n\n", "  lead\nx", "\tx\n", "x\n ", "x \ny", "cat <<EOF\n\n\n  a\nEOF\n",
+    "$(A)$$(A)$$$(A)", "$(A", "echo $$ $(HOME) ${HOME} $(date)", "-c", "--", "-", "true", "1", "null", "{}", "[]", "#",
+    "\u2028", "\x85x", "\ufeffx", "x\r\ny\r\n", "\rx",
 ]  # fmt: skip
 # A container's variables, in the order in which a kubelet knows them.
 ENV = {"TMPDIR": "/scratch", "HOME": "/scratch", "A": "value of A", "B": "$(A)"}

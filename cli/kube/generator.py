@@ -14,7 +14,7 @@ from tarkit.k8s.settings import GENERATORS, TABLE
 
 from ..shared.program import say, standard_options, write_stdout
 from ..shared.sections import LongHelp
-from .settingoptions import print_options, setting_options, switch_options
+from .settingoptions import setting_options, switch_options
 
 if TYPE_CHECKING:
     from tarkit.k8s.generate import Asked
@@ -35,7 +35,6 @@ def generator_command(generator: str) -> click.Command:
     @click.argument("words", metavar=form, nargs=-1, type=click.UNPROCESSED)
     @setting_options(generator)
     @switch_options
-    @print_options
     @standard_options
     def command(words: tuple[str, ...], output: str, verbose: bool, **options: Any) -> int:
         if words and not form:

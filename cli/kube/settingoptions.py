@@ -38,11 +38,8 @@ switch_options = option_group(
         "--set", "assignments", metavar="PATH=VALUE", multiple=True, help="Set any field, such as spec.suspend=true."
     ),
     click.option("--unique", is_flag=True, help="Add something to the name that it never had before."),
-)
-"""Where settings and templates come from, and what is changed at last."""
-print_options = option_group(
     click.option(
         "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
     ),
 )
-"""What is printed, and in which format."""
+"""Where settings and templates come from, what is changed at last, and the format of the output."""
