@@ -118,7 +118,7 @@ def test_the_shards_that_are_left(live: dict[str, Any]) -> None:
     assert notes["tarkit.dev/retry-of"] == "grey" and notes["tarkit.dev/list"] == name
     assert (notes["tarkit.dev/shards"], notes["tarkit.dev/slices"]) == ("3", "3")
     assert json.loads(notes["tarkit.dev/inputs"]) == ["@/etc/tarkit/shards.gz"]
-    assert not {"tarkit.dev/plan-sha256", "tarkit.dev/cancelled"} & set(notes)
+    assert not {"tarkit.dev/cancelled"} & set(notes)
     assert retry["metadata"]["labels"]["tarkit.dev/run"] == "grey"
     spec = retry["spec"]
     assert (spec["completions"], spec["parallelism"], spec["maxFailedIndexes"]) == (3, 2, 3)

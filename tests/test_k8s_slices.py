@@ -66,14 +66,6 @@ def test_a_pattern_stays_one() -> None:
     assert made.entries is None and made.notes == []
 
 
-def test_the_digest_is_of_what_decides() -> None:
-    same = {plan("s3://b/x-{0..99}.tar", **more).sha256 for more in ({}, {"outdir": "s3://o"})}
-    other = {plan(spec, **more).sha256 for spec, more in (
-        ("s3://b/x-{0..98}.tar", {}), ("s3://b/y-{0..99}.tar", {}), ("s3://b/x-{0..99}.tar", {"slices": 9})
-    )}  # fmt: skip
-    assert len(same) == 1 and len(other) == 3 and not same & other
-
-
 def test_outputs_that_would_be_the_same() -> None:
     with pytest.raises(UsageError, match="would both become x-0.tar"):
         plan("s3://{b,c}/x-{0..9}.tar")
@@ -136,9 +128,9 @@ def test_globs_become_a_config_map(folder: Path) -> None:
     mounted.write_bytes(base64.b64decode(config_map["binaryData"]["shards.gz"]))
     everything = [name for index in range(4) for name in slice_inputs([f"@{mounted}"], index, 4)]
     assert everything == list(expand(made.entries))
-    assert plan(f"{folder}/in/s*.tar").sha256 == plan(f"{folder}/in/*.tar").sha256, "it is of what they name"
+    assert plan(f"{folder}/in/s*.tar") == plan(f"{folder}/in/*.tar"), "it is of what they name"
     (folder / "in" / "s9.tar").write_bytes(b"")
-    assert plan(f"{folder}/in/*.tar").sha256 != plan(f"{folder}/in/s[0-4].tar").sha256
+    assert plan(f"{folder}/in/*.tar") != plan(f"{folder}/in/s[0-4].tar")
 
 
 def test_config_maps_are_the_same_for_the_same_list() -> None:
@@ -183,7 +175,7 @@ def test_a_list_in_a_bucket_by_bytes(bucket: str) -> None:
     with pytest.raises(UsageError, match="which was planned in 3: leave the number out"):
         plan(spec, slices=4)
     again = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", slices=3)
-    assert (again.specs, again.sha256) == (made.specs, made.sha256)
+    assert again == made
     other = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", slices=2)
     assert other.specs != made.specs, "a run that goes on keeps its list"
 
@@ -220,7 +212,7 @@ def test_a_list_that_another_run_may_be_reading_stays(tmp_path: Path) -> None:
     url = str(tmp_path / "run.list")
     one = plan_shards(["s3://b/a-{0..3}.tar"], list_url=url)
     content = Path(url).read_bytes()
-    assert plan_shards(["s3://b/a-{0..3}.tar"], list_url=url).sha256 == one.sha256
+    assert plan_shards(["s3://b/a-{0..3}.tar"], list_url=url) == one
     for specs, slices in ((["s3://b/a-{0..4}.tar"], None), (["s3://b/a-{0..3}.tar"], 2)):
         with pytest.raises(UsageError, match="another list is there, which pods of another run may be reading"):
             plan_shards(specs, slices=slices, list_url=url)

@@ -81,7 +81,6 @@ def test_the_job_of_a_pattern() -> None:
     }.items()  # fmt: skip
     assert at(job, "spec template metadata labels tarkit.dev/run") == "x"
     annotations = job["metadata"]["annotations"]
-    assert len(annotations.pop("tarkit.dev/plan-sha256")) == 64
     assert annotations == {
         "tarkit.dev/shards": "20", "tarkit.dev/slices": "20", "tarkit.dev/outdir": OUT,
         "tarkit.dev/inputs": json.dumps([PATTERN]),

@@ -175,7 +175,6 @@ def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: 
     metadata, container = part(job, "metadata"), main_container(pod)
     notes = part(metadata, "annotations")
     old_list = notes.pop(wellknown.LIST, None)
-    notes.pop(wellknown.PLAN, None)
     pod["volumes"] = [
         each for each in listed(pod, "volumes") if not old_list or (each.get("configMap") or {}).get("name") != old_list
     ]

@@ -14,7 +14,7 @@ from tarkit.k8s.plan.shardlist import give_inputs
 from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, part, put_named, replace_params
 from tarkit.k8s.settings import Generator, Request, Settings
-from tarkit.k8s.wellknown import MIN_PARALLELISM, OUTDIR, PLAN, RUN
+from tarkit.k8s.wellknown import MIN_PARALLELISM, OUTDIR, RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
 from tarkit.runs.work import PROGRAM, Variable, Work, options
@@ -119,7 +119,7 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     pod = part(pod_of(job) or {}, "spec")
     container, run = main_container(pod), safe_label(str(part(job, "metadata").get("name")))
     found = give_inputs(job, plan.shards, plan.slices, plan.specs, plan.entries, {RUN: run, **settings.label})
-    _annotate(job, plan, settings, run)
+    _annotate(job, settings, run)
     _fill_env(container, plan, job, settings)
     if settings.raw:
         fill_script(container, settings)
@@ -128,12 +128,11 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     return [*found, job]
 
 
-def _annotate(job: Document, plan: ShardPlan, settings: Settings, run: str) -> None:
+def _annotate(job: Document, settings: Settings, run: str) -> None:
     metadata = part(job, "metadata")
     for each in (metadata, part(pod_of(job) or {}, "metadata")):
         part(each, "labels")[RUN] = run
     annotations = part(metadata, "annotations")
-    annotations[PLAN] = plan.sha256
     if settings.outdir is not None:
         annotations[OUTDIR] = settings.outdir
     if settings.min_parallelism is not None:

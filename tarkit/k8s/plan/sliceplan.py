@@ -5,8 +5,6 @@ with the offsets of its slices beside it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ from itertools import islice
 
 from tarkit.errors import UsageError, counted, quoted
 from tarkit.k8s.indexset import INDEXES
-from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, list_text, listed_sizes, place_of, put_list
+from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, listed_sizes, place_of, put_list
 from tarkit.redaction import redact
 from tarkit.specs.braces import Choice
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
@@ -33,14 +31,13 @@ _MOST_READ_BY_ALL = 200_000
 class ShardPlan:
     """The shards of a run, and their slices.
 
-    specs: as a pod gives them to tarproc. shards: how many. slices: how many, W. sha256: of all that decides what slice
-    i is. entries: the lines of the list that goes into a ConfigMap; None in the other forms. list_sha256: by which a
-    pod recognizes a list that can change, see ``plan_slice``. notes: what people should know, a sentence each."""
+    specs: as a pod gives them to tarproc. shards: how many. slices: how many, W. entries: the lines of the list that
+    goes into a ConfigMap; None in the other forms. list_sha256: by which a pod recognizes a list that can change, see
+    ``plan_slice``. notes: what people should know, a sentence each."""
 
     specs: list[str]
     shards: int
     slices: int
-    sha256: str = ""
     entries: list[str] | None = None
     list_sha256: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -91,8 +88,7 @@ def plan_shards(
     w = slice_count(len(names), slices, most)
     if list_url is None:
         _check_outputs(names, outdir)
-        plan = ShardPlan([LIST_SPEC], len(names), w, entries=entries, list_sha256=sha256_of(names))
-        return _signed(plan, hashlib.sha256(list_text(entries)).hexdigest())
+        return ShardPlan([LIST_SPEC], len(names), w, entries, sha256_of(names))
     return _in_bucket(list_url, names, known, w, outdir)
 
 
@@ -106,7 +102,7 @@ def _of_patterns(specs: list[str], patterns: Choice, slices: int | None, most: i
                 f"each pod looks at all {n:,} names, since the pattern alone does not show that they differ; "
                 "with --list-url they are looked at once"
             )
-    return _signed(plan, None)
+    return plan
 
 
 def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None) -> ShardPlan:
@@ -118,8 +114,7 @@ def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None
                 f"{counted(slices, 'slice')} of {quoted(url)}, which was planned in {planned.w}: leave the number out, "
                 "or write the list anew with kubetpl indexed --list-url"
             )
-        plan = ShardPlan([spec], planned.n, planned.w, list_sha256=planned.offsets_sha256)
-        return _signed(plan, planned.sha256)
+        return ShardPlan([spec], planned.n, planned.w, list_sha256=planned.offsets_sha256)
     names = list(islice(expand(spec, allow_pipe=False), _MOST_READ_BY_ALL + 1))
     if len(names) > _MOST_READ_BY_ALL:
         raise UsageError(
@@ -129,7 +124,7 @@ def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None
     _check_outputs(names, outdir)
     plan = ShardPlan([spec], len(names), slice_count(len(names), slices, most), list_sha256=sha256_of(names))
     plan.notes.append(f"each pod reads {redact(url)}; it must stay as it is until the run has ended")
-    return _signed(plan, plan.list_sha256)
+    return plan
 
 
 def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str], dict[str, int]]:
@@ -161,23 +156,14 @@ def _in_bucket(list_url: str, names: list[str], known: dict[str, int], w: int, o
     if len(sizes) == len(names) and sum(sizes) > 0:
         groups = slices_by_bytes(sizes, w)
         names, counts = [names[number] for group in groups for number in group], [len(each) for each in groups]
-    content = content_sha256(names, counts)
-    url = place_of(list_url, content)
-    list_sha256 = put_list(url, names, counts, outdir).offsets_sha256
-    return _signed(ShardPlan([f"@{url}"], len(names), w, list_sha256=list_sha256), content)
+    url = place_of(list_url, content_sha256(names, counts))
+    written = put_list(url, names, counts, outdir)
+    return ShardPlan([f"@{url}"], len(names), w, list_sha256=written.offsets_sha256)
 
 
 def _check_outputs(names: Iterable[str], outdir: str | None) -> None:
     for _ in plan_outputs(names, outdir) if outdir is not None else ():
         pass
-
-
-def _signed(plan: ShardPlan, list_sha256: str | None) -> ShardPlan:
-    """The plan with the digest of what decides which shards slice i has."""
-    decisive = {"format": 1, "specs": plan.specs, "shards": plan.shards, "slices": plan.slices, "list": list_sha256}
-    text = json.dumps(decisive, sort_keys=True)
-    plan.sha256 = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return plan
 
 
 def _refuse_streams(specs: Sequence[str]) -> None:
