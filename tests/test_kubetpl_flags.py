@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -301,14 +302,22 @@ def test_configmap(folder: Path) -> None:
     assert document["data"] == {"kept": "here", "a.txt": "one\n\n two \n"}
 
 
-KEY = json.dumps({"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nx\n", "client_email": "a@b"})
+# As JSON, as text, in base64, and what openssl writes as DER: the begin of a PKCS 8 RSA key, and of a PKCS 1 one.
+PEM = "-----BEGIN {}PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
+KEYS = [
+    json.dumps({"type": "service_account", "private_key": PEM.format(""), "client_email": "a@b"}).encode(),
+    PEM.format("").encode(),
+    *(base64.b64encode(PEM.format(kind).encode()) for kind in ("", "RSA ", "EC ")),
+    bytes.fromhex("308204be020100300d06092a864886f70d0101010500"),
+    bytes.fromhex("308204a30201000282010100b2ca5759e7a514"),
+]
 
 
-@pytest.mark.parametrize("key", ["google_application_credentials.json", "innocent.txt"])
-def test_configmap_takes_no_keys(folder: Path, key: str) -> None:
-    (folder / "f").write_text(KEY)
-    found = refused("configmap", "files", f"{key}=f")
-    assert "kubectl create secret" in found and "PRIVATE" not in found
+def test_configmap_takes_no_keys(folder: Path) -> None:
+    for key in KEYS:
+        (folder / "f").write_bytes(key)
+        found = refused("configmap", "files", "innocent.txt=f")
+        assert "looks like a private key" in found and "kubectl create secret" in found and "BEGIN" not in found
 
 
 def test_configmap_refuses_what_cannot_be(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -52,24 +51,6 @@ def test_secrets_are_warned_of_and_not_told() -> None:
     found = kubetpl(*words)
     assert "warning: --outdir s3://b/out" in found.err
     assert "hunter2" not in found.err
-
-
-# What openssl writes as DER: the begin of a PKCS 8 RSA key, and of a PKCS 1 one.
-PKCS8 = bytes.fromhex("308204be020100300d06092a864886f70d0101010500")
-PKCS1 = bytes.fromhex("308204a30201000282010100b2ca5759e7a514")
-PEM = b"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [PKCS8, PKCS1, PEM, base64.b64encode(PEM), base64.b64encode(PEM.replace(b"BEGIN ", b"BEGIN RSA ")),
-     base64.b64encode(PEM.replace(b"BEGIN ", b"BEGIN EC "))],
-)  # fmt: skip
-def test_private_keys_in_a_config_map(content: bytes, folder: Path) -> None:
-    (folder / "key").write_bytes(content)
-    found = kubetpl("configmap", "cm", "key")
-    assert (found.code, found.out) == (2, "")
-    assert "looks like a private key" in found.err
 
 
 def test_yaml_bombs() -> None:
