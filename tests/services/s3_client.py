@@ -11,8 +11,6 @@ from typing import Any
 import fsspec
 import object_servers
 
-PART = 8 << 20
-
 
 @functools.cache
 def plain_client(endpoint: str) -> Any:

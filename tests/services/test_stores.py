@@ -65,7 +65,7 @@ def read_all(url: str) -> bytes:
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
 
 
-@pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 12_345])
+@pytest.mark.parametrize("size", [0, PART, PART + 1, 2 * PART + 12_345])
 def test_what_is_read_back_is_what_was_written(store: Store, size: int) -> None:
     with open_publish(store.url("folder/a b.tar")) as out:
         for at in range(0, size, 1_234_567):
