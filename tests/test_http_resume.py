@@ -57,10 +57,16 @@ def ranges(server: FaultServer, path: str) -> list[str]:
 # Each fault alone
 
 
-@pytest.mark.parametrize("read_ahead", [0, 50_000, 1 << 24])
 @pytest.mark.parametrize(
-    "kind",
-    ["cut", "frame", "reset", "stall", "drip", "status", "drop", "no-range", "error-body", "wrong-range", "part"],
+    ("kind", "read_ahead"),
+    [("cut", 50_000), ("cut", 1 << 24), ("stall", 1 << 24)]
+    + [
+        (kind, 0)
+        for kind in (
+            *("cut", "frame", "reset", "stall", "drip", "status", "drop"),
+            *("no-range", "error-body", "wrong-range", "part"),
+        )
+    ],
 )
 def test_one_fault_is_mended(server: FaultServer, kind: str, read_ahead: int) -> None:
     # The first answer is cut, the second meets the fault, the third is whole.
@@ -420,7 +426,7 @@ def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
             opener.cache_clear()
 
 
-# 1,000 schedules
+# Random schedules
 
 
 def outcome_of_schedule(server: FaultServer, seed: int) -> str:
@@ -465,8 +471,8 @@ def outcome_of_schedule(server: FaultServer, seed: int) -> str:
 def test_random_schedules(server: FaultServer) -> None:
     # Most of the time is that of silent servers, so several wait at once.
     with ThreadPoolExecutor(8) as pool:
-        outcomes = Counter(pool.map(lambda seed: outcome_of_schedule(server, seed), range(1000)))
-    assert outcomes["whole"] > 300 and outcomes["error"] > 50, outcomes
+        outcomes = Counter(pool.map(lambda seed: outcome_of_schedule(server, seed), range(300)))
+    assert outcomes["whole"] > 90 and outcomes["error"] > 15, outcomes
 
 
 def test_the_schedules_hold_every_fault() -> None:

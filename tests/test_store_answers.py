@@ -125,7 +125,7 @@ def test_an_answer_that_does_not_fit_is_a_failed_attempt_that_resumes(store: Lyi
     assert store.lies == []
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", [page_with_range, other_object, encoded])
 def test_a_store_that_never_answers_what_was_asked_gives_nothing(store: LyingStore, lie: Lie) -> None:
     name = NAMES[store.kind]
     store.lies = [lie] * 9

@@ -52,16 +52,13 @@ def test_hadoop_reads_our_sequencefiles(hdfs: Hdfs, folder: str) -> None:
         ) as writer:
             for pair in ROWS:
                 writer.write(*pair)
+    # And one that ends in a sync mark.
+    paths.append(f"{folder}/a.seq")
+    with open_publish(f"{hdfs.hdfs}{paths[-1]}") as out:
+        out.write((Path(__file__).parents[1] / "data" / "sequencefile" / "ends-in-sync.seq").read_bytes())
+    assert list(read_pairs(f"{hdfs.hdfs}{paths[-1]}")) == [("a", 1), ("b", 2)]
     printed = hdfs.shell("-text", *paths)
-    assert printed == "".join(f"{key}\t{value}\n" for key, value in ROWS) * len(kinds)
-
-
-def test_hadoop_reads_a_sequencefile_that_ends_in_a_sync_mark(hdfs: Hdfs, folder: str) -> None:
-    content = (Path(__file__).parents[1] / "data" / "sequencefile" / "ends-in-sync.seq").read_bytes()
-    with open_publish(f"{hdfs.hdfs}{folder}/a.seq") as out:
-        out.write(content)
-    printed = "".join(f"{key}\t{value}\n" for key, value in read_pairs(f"{hdfs.hdfs}{folder}/a.seq"))
-    assert printed == hdfs.shell("-text", f"{folder}/a.seq") == "a\t1\nb\t2\n"
+    assert printed == "".join(f"{key}\t{value}\n" for key, value in ROWS) * len(kinds) + "a\t1\nb\t2\n"
 
 
 def test_parts_and_folders_on_hdfs(hdfs: Hdfs, folder: str) -> None:
@@ -71,7 +68,7 @@ def test_parts_and_folders_on_hdfs(hdfs: Hdfs, folder: str) -> None:
         ) as writer:
             for index in range(2000):
                 writer.write(number * 2000 + index, bytes(1000))
-    hdfs.shell("-touchz", f"{folder}/out/_SUCCESS")
+    open_publish(f"{hdfs.hdfs}{folder}/out/_SUCCESS").commit()
     tally = Tally()
     assert [key for key, _ in read_pairs(f"{hdfs.webhdfs}{folder}/out", tally=tally)] == list(range(4000))
     assert tally.skipped == {"metadata": 1}

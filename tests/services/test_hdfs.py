@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -96,13 +95,6 @@ def test_each_scheme_reads_what_the_other_wrote(hdfs: Hdfs, folder: str, writer:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_100_mb(hdfs: Hdfs, folder: str, scheme: str) -> None:
-    data = content(100_000_000)
-    put(f"{base(hdfs, scheme)}{folder}/big", data)
-    assert hashlib.sha256(get(f"{base(hdfs, scheme)}{folder}/big")).digest() == hashlib.sha256(data).digest()
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
 def test_an_existing_file_is_replaced_in_one_step(hdfs: Hdfs, folder: str, scheme: str) -> None:
     url = f"{base(hdfs, scheme)}{folder}/a"
     put(url, b"old")
@@ -185,45 +177,40 @@ def mortal(hdfs: Hdfs) -> Iterator[Hdfs]:
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_datanode_is_killed_in_mid_read(mortal: Hdfs, folder: str, scheme: str, victim: int) -> None:
-    data = content(30_000_000)
-    url = f"{base(mortal, scheme)}{folder}/a"
-    put(url, data)
-    reader = open_hdfs(url, PATIENT)
-    found = bytearray(reader.read(100_000))
-    mortal.kill_datanode(victim)
-    while piece := reader.read(1 << 20):
-        found += piece
-    reader.close()
-    assert bytes(found) == data
-    # Opened while the NameNode still believes that it lives.
-    again = open_hdfs(url, PATIENT)
-    assert again.read(1000) == data[:1000]
-    again.close()
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_datanode_is_killed_in_mid_write(mortal: Hdfs, folder: str, scheme: str, victim: int) -> None:
+def test_a_datanode_is_killed_in_mid_read_and_mid_write(mortal: Hdfs, folder: str, victim: int) -> None:
     data = content(20_000_000)
-    url = f"{base(mortal, scheme)}{folder}/a"
-    put(url, b"old")
-    sink = open_hdfs_sink(url, retry=PATIENT)
-    outcome = data
-    try:
+    roots = {scheme: base(mortal, scheme) + folder for scheme in SCHEMES}
+    put(f"{mortal.hdfs}{folder}/a", data)
+    put(f"{mortal.hdfs}{folder}/hdfs", b"old")
+    put(f"{mortal.hdfs}{folder}/webhdfs", b"old")
+    readers = {scheme: open_hdfs(f"{root}/a", PATIENT) for scheme, root in roots.items()}
+    found = {scheme: bytearray(reader.read(100_000)) for scheme, reader in readers.items()}
+    sinks = {scheme: open_hdfs_sink(f"{root}/{scheme}", retry=PATIENT) for scheme, root in roots.items()}
+    for sink in sinks.values():
         sink.write(data[:3_000_000])
-        mortal.kill_datanode(victim)
-        for start in range(3_000_000, len(data), 1 << 20):
-            sink.write(data[start : start + (1 << 20)])
-        sink.commit()
-    except StreamError as error:
-        sink.discard()
-        outcome = b"old"
-        assert str(error).startswith(f"{scheme}://")
+    mortal.kill_datanode(victim)
+    outcomes = {}
+    for scheme in SCHEMES:
+        while piece := readers[scheme].read(1 << 20):
+            found[scheme] += piece
+        readers[scheme].close()
+        assert bytes(found[scheme]) == data
+        # Opened while the NameNode still believes that it lives.
+        again = open_hdfs(f"{roots[scheme]}/a", PATIENT)
+        assert again.read(1000) == data[:1000]
+        again.close()
+        outcomes[scheme] = data
+        try:
+            for start in range(3_000_000, len(data), 1 << 20):
+                sinks[scheme].write(data[start : start + (1 << 20)])
+            sinks[scheme].commit()
+        except StreamError as error:
+            sinks[scheme].discard()
+            outcomes[scheme] = b"old"
+            assert str(error).startswith(f"{scheme}://")
     mortal.revive()
-    assert get(url) == outcome
-    assert names(mortal, folder) == ["a"]
+    assert {scheme: get(f"{roots[scheme]}/{scheme}") for scheme in SCHEMES} == outcomes
+    assert names(mortal, folder) == ["a", "hdfs", "webhdfs"]
 
 
 def test_put_and_get_of_a_folder_while_a_datanode_dies(mortal: Hdfs, folder: str, tmp_path: Path) -> None:
@@ -284,7 +271,7 @@ def test_a_token_is_never_shown(hdfs: Hdfs, folder: str, tmp_path: Path) -> None
     (tmp_path / "a").write_bytes(b"1")
     plain = hdfs.webhdfs.replace("root@", "")
     put(f"{hdfs.hdfs}{folder}/a", b"1")
-    for path in ("/a", "/none", "/*"):
+    for path in ("/a", "/none"):
         for verb in ("ls", "rm"):
             done = tarkit(verb, "-v", f"{plain}{folder}{path}?delegation={CANARY}")
             assert CANARY not in done.stdout + done.stderr
