@@ -43,10 +43,8 @@ def chunks(data: bytes, step: int, size: str = "%x", more: bytes = b"", trailers
 
 BODIES = {
     "plain": (TEXT, chunks(TEXT, 17)),
-    "eight digits": (TEXT, chunks(TEXT, 31, "%08x")),
     "extensions": (NOISE, chunks(NOISE, 25, "%X", b' ;name="a value"')),
     "trailers": (NOISE, chunks(NOISE, 25, "%04x", trailers=b"Expires: never\r\nX-Sum: 0\r\n")),
-    "one chunk": (TEXT, chunks(TEXT, 1 << 20)),
     "empty": (b"", chunks(b"", 1)),
 }
 
