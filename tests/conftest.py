@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pytest
@@ -68,6 +68,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if is_fast(item):
             item.add_marker(pytest.mark.fast)
     items.sort(key=lambda item: (not wants_server(item), not is_slow(item)))
+    if settings().derandomize:
+        # Hypothesis also draws numbers and texts that it finds in modules that are imported by then, and which those
+        # are depends on the tests that a worker ran before.
+        with suppress(ImportError):
+            from hypothesis.internal.conjecture import providers
+            from hypothesis.internal.constants_ast import Constants
+
+            providers._get_local_constants = Constants
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker that has finished takes tests from the end of the list of the slowest, unless --dist says otherwise.
+
+    By default a quarter of the tests stays with the worker that was given them, however long its servers take.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -82,14 +103,6 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector from looking at thousands of tests, which stay to the end, each time."""
     gc.collect()
     gc.freeze()
-    if settings().derandomize:
-        # Hypothesis also draws numbers and texts that it finds in modules that are imported by then, and which those
-        # are depends on the tests that a worker ran before.
-        with suppress(ImportError):
-            from hypothesis.internal.conjecture import providers
-            from hypothesis.internal.constants_ast import Constants
-
-            providers._get_local_constants = Constants
 
 
 def _running(server: str, what: str, *arguments: Path) -> Iterator[str]:
