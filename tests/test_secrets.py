@@ -15,6 +15,7 @@ import sys
 import tarfile
 import threading
 import urllib.parse
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,18 +58,11 @@ class Seen(NamedTuple):
 
 def descendants(root: int) -> set[int]:
     """Process ids of all that a process started, and of what these started."""
-    parents = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-    found, new = set(), {root}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new}
-        found |= new
+    found = set()
+    with suppress(OSError):
+        for children in Path(f"/proc/{root}/task").glob("*/children"):
+            for child in map(int, children.read_text().split()):
+                found |= {child} | descendants(child)
     return found
 
 
