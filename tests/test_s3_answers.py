@@ -8,6 +8,7 @@ import fsspec
 import pytest
 from faults.rawserver import RawServer, raw_server
 from faults.times import fast
+from s3_client import share_descriptions
 
 from tarkit.errors import GivenUpError, MissingInputError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store.entries import entries, glob
@@ -38,6 +39,7 @@ NOT_LISTINGS = {
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RawServer]:
+    share_descriptions()
     with raw_server() as running:
         endpoint = running.url.removesuffix("/object")
         monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": endpoint, "key": "k", "secret": "s"})

@@ -17,6 +17,7 @@ from typing import Any
 
 import fsspec
 import google_crc32c
+from s3_client import share_descriptions
 
 KINDS = ("s3", "gs", "az")
 NAMES = {"s3": "s3://b/x.tar", "gs": "gs://b/x.tar", "az": "az://b/x.tar"}
@@ -155,6 +156,7 @@ def lying_store(kind: str, data: bytes) -> Iterator[LyingStore]:
                 f"AccountKey={key};BlobEndpoint={store.url}/account;"
             },
         }
+        share_descriptions()
         before = fsspec.config.conf.get(kind)
         fsspec.config.conf[kind] = settings[kind]
         try:

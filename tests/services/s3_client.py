@@ -13,8 +13,16 @@ import object_servers
 
 
 @functools.cache
+def share_descriptions() -> None:
+    """Let all clients of this process have one description of S3: reading it is nearly all that making one takes."""
+    import botocore.session
+
+    botocore.session.create_loader = functools.cache(botocore.session.create_loader)
+
+
+@functools.cache
 def plain_client(endpoint: str) -> Any:
-    """Kept, since making one takes botocore a fifth of a second."""
+    """Kept, since each has connections of its own."""
     import botocore.session
 
     return botocore.session.get_session().create_client(
@@ -72,6 +80,7 @@ class S3:
 @contextlib.contextmanager
 def s3_bucket(server: str, through: str | None = None, retries: int = 0) -> Iterator[S3]:
     """A fresh folder that s3:// URLs of this process reach; ``through`` is a proxy in front of the server."""
+    share_descriptions()
     direct = S3(server, uuid.uuid4().hex[:12], retries)
     client = direct.client()
     with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
