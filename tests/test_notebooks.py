@@ -79,14 +79,12 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(KUBE)
     if importlib.util.find_spec("kubernetes_validate") is None or shutil.which("kubectl") is None:
         pytest.skip("NO kubectl OR NO kubernetes-validate, THE NOTEBOOK HAS NO CLUSTER")
-    from kubestandin import Standin, kubeconfig
+    from kubestandin import running_cluster
 
-    standin = Standin(tmp_path / "standin", [], backoff=1.0, cpu="4")
-    (tmp_path / "kubeconfig").write_text(kubeconfig(standin.url))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    yield
-    standin.stop()
-    assert standin.failures == []
+    (tmp_path / "pods").mkdir()
+    with running_cluster(tmp_path / "pods") as started:
+        monkeypatch.setenv("KUBECONFIG", str(started.kubeconfig))
+        yield
 
 
 @pytest.fixture

@@ -1,13 +1,7 @@
-"""A stand-in for a Kubernetes API server, for the real kubectl and the official Python client.
+"""A stand-in for a Kubernetes API server, for kubetpl, kubectl and the official client: no controller, no kubelet.
 
-By hand:  python tests/kube/apiserver.py --kubeconfig FILE      (then: kubectl --kubeconfig FILE get pods)
-
-Own HTTP on http.server and not the mock server kmock (PyPI): that one serves no OpenAPI (kubectl apply asks for it),
-gives objects no resourceVersion that advances, has no selectors, no validation and no strategic merge, and needs
-Python 3.11; what would be left for it is the reading of HTTP.
-
-Not there: protobuf (so `kubectl create job NAME ...` gets 415; manifests, apply, get, logs, wait, delete are JSON),
-users and permissions, exec, attach, port-forward, Services that forward, other groups than core and batch.
+It answers what kubetpl's verbs and ``kubectl apply, get, delete, logs, wait`` ask about a few kinds of objects. It is
+not there for protobuf, strategic merge patches, server-side apply, users and their roles.
 """
 
 from __future__ import annotations
@@ -17,154 +11,81 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from apierrors import ApiError
-from apistore import Json, Store
+from apiobjects import GROUPS, KINDS, Json, Objects, Refused, selector
 
-if TYPE_CHECKING:
-    from apiroutes import Router
-
-_LARGEST = 3 * 1024 * 1024
-
-
-class Answer:
-    """A whole body (JSON or bytes), or parts that come one by one."""
-
-    def __init__(
-        self,
-        body: Json | bytes | None = None,
-        code: int = 200,
-        parts: Iterable[bytes] | None = None,
-        content: str = "application/json",
-        warnings: list[str] | None = None,
-    ) -> None:
-        self.body, self.code, self.parts, self.content = body, code, parts, content
-        self.warnings = warnings or []
-
-
-class Request:
-    """What came in, parsed."""
-
-    def __init__(self, handler: _Handler) -> None:
-        split = urlsplit(handler.path)
-        self.verb = handler.command
-        self.path = split.path
-        self.query = dict(parse_qsl(split.query, keep_blank_values=True))
-        self.accept = handler.headers.get("Accept", "")
-        self.content = handler.headers.get("Content-Type", "application/json").partition(";")[0].strip()
-        self.body = handler.read_body()
-        self.gone = handler.client_is_gone
-
-    def json(self) -> Any:
-        if not self.body:
-            return {}
-        if "yaml" in self.content:
-            import yaml
-
-            return yaml.safe_load(self.body)
-        if self.content not in ("application/json", "", "text/plain") and not self.content.endswith("+json"):
-            raise ApiError(
-                415, "UnsupportedMediaType", f"the body of the request was in an unknown format - {self.content}"
-            )
-        try:
-            return json.loads(self.body)
-        except ValueError as error:
-            raise ApiError(400, "BadRequest", f"couldn't get version/kind; json parse error: {error}") from None
+VERSION = "v1.36.2"
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server_version = "standin"
     disable_nagle_algorithm = True
-    wbufsize = 65536
 
     def log_message(self, *args: Any) -> None:
         pass
 
-    def read_body(self) -> bytes:
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            parts = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > _LARGEST:
-            self.close_connection = True
-            raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_LARGEST}")
-        return self.rfile.read(length) if length else b""
-
-    def client_is_gone(self) -> bool:
-        """True when the other side has closed the connection."""
+    def is_gone(self) -> bool:
+        """Whether the other side has closed the connection."""
         try:
-            # select() knows no descriptors above 1023, and of one it would be said that the client is gone.
+            # select() knows no descriptors above 1023.
             poll = select.poll()
             poll.register(self.connection, select.POLLIN)
             return bool(poll.poll(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
         except (OSError, ValueError):
             return True
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
         server = cast(_Server, self.server)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
-            answer = server.router.answer(Request(self))
-        except ApiError as error:
-            answer = Answer(error.status(), error.code)
-        except ConnectionError:
-            # The client went away while it sent its request.
-            self.close_connection = True
-            return
+            answer, code = server.answer(self, body), 201 if self.command == "POST" else 200
+        except Refused as error:
+            answer, code = error.status, error.code
         except Exception as error:
             server.failures.append(f"{self.command} {self.path}: {type(error).__name__}: {error}")
-            answer = Answer(ApiError(500, "InternalError", f"stand-in: {type(error).__name__}: {error}").status(), 500)
+            answer, code = Refused(500, "InternalError", f"stand-in: {error}").status, 500
         with contextlib.suppress(ConnectionError, ValueError):
-            self._send(answer)
+            self.send(answer, code)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PATCH = do_DELETE = serve
 
-    def _send(self, answer: Answer) -> None:
-        self.send_response(answer.code)
-        self.send_header("Content-Type", answer.content)
-        for said in answer.warnings:
-            escaped = said.replace("\\", "\\\\").replace('"', '\\"')
-            self.send_header("Warning", f'299 - "{escaped}"')
-        if answer.parts is None:
-            data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-            self.send_header("Content-Length", str(len(data)))
+    def send(self, answer: Json | Iterator[bytes], code: int) -> None:
+        """A whole object, or parts that come one by one."""
+        self.send_response(code)
+        if isinstance(answer, dict):
+            content = json.dumps(answer).encode()
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(data)
-            self.wfile.flush()
+            self.wfile.write(content)
             return
+        self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.wfile.flush()
-        for part in answer.parts:
-            if part:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-                self.wfile.flush()
+        for part in answer:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
         self.wfile.write(b"0\r\n\r\n")
-        self.wfile.flush()
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = False
-    block_on_close = True
     request_queue_size = 128
 
-    def __init__(self, router: Router, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.router = router
+    def __init__(self, objects: Objects) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects = objects
+        self.seen: list[str] = []
         self.failures: list[str] = []
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        # Here and not in its thread, which may begin only after hang_up() and then wait for a request for ever.
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
@@ -181,40 +102,183 @@ class _Server(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no failure; what fails inside a request is kept by the handler."""
+        """A client that went away is no failure."""
+
+    def answer(self, request: _Handler, body: bytes) -> Json | Iterator[bytes]:
+        """By the path and the verb."""
+        split = urlsplit(request.path)
+        query = dict(parse_qsl(split.query))
+        self.seen.append(f"{request.command} {split.path}" + ("?" + "&".join(query) if query else ""))
+        path = split.path.strip("/")
+        if (fixed := _document(path)) is not None:
+            return fixed
+        prefix = next((each for each in GROUPS.values() if path.startswith(f"{each}/")), None)
+        parts = path.removeprefix(f"{prefix}/").split("/")
+        space = ""
+        if parts[0] == "namespaces" and len(parts) > 2:
+            space, parts = parts[1], parts[2:]
+        plural, name, part = (*parts, "", "")[:3]
+        known = KINDS.get(plural)
+        if known is None or GROUPS[known[0]] != prefix or len(parts) > 3 or part not in ("", "status", "log"):
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        if part == "log":
+            return self.objects.read_log(space, name, query, request.is_gone)
+        if request.command == "GET":
+            return self._read(request, plural, space, name, query)
+        return self._write(request, plural, space, name, part, query, json.loads(body or b"{}"))
+
+    def _read(self, request: _Handler, plural: str, space: str, name: str, query: dict[str, str]) -> Any:
+        if name and "watch" not in query:
+            return self.objects.get(plural, space, name)
+        test = selector(plural, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        if "sendInitialEvents" in query:
+            # As by a server without that feature; clients fall back.
+            raise Refused(422, "Invalid", "sendInitialEvents is forbidden for watch unless WatchList is enabled")
+        if "watch" in query:
+            events = self.objects.watch(plural, space, test, query, request.is_gone)
+            return (json.dumps(event).encode() + b"\n" for event in events)
+        items, metadata = self.objects.page(plural, space, test, query)
+        if plural == "pods" and "as=Table" in request.headers.get("Accept", ""):
+            return _table(items, metadata)
+        group, kind = KINDS[plural]
+        return {"kind": f"{kind}List", "apiVersion": _version(group), "metadata": metadata, "items": items}
+
+    def _write(
+        self, request: _Handler, plural: str, space: str, name: str, part: str, query: dict[str, str], body: Json
+    ) -> Json:
+        if request.command == "POST":
+            if query.get("fieldValidation") == "Strict":
+                _validate(body)
+            return self.objects.create(plural, space, body)
+        if request.command == "DELETE":
+            test = selector(plural, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+            named = [name] if name else [each["metadata"]["name"] for each in self.objects.items(plural, space, test)]
+            gone = [self.objects.delete(plural, space, each, {**query, **body}) for each in named]
+            return gone[0] if name else {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": gone}
+        content = request.headers.get("Content-Type", "")
+        if content != "application/merge-patch+json":
+            why = f"the body of the request was in an unknown format - {content}"
+            raise Refused(415, "UnsupportedMediaType", why)
+        return self.objects.change(plural, space, name, body, part)
 
 
 class ApiServer:
-    """The listening side; starts at once, ends with stop()."""
+    """Starts at once; stop() leaves no thread behind. seen: what was asked, as ``GET PATH?NAME&NAME``."""
 
-    def __init__(self, store: Store, router: Router, port: int = 0) -> None:
-        self.store = store
-        self._server = _Server(router, port)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+    def __init__(self) -> None:
+        self.objects = Objects()
+        self._server = _Server(self.objects)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.seen = self._server.seen
+        self.failures = self._server.failures
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
-    @property
-    def failures(self) -> list[str]:
-        """Requests at which the stand-in itself broke; a test run with any is worth nothing."""
-        return self._server.failures
-
     def stop(self) -> None:
-        """Ends every watch, hangs up on every client, and waits for all threads."""
-        self.store.close()
+        """Ends every watch, hangs up, and waits for all threads."""
+        self.objects.close()
         self._server.shutdown()
         self._thread.join()
         self._server.hang_up()
         self._server.server_close()
 
 
-def lines(events: Iterator[Json]) -> Iterator[bytes]:
-    """Events as a watch sends them, one JSON text a line."""
-    for event in events:
-        yield json.dumps(event).encode() + b"\n"
+def kubeconfig(url: str, namespace: str = "default") -> str:
+    """A kubeconfig file for a server without certificates and without users."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "standin", "cluster": {"server": url}}],
+            "contexts": [
+                {"name": "standin", "context": {"cluster": "standin", "user": "standin", "namespace": namespace}}
+            ],
+            "current-context": "standin",
+            "users": [{"name": "standin", "user": {"token": "standin"}}],
+        }
+    )
 
 
-if __name__ == "__main__":
-    import runstandin
+def _version(group: str) -> str:
+    return f"{group}/v1" if group else "v1"
 
-    runstandin.main()
+
+def _validate(body: Json) -> None:
+    """Against the published schema."""
+    import kubernetes_validate
+
+    try:
+        kubernetes_validate.validate(body, "1.36", strict=True)
+    except kubernetes_validate.ValidationError as error:
+        raise Refused(400, "BadRequest", f"strict decoding error: {error.message}") from None
+
+
+@lru_cache
+def _document(path: str) -> Json | None:
+    """What clients ask first: which groups, kinds and options there are."""
+    groups = [
+        {"name": group, "versions": [version], "preferredVersion": version}
+        for group in filter(None, GROUPS)
+        for version in [{"groupVersion": _version(group), "version": "v1"}]
+    ]
+    if path == "version":
+        return {"major": "1", "minor": "36", "gitVersion": VERSION}
+    if path == "api":
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+    if path == "apis":
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+    if path == "openapi/v3":
+        return {"paths": {each: {"serverRelativeURL": f"/openapi/v3/{each}"} for each in GROUPS.values()}}
+    group = next((group for group, prefix in GROUPS.items() if path.removeprefix("openapi/v3/") == prefix), None)
+    if group is None:
+        return None
+    kinds = {plural: kind for plural, (its, kind) in KINDS.items() if its == group}
+    if path.startswith("openapi"):
+        return _openapi(group, kinds)
+    rows = [
+        {
+            "name": plural,
+            "singularName": kind.lower(),
+            "namespaced": plural != "namespaces",
+            "kind": kind,
+            "verbs": _VERBS,
+        }
+        for plural, kind in kinds.items()
+    ]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": _version(group), "resources": rows}
+
+
+def _openapi(group: str, kinds: dict[str, str]) -> Json:
+    """The options by which kubectl knows that the server validates fields; no types."""
+    names = ("dryRun", "fieldManager", "fieldValidation")
+    parameters = [{"name": each, "in": "query", "schema": {"type": "string"}} for each in names]
+    paths: Json = {}
+    for plural, kind in kinds.items():
+        words = {
+            "x-kubernetes-group-version-kind": {"group": group, "version": "v1", "kind": kind},
+            "x-kubernetes-action": "patch",
+            "parameters": parameters,
+            "responses": {},
+        }
+        paths[f"/{GROUPS[group]}/namespaces/{{namespace}}/{plural}/{{name}}"] = {"patch": words}
+    info = {"title": "Kubernetes", "version": VERSION}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}
+
+
+def _table(pods: list[Json], metadata: Json) -> Json:
+    """As ``kubectl get pods`` asks for it."""
+    words = {"Succeeded": "Completed", "Failed": "Error"}
+    rows = [
+        {
+            "cells": [each["metadata"]["name"], "0/1", words.get(phase, phase), 0, "1s"],
+            "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": each["metadata"]},
+        }
+        for each in pods
+        for phase in [each["status"]["phase"]]
+    ]
+    columns = [
+        {"name": name, "type": "string", "format": "", "description": "", "priority": 0}
+        for name in ("Name", "Ready", "Status", "Restarts", "Age")
+    ]
+    about = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    return {**about, "columnDefinitions": columns, "rows": rows}

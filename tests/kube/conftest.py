@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,50 +10,38 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from apiserver import ApiServer
     from kubecluster import Cluster, Said
-    from kubestandin import Standin
-
-
-def _wants_real(config: pytest.Config) -> bool:
-    if not os.environ.get("KUBECONFIG"):
-        return False
-    return os.environ.get("TARKIT_TEST_CLUSTER") == "1" or str(config.getoption("-m")).strip() == "cluster"
 
 
 @pytest.fixture(scope="session")
-def kube_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """HOME of kubectl, for its discovery cache."""
-    return tmp_path_factory.mktemp("kube-home")
+def api_server() -> Iterator[ApiServer]:
+    """One stand-in for the whole run."""
+    from apiserver import ApiServer
 
-
-@pytest.fixture(scope="session")
-def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
-    """One stand-in cluster for the whole run; pods share pytest's temporary folder with the tests."""
-    if importlib.util.find_spec("kubernetes_validate") is None:
-        pytest.skip("NO KUBERNETES-VALIDATE, THE STAND-IN CLUSTER HAS NO SCHEMAS: pip install kubernetes-validate")
-    from kubecluster import start_standin
-
-    started = start_standin(tmp_path_factory.mktemp("standin"), [tmp_path_factory.getbasetemp().resolve()])
-    try:
-        yield started
-    finally:
-        started.stop()
+    started = ApiServer()
+    yield started
+    started.stop()
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, kubectl_program: str, kube_home: Path, tmp_path: Path) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     """A namespace of its own for one test."""
-    from kubecluster import own_namespace, real_namespace
+    pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
+    pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
+    from kubecluster import own_namespace
 
-    if _wants_real(request.config):
-        with real_namespace(tmp_path, kubectl_program, kube_home) as real:
+    given = os.environ.get("KUBECONFIG")
+    asked = os.environ.get("TARKIT_TEST_CLUSTER") == "1" or str(request.config.getoption("-m")).strip() == "cluster"
+    if given and asked:
+        with own_namespace(tmp_path, None, given) as real:
             yield real
         return
-    started: Standin = request.getfixturevalue("standin")
-    before = len(started.failures)
-    with own_namespace(started, tmp_path, kubectl_program, kube_home) as own:
+    server: ApiServer = request.getfixturevalue("api_server")
+    before = len(server.failures)
+    with own_namespace(tmp_path, server) as own:
         yield own
-    assert started.failures[before:] == [], "the stand-in itself broke"
+    assert server.failures[before:] == [], "the stand-in itself broke"
 
 
 @pytest.fixture

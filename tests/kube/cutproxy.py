@@ -11,10 +11,10 @@ import threading
 class CutProxy:
     """Listens on a port of its own until close(); cut() ends all connections and refuses new ones until mend()."""
 
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+    def __init__(self, target: str) -> None:
+        self._target = ("127.0.0.1", int(target.rpartition(":")[2]))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
@@ -53,7 +53,7 @@ class CutProxy:
             self._closed = True
         self.cut()
         with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port)).close()
+            socket.create_connection(self._listener.getsockname()).close()
         self._accepting.join()
         self._listener.close()
         for thread in self._threads:

@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import kubeconfig
 from cutproxy import CutProxy
 from kubecluster import Cluster, Said
 from kubejobs import indexed, job
-from kubestandin import kubeconfig
 
 from tarkit.k8s.cluster.joblogs import _Read
-
-pytestmark = pytest.mark.cluster
 
 
 def test_nothing_to_show_is_66(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     """As documented: 0 only if something was shown."""
-    cluster.apply(job("mute", "true"), indexed("talk", "echo one", 1), job("held", "true", suspend=True))
-    for name in ("mute", "talk"):
-        assert kubetpl("wait", name, "--timeout", "180").code == 0
+    cluster.apply(job("mute"), indexed("talk", 1), job("held", suspend=True))
+    cluster.add_pod("mute", code=0, log="")
+    cluster.add_pod("talk", 0, code=0, log="one\n")
+    cluster.end_indexes("talk", {0: 0})
     for words, why in (
         (["mute"], "mute: its pods have written nothing"),
         (["talk", "--grep", "two"], "talk: its pods have written nothing that --grep two finds"),
@@ -37,25 +36,48 @@ def test_nothing_to_show_is_66(cluster: Cluster, kubetpl: Callable[..., Said]) -
     assert kubetpl("logs", "talk").out == "[0] one\n", "lines of the only index have their prefix, too"
 
 
-def test_a_log_is_followed_before_its_pod_exists(
-    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
-) -> None:
-    cluster.apply(indexed("late", "echo begun; echo done", 3, suspend=True))
+def test_lines_of_the_pods_that_matter(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    cluster.apply(indexed("talk", 3))
+    cluster.add_pod("talk", 0, code=0, log="seen\nend 0\n")
+    cluster.add_pod("talk", 1, code=1, log="seen\nbroken\n")
+    cluster.add_pod("talk", 2, phase="Pending")
+    cluster.set_job("talk", active=1, completedIndexes="0", succeeded=1, failedIndexes="1")
+    every = kubetpl("logs", "talk")
+    assert every.out == "[0] seen\n[0] end 0\n[1] seen\n[1] broken\n"
+    assert every.err == "kubetpl logs: 2: its container has not started; kubetpl status says why\n"
+    assert kubetpl("logs", "talk", "--tail", "1", "--index", "0-1").out == "[0] end 0\n[1] broken\n"
+    assert kubetpl("logs", "talk", "--failed", "--grep", "^br").out == "[1] broken\n"
+    assert kubetpl("logs", "talk", "--follow").code == 2
 
-    def let_go() -> None:
-        if cluster.standin is not None:
-            seen, pods = cluster.standin.router.seen, f"/{cluster.namespace}/pods?"
-            cluster.wait_for(lambda: any(pods in one and "watch" in one for one in list(seen)), "a watch of pods")
-        cluster.kubectl("patch", "job", "late", "-p", '{"spec":{"suspend":false}}', check=True)
 
-    thread = threading.Thread(target=let_go)
+def test_logs_of_a_pod_with_several_containers(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    both = job("both")
+    both["spec"]["template"]["spec"]["containers"].insert(0, {"name": "beside", "image": "busybox:1"})
+    cluster.apply(both)
+    name = cluster.add_pod("both", code=0)
+    uid = cluster.get("pods", name)["metadata"]["uid"]
+    for container in ("main", "beside"):
+        cluster.standin.objects.log_of(uid, container).add(f"of {container}\n", end=True)
+    assert kubetpl("logs", "both").out == "of main\n"
+    assert kubetpl("logs", "both", "--container", "beside").out == "of beside\n"
+
+
+def test_a_log_is_followed_before_its_pod_exists(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    cluster.apply(indexed("late", 3))
+
+    def begin() -> None:
+        cluster.wait_for(lambda: cluster.asked("pods?watch"), "a watch of pods")
+        cluster.add_pod("late", 2, code=0, log="begun\ndone\n")
+
+    thread = threading.Thread(target=begin)
     thread.start()
     said = kubetpl("logs", "late", "--follow", "--index", "2")
     thread.join()
     assert (said.code, said.out) == (0, "[2] begun\n[2] done\n"), said
-    assert said.err == ("kubetpl logs: its pod has not started; waiting for it (kubetpl status late says why)\n")
-    assert kubetpl("wait", "late", "--timeout", "180").code == 0
-    cluster.kubectl("delete", "pods", "--all", check=True)
+    assert said.err == "kubetpl logs: its pod has not started; waiting for it (kubetpl status late says why)\n"
+    cluster.end_indexes("late", {0: 0, 1: 0, 2: 0})
+    for each in cluster.items("pods"):
+        cluster.end_pod(each["metadata"]["name"])
     gone = kubetpl("logs", "late", "--follow", "--index", "2")
     assert gone.code == 66 and "the pods of index 2 are gone" in gone.err, "who waits for what has ended waits for ever"
 
@@ -64,33 +86,29 @@ def test_a_log_is_followed_through_lost_connections(
     cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No line is lost, and none comes twice, though many have the same second."""
-    if cluster.standin is None:
-        pytest.skip("THE CONNECTIONS TO A REAL CLUSTER ARE NOT CUT")
-    standin = cluster.standin
-    go = tmp_path / "go"
-    count = (
-        f"for i in $(seq 5); do echo $i; done; until [ -e {go} ]; do sleep 0.05; done; for i in 6 7 8; do echo $i; done"
-    )
-    cluster.apply(job("talk", f"{count}; until [ -e {go}2 ]; do sleep 0.05; done; echo end"))
-    host, _, port = standin.url.rpartition("/")[2].partition(":")
-
-    def opened() -> int:
-        return sum("/log?" in one and "follow" in one for one in list(standin.router.seen))
+    monkeypatch.setattr("tarkit.k8s.cluster.watching._SHORTEST_PAUSE", 0.1)
+    server = cluster.standin
+    cluster.apply(job("talk"))
+    pod = cluster.add_pod("talk", log="1\n2\n3\n4\n5\n")
+    log = server.objects.log_of(cluster.get("pods", pod)["metadata"]["uid"], "main")
 
     def interrupt() -> None:
-        for flag, read in ((go, b"5\n"), (Path(f"{go}2"), b"8\n")):
-            before = opened()
-            cluster.wait_for(lambda read=read: proxy.carried(read), "lines that were read")
+        for last, more in ((b"5\n", "6\n7\n8\n"), (b"8\n", "end\n")):
+            cluster.wait_for(lambda last=last: proxy.carried(last), "lines that were read")
+            before = len(cluster.asked("log?follow"))
             proxy.cut()
             cluster.wait_for(lambda: proxy.refused, "a try that is refused")
             proxy.refused = 0
-            flag.touch()
+            log.add(more, end=more == "end\n")
             proxy.mend()
-            cluster.wait_for(lambda before=before: opened() > before, "the log is opened again")
+            cluster.wait_for(lambda before=before: len(cluster.asked("log?follow")) > before, "the log is opened again")
+        status = cluster.get("pods", pod)["status"]
+        ended = [{**each, "state": {"terminated": {"exitCode": 0}}} for each in status["containerStatuses"]]
+        cluster.set_status("pods", pod, phase="Succeeded", containerStatuses=ended)
 
-    with CutProxy((host, int(port))) as proxy:
+    with CutProxy(server.url) as proxy:
         config = tmp_path / "through-proxy"
-        config.write_text(kubeconfig(f"http://127.0.0.1:{proxy.port}", cluster.namespace))
+        config.write_text(kubeconfig(proxy.url, cluster.namespace))
         monkeypatch.setenv("KUBECONFIG", str(config))
         thread = threading.Thread(target=interrupt)
         thread.start()
@@ -99,7 +117,7 @@ def test_a_log_is_followed_through_lost_connections(
         finally:
             thread.join()
     assert (said.code, said.out) == (0, "".join(f"{n}\n" for n in range(1, 9)) + "end\n"), said
-    assert any("sinceTime" in one for one in list(standin.router.seen))
+    assert any("sinceTime" in one for one in cluster.asked("/log?"))
 
 
 def test_lines_that_are_sent_again_are_known() -> None:
@@ -119,30 +137,3 @@ def test_lines_that_are_sent_again_are_known() -> None:
         b"2027-01-15T07:00:09+00:00Z z"
     ], "what has no time is passed on as it is"
     assert list(read.new(iter([b"", b"2027-01-15T09:00:09.5+02:00 z"]))) == [b"", b"z"]
-
-
-def test_follow_one_index(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    command = f"echo first; until [ -e {go} ]; do sleep 0.1; done; echo last $JOB_COMPLETION_INDEX"
-    cluster.apply(indexed("talk", command, 2))
-    cluster.wait_for(lambda: "2 running" in kubetpl("status", "talk").out, what="running pods")
-    assert kubetpl("logs", "talk", "--follow").code == 2
-    timer = threading.Timer(0.5, go.touch)
-    timer.start()
-    assert kubetpl("logs", "talk", "--follow", "--index", "1").out == "[1] first\n[1] last 1\n"
-    timer.join()
-    cluster.wait_for(
-        lambda: kubetpl("logs", "talk", "--tail", "1", "--index", "0").out == "[0] last 0\n", "the other's last line"
-    )
-    absent = kubetpl("logs", "talk", "--index", "7")
-    assert absent.code == 66 and "Job talk has the indexes 0 to 1; no index 7" in absent.err
-
-
-def test_logs_of_a_pod_with_several_containers(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
-    both = job("both", "echo of main")
-    beside = {"name": "beside", "image": "busybox:1", "command": ["sh", "-c", "echo of the other"]}
-    both["spec"]["template"]["spec"]["containers"].insert(0, beside)
-    cluster.apply(both)
-    assert kubetpl("wait", "both", "--timeout", "180").code == 0
-    assert kubetpl("logs", "both").out == "of main\n"
-    assert kubetpl("logs", "both", "--container", "beside").out == "of the other\n"
