@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 
 import click
@@ -63,7 +62,7 @@ manifest_option = click.option(
 
 def open_cluster(kubeconfig: str | None, context: str | None, namespace: str | None) -> Cluster:
     """The cluster that ``cluster_options`` name."""
-    return Cluster(load_access(kubeconfig or os.environ.get("KUBECONFIG"), context, namespace), time.sleep)
+    return Cluster(load_access(kubeconfig or os.environ.get("KUBECONFIG"), context, namespace))
 
 
 def record_source(

@@ -1,7 +1,4 @@
-"""Which cluster to talk to: from kubeconfig files, or from inside a pod.
-
-Source of the rules: kubectl's. Files are separated as in PATH, the first that sets something wins; the
-current context counts unless another one is named; without any file, a pod's own service account."""
+"""Which cluster to talk to: from kubeconfig files, or from inside a pod, as the official client reads them."""
 
 from __future__ import annotations
 
@@ -58,31 +55,25 @@ def _from_files(files: str, context: str | None) -> Access:
     module = library("kubernetes.config.kube_config", NEEDED_FOR, "k8s")
     client = library("kubernetes.client", NEEDED_FOR, "k8s")
     yaml = library("yaml", NEEDED_FOR, "k8s")
+    configuration = client.Configuration()
     try:
         merged = module.KubeConfigMerger(files).config
-        names = [each.value["name"] for each in merged["contexts"]]
-        current = merged.safe_get("current-context") or None
-        wanted = current if context is None else context
-        if wanted not in names:
-            missing = "current context" if wanted is None else f"context {printable(wanted)}"
-            known = ", ".join(map(printable, names)) or "none"
-            raise UsageError(f"kubeconfig {printable(files)} has no {missing}; name one with --context: {known}")
-        loader = module.KubeConfigLoader(config_dict=merged, active_context=wanted, config_base_path=None)
-        configuration = client.Configuration()
+        loader = module.KubeConfigLoader(config_dict=merged, active_context=context, config_base_path=None)
         with login_errors() as problems:
             # It may ask for a token; see waits.
             waits.call(loader.load_and_set, configuration)
-        chosen = loader.current_context["context"]
-    except UsageError:
-        raise
+        chosen = loader.current_context
+        name, about = str(chosen["name"]), chosen["context"]
     except (module.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         why = " ".join(str(error).split())
-        raise UsageError(f"kubeconfig {printable(files)} cannot be used: {printable(why)}") from error
+        raise UsageError(
+            f"kubeconfig {printable(files)} cannot be used: {printable(why)}; --context names another context"
+        ) from error
     if problems:
         # Without it the user would be anonymous to the server.
-        raise ClusterDeniedError(f"cannot log in to context {printable(str(wanted))}: {problems[0]}; log in again")
-    space = str(chosen.get("namespace") or "default")
-    return Access(client.ApiClient(configuration), space, str(wanted), str(chosen.get("user") or ""))
+        raise ClusterDeniedError(f"cannot log in to context {printable(name)}: {problems[0]}; log in again")
+    space = str(about.get("namespace") or "default")
+    return Access(client.ApiClient(configuration), space, name, str(about.get("user") or ""))
 
 
 @contextmanager

@@ -8,11 +8,9 @@ Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/us
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
-from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -30,44 +28,31 @@ from tarkit.k8s.cluster.config import NEEDED_FOR, Access, login_errors
 from tarkit.k8s.names import dns_subdomain
 from tarkit.store import waits
 
-_GROUPS = {
-    "jobs": "/apis/batch/v1",
-    "pods": "/api/v1",
-    "events": "/api/v1",
-    "configmaps": "/api/v1",
-    "services": "/api/v1",
-    "networkpolicies": "/apis/networking.k8s.io/v1",
-    "namespaces": "/api/v1",
-    "workloads": "/apis/kueue.x-k8s.io/v1beta2",
-    # Before Kueue 0.15.
-    "workloads@v1beta1": "/apis/kueue.x-k8s.io/v1beta1",
-}
+_GROUPS = {"jobs": "/apis/batch/v1", "networkpolicies": "/apis/networking.k8s.io/v1"}
+"""Of kinds; the others are of the core group."""
 _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 """Of verbs; the others only read."""
 _BUSY = (429, 500, 502, 503, 504)
-_BROKEN = ("ProtocolError", "ReadTimeoutError", "IncompleteRead")
-"""Errors of a connection that broke, rather than never came about."""
+_PASSING = (*_BUSY, 410)
+"""What may be answered later: 410 is of a list, or of a watch, that began too long ago."""
 _PAGE = 500
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
-_TRIES = 4
-_LONGEST_PAUSE = 10.0
-_LONGEST_LINE = 1 << 20
+_RETRIES = 3
+_BACKOFF_SECONDS = 0.25
 # What urllib3 puts before the reason: the connection as Python sees it.
 _POOL = re.compile(r"^(<[^>]*>|HTTPS?Connection(Pool)?\([^)]*\)): ")
 
 
 class Cluster:
-    """One namespace of one cluster.
-    sleep: called with seconds between tries. All methods raise ClusterUnreachableError if the server does not answer,
+    """One namespace of one cluster. All methods raise ClusterUnreachableError if the server does not answer,
     NoSuchObjectError on 404, ClusterError with the status on every other refusal, and UsageError, before anything is
     sent, for a name that no object can have: it would be another path of the API."""
 
-    def __init__(self, access: Access, sleep: Callable[[float], None]) -> None:
+    def __init__(self, access: Access) -> None:
         self.namespace = access.namespace
         self.user = access.user
         self._client = access.client
-        self._sleep = sleep
         self._login_problems: list[str] = []
         self._host = str(access.client.configuration.host).rstrip("/")
         self.where = f"{self._host} (context {printable(access.context)})"
@@ -81,17 +66,8 @@ class Cluster:
         return self.list_at(kind, labels=labels, fields=fields)[0]
 
     def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Objects, str]:
-        """(all objects of a kind, the version after which a watch goes on), asked for in pages.
-        Pages are of one moment, which the server keeps for minutes: a list that takes longer is begun anew (410)."""
-        for _ in range(_TRIES):
-            try:
-                return self._pages(kind, {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields})
-            except ClusterError as error:
-                if error.status != 410:
-                    raise
-        raise ClusterUnreachableError(f"{self.where}: a list of {kind} takes longer than the server keeps it", 410)
-
-    def _pages(self, kind: str, query: dict[str, object]) -> tuple[Objects, str]:
+        """(all objects of a kind, the version after which a watch goes on), asked for in pages of one moment."""
+        query: dict[str, object] = {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields}
         found: Objects = []
         while True:
             page = self._json("list", kind, query=query)
@@ -119,13 +95,13 @@ class Cluster:
         self, pod: str, *, container: str | None = None, tail: int | None = None, follow: bool = False,
         stamped: bool = False, since: str | None = None,
     ) -> Generator[bytes, None, None]:  # fmt: skip
-        """Lines of a container's log, without their ends. One of more than 1 MiB, as of a progress bar, comes in parts.
+        """Lines of a container's log, without their ends.
         follow: until the container has ended. stamped: each line begins with its time. since: only lines from that time
         on, in seconds: a server ignores what is smaller."""
         query = {"follow": "true" if follow else None, "container": container, "tailLines": tail,
                  "timestamps": "true" if stamped else None, "sinceTime": since}  # fmt: skip
         seconds = None if follow else _READ_SECONDS
-        yield from self._lines(self._send("get", "pods", pod, "log", query, read_seconds=seconds), _LONGEST_LINE)
+        yield from self._lines(self._send("get", "pods", pod, "log", query, read_seconds=seconds))
 
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
@@ -180,39 +156,32 @@ class Cluster:
         query: None and "" are left out."""
         if name is not None and (wrong := dns_subdomain(name)):
             raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
-        errors = _http_errors()
-        timeout = library("urllib3", NEEDED_FOR, "k8s").Timeout(_CONNECT_SECONDS, read_seconds)
+        urllib3 = library("urllib3", NEEDED_FOR, "k8s")
         method = _METHODS.get(verb, "GET")
         place = () if kind == "namespaces" else ("namespaces", self.namespace)
-        words = [quote(word, safe="") for word in (*place, kind.partition("@")[0], name, part) if word]
+        words = [quote(word, safe="") for word in (*place, kind, name, part) if word]
         given = urlencode({key: value for key, value in (query or {}).items() if value not in (None, "")})
-        url = "/".join([f"{self._host}{_GROUPS[kind]}", *words]) + (f"?{given}" if given else "")
-        for attempt in count(1):
-            pause = 0.25 * 2 ** (attempt - 1)
-            try:
-                # No signal reaches the look-up of a host's name, nor that of a server that gives out tokens.
-                response = waits.call(self._request, method, url, body, timeout)
-            except errors as error:
-                # What was sent may have arrived: only questions are asked twice.
-                if method != "GET" or attempt == _TRIES or type(error).__name__ not in _BROKEN:
-                    raise self._unreachable(error) from error
-            else:
-                if 200 <= response.status < 300:
-                    return response
-                problem = self._refusal(response, verb, kind, name, part)
-                again = response.status == 429 or (response.status in _BUSY and method != "POST")
-                if not again or attempt == _TRIES:
-                    raise problem
-                asked = response.headers.get("Retry-After") or ""
-                pause = min(float(asked), _LONGEST_PAUSE) if asked.isascii() and asked.isdigit() else pause
-            self._sleep(pause)
-
-    def _request(self, method: str, url: str, body: Object | None, timeout: Any) -> Any:
-        """The response of one attempt."""
-        return self._client.rest_client.pool_manager.request(
-            method, url, body=None if body is None else json.dumps(body).encode(),
-            headers=self._headers(method), timeout=timeout, retries=False, preload_content=False,
+        url = "/".join([f"{self._host}{_GROUPS.get(kind, '/api/v1')}", *words]) + (f"?{given}" if given else "")
+        # What was sent may have arrived: an object is not created twice.
+        retries = urllib3.Retry(
+            _RETRIES, connect=0, allowed_methods=("GET", "PATCH", "DELETE"), status_forcelist=_BUSY,
+            backoff_factor=_BACKOFF_SECONDS, raise_on_status=False, respect_retry_after_header=False,
         )  # fmt: skip
+
+        def send() -> Any:
+            return self._client.rest_client.pool_manager.request(
+                method, url, body=None if body is None else json.dumps(body).encode(), headers=self._headers(method),
+                timeout=urllib3.Timeout(_CONNECT_SECONDS, read_seconds), retries=retries, preload_content=False,
+            )  # fmt: skip
+
+        try:
+            # No signal reaches the look-up of a host's name, nor that of a server that gives out tokens.
+            response = waits.call(send)
+        except _http_errors() as error:
+            raise self._unreachable(error) from error
+        if 200 <= response.status < 300:
+            return response
+        raise self._refusal(response, verb, kind, name, part)
 
     def _refusal(
         self, response: Any, verb: str, kind: str, name: str | None, part: str
@@ -233,7 +202,7 @@ class Cluster:
             )
         if status == 404:
             return NoSuchObjectError(f"no {what} in namespace {self.namespace} of {self.where}", 404)
-        if status in _BUSY:
+        if status in _PASSING:
             return ClusterUnreachableError(f"{self.where} is busy ({status}){said}; try again later", status)
         return ClusterError(f"{self.where} refuses to {verb} {what} ({status}){said}", status)
 
@@ -249,24 +218,22 @@ class Cluster:
                 headers[setting["key"]] = setting["value"]
         return headers
 
-    def _lines(self, response: Any, longest: float = math.inf) -> Generator[bytes, None, None]:
-        """Lines without their ends. longest: bytes after which a line is given in parts, as what it has so far."""
+    def _lines(self, response: Any) -> Generator[bytes, None, None]:
+        """Lines without their ends."""
         begun: list[bytes] = []
-        size = 0
         try:
             for piece in response.stream(65536, decode_content=True):
                 first, *lines = piece.split(b"\n")
                 begun.append(first)
-                size += len(first)
-                if lines or size >= longest:
+                if lines:
                     yield b"".join(begun)
-                    begun, size = lines[-1:], len(lines[-1]) if lines else 0
-                    yield from lines[:-1]
+                    begun = [lines.pop()]
+                    yield from lines
         except _http_errors() as error:
             raise self._unreachable(error) from error
         finally:
             response.close()
-        if size:
+        if any(begun):
             yield b"".join(begun)
 
     def _unreachable(self, error: BaseException) -> ClusterUnreachableError:
