@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from tarkit.errors import counted, printable
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobview import JobView
+from tarkit.k8s.cluster.runjobs import sum_line
 from tarkit.k8s.cluster.runrecords import RunRecords
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
 from tarkit.store.url import display_name
 
-from ..shared.results import emptied
+from ..shared.results import Results, emptied
 
 MOST = 10
 _INDEX_TEXT = 60
@@ -47,6 +48,20 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
     yield from _failures(status, most)
     for retry in status.retries:
         yield f"retried as {retry.name}: {_state(retry)}, {_numbers(retry)}"
+
+
+def show_status(
+    results: Results, found: Sequence[JobStatus], retried: int, deleted: Sequence[str] = (), *, verbose: bool = False
+) -> None:
+    """One Job whole; of several a table, and their sum. retried, deleted: Jobs that do not count, or are gone."""
+    if len(found) == 1 and not deleted:
+        for line in status_lines(found[0], None if verbose else MOST):
+            results.line(line)
+        return
+    for line in (*table_lines(found, verbose), *(f"{name}: deleted before it had ended" for name in deleted)):
+        results.line(line)
+    states = [each.view.state for each in found if each.view is not None]
+    results.line(sum_line(states, retried, len(deleted)))
 
 
 def short_line(view: JobView) -> str:
@@ -137,11 +152,7 @@ def _failures(status: JobStatus, most: int | None) -> Iterator[str]:
         advice = "done since" if status.done_all_the_same else each.advice
         said = f' "{each.message}"' if each.message else ""
         where = f" on {'index' if len(each.indexes) == 1 else 'indexes'} {_cut(each.indexes)}" if each.indexes else ""
-        shards = ""
-        if each.shards:
-            rest = f" and {len(each.shards) - 3} more" if len(each.shards) > 3 else ""
-            shards = f" (shards {', '.join(printable(name) for name in each.shards[:3])}{rest})"
-        yield f"failures: {each.title} ×{each.count}{said}{where}{shards}: {advice}"
+        yield f"failures: {each.title} ×{each.count}{said}{where}: {advice}"
     if most is not None and len(failures) > most:
         yield f"… and {len(failures) - most} more kinds of failures (-v shows all)"
 

@@ -199,22 +199,6 @@ def _prefer_spot(spec: Document, cloud: str) -> None:
         spec["terminationGracePeriodSeconds"] = _SPOT_GRACE
 
 
-def without_spot(spec: Document) -> None:
-    """Remove what ``--spot`` of any cloud had put into a pod."""
-    labels = {label for label, _, _ in _SPOT.values()}
-    if spec.get("tolerations"):
-        spec["tolerations"] = [each for each in spec["tolerations"] if each.get("key") not in labels]
-    affinity = dict_of(spec.get("affinity") or {})
-    of_nodes = dict_of(affinity.get("nodeAffinity") or {})
-    if of_nodes.get(_PREFERRED):
-        of_nodes[_PREFERRED] = [
-            each for each in of_nodes[_PREFERRED] if not any(label in repr(each) for label in labels)
-        ]
-        for holder, name in ((of_nodes, _PREFERRED), (affinity, "nodeAffinity"), (spec, "affinity")):
-            if not holder[name]:
-                del holder[name]
-
-
 def _fill_security(spec: Document, settings: Settings) -> None:
     """The pod security standard that is met, and the user that the container runs as.
     Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they do not ask for."""

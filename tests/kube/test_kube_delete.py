@@ -26,11 +26,11 @@ def at_work(cluster: Cluster, name: str, count: int = 2) -> list[str]:
 
 @contextmanager
 def ended_while_watched(cluster: Cluster, pods: list[str]) -> Iterator[None]:
-    """Pods end once the verb that is called meanwhile watches what it waits for."""
-    before = len(cluster.asked("watch"))
+    """Pods end once the verb that is called meanwhile has looked for them, and looks again."""
+    before = len(cluster.asked("?"))
 
     def run() -> None:
-        cluster.wait_for(lambda: len(cluster.asked("watch")) > before, "a watch")
+        cluster.wait_for(lambda: len(cluster.asked("?")) > before + 4, "a look at what is left")
         for name in pods:
             cluster.end_pod(name)
 
@@ -46,7 +46,10 @@ def test_a_job_is_deleted_once_its_pods_have_ended(cluster: Cluster, kubetpl: Ca
     with ended_while_watched(cluster, at_work(cluster, "slow")):
         said = kubetpl("cancel", "slow", "--delete")
         assert not cluster.items("pods"), "a pod was still at work"
-    assert (said.code, said.out) == (0, "slow is deleted, with its pods and their logs. The done records stay\n"), said
+    assert (said.code, said.out) == (
+        0,
+        "slow: 1 Job is deleted, with all pods and their logs. The done records stay\n",
+    ), said
     assert said.err == "kubetpl cancel: slow: waiting until 2 pods have ended\n"
     assert not cluster.items("jobs")
 
@@ -103,24 +106,12 @@ def test_pods_of_a_job_that_is_gone_are_not_joined_by_a_retry(
     assert kubetpl("retry", *words).code == 0
 
 
-def test_a_retry_says_that_it_waits(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
-    """For pods that are ending, of a Job of which it is certain that it has failed."""
+def test_a_job_whose_last_pods_are_ending_is_not_retried(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     cluster.apply(indexed("slow", 2))
     cluster.set_job("slow", active=1, conditions=ENDING)
     assert kubetpl("status", "slow").out.startswith("slow: ending")
-    before = len(cluster.asked("watch"))
-
-    def end() -> None:
-        cluster.wait_for(lambda: len(cluster.asked("watch")) > before, "a watch")
-        cluster.set_job("slow", "failed", "PodFailurePolicy")
-
-    ending = threading.Thread(target=end)
-    ending.start()
     said = kubetpl("retry", "slow")
-    ending.join()
-    assert said.code == 0 and "name: slow-r2\n" in said.out
-    why = "kubetpl retry: Job slow: its last pods are ending; waiting for them, for 60 s at most\n"
-    assert said.err.startswith(why)
+    assert said.code == 2 and "Job slow still runs; wait for it (kubetpl wait slow)" in said.err
 
 
 def test_lists_of_shards_go_with_the_last_job_that_uses_them(
@@ -143,8 +134,8 @@ def test_lists_of_shards_go_with_the_last_job_that_uses_them(
     said = kubetpl("cancel", "grey", "--delete")
     assert said.code == 0 and said.out.endswith(f"ConfigMap {first}, a list of shards, is deleted\n"), said
     assert maps() == [second, "mine"], "that of the retry stays"
-    cluster.delete("jobs", "grey-r2")
-    cluster.wait_for(lambda: maps() == ["mine"], "what a Job owns goes with it")
+    assert kubetpl("cancel", "grey-r2", "--delete").out.endswith(f"ConfigMap {second}, a list of shards, is deleted\n")
+    assert maps() == ["mine"]
 
 
 def test_the_list_of_a_job_that_is_gone_can_be_deleted(

@@ -23,12 +23,11 @@ def test_nothing_to_show_is_66(cluster: Cluster, kubetpl: Callable[..., Said]) -
     cluster.end_indexes("talk", {0: 0})
     for words, why in (
         (["mute"], "mute: its pods have written nothing"),
-        (["talk", "--grep", "two"], "talk: its pods have written nothing that --grep two finds"),
         (["talk", "--tail", "0"], "talk: its pods have written nothing"),
-        (["talk", "--failed"], "talk has no failed pods"),
+        (["talk", "--failed"], "talk: there are no failed pods"),
         (["talk", "--index", "1"], "Job talk has the indexes 0 to 0; no index 1"),
         (["mute", "--index", "0"], "Job mute has no indexes: it is not an Indexed Job; leave out --index"),
-        (["held"], "held has no pods"),
+        (["held"], "held: there are no pods"),
     ):
         said = kubetpl("logs", *words)
         assert (said.code, said.out) == (66, "") and why in said.err, said
@@ -46,7 +45,7 @@ def test_lines_of_the_pods_that_matter(cluster: Cluster, kubetpl: Callable[..., 
     assert every.out == "[0] seen\n[0] end 0\n[1] seen\n[1] broken\n"
     assert every.err == "kubetpl logs: 2: its container has not started; kubetpl status says why\n"
     assert kubetpl("logs", "talk", "--tail", "1", "--index", "0-1").out == "[0] end 0\n[1] broken\n"
-    assert kubetpl("logs", "talk", "--failed", "--grep", "^br").out == "[1] broken\n"
+    assert kubetpl("logs", "talk", "--failed").out == "[1] seen\n[1] broken\n"
     assert kubetpl("logs", "talk", "--follow").code == 2
 
 

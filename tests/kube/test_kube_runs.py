@@ -54,20 +54,16 @@ def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     waited = kubetpl("wait", RUN, "--timeout", "180", "--progress")
     failing.join()
     assert waited.code == 1
-    lines = waited.out.splitlines()
-    assert [line.partition(" after ")[0] for line in lines[:2]] == ["part1: failed", "part2: failed"]
-    assert lines[2:] == ["3 Jobs: 1 complete, 2 failed"]
+    jobs = [line for line in waited.out.splitlines() if not line.startswith(" ")]
+    assert [line.partition(",")[0] for line in jobs[:3]] == ["part0: complete", "part1: failed", "part2: failed"]
+    assert jobs[3:] == ["3 Jobs: 1 complete, 2 failed"] and waited.out.count("  failures: exit 1 ") == 2
     assert waited.err.endswith("kubetpl wait: part: 3 Jobs: 1 complete, 2 failed\n")
 
-    assert kubetpl("logs", RUN).out == "==> part1 <==\nseen 1\n==> part2 <==\nseen 2\n"
-    for words in (("--follow",), ("--index", "0"), ("-O", str(tmp_path))):
-        refused = kubetpl("logs", RUN, *words)
-        assert refused.code == 2 and f"part is a run of 3 Jobs, and {words[0]} goes with one" in refused.err
-        assert "name one: part0, part1, part2" in refused.err
+    refused = kubetpl("logs", RUN)
+    assert refused.code == 2 and "a run of 3 Jobs, and logs are those of one; name one: part0, part1" in refused.err
     scaled = kubetpl("scale", RUN, "-j", "2")
     assert scaled.code == 2 and "part is a run of 3 Jobs" in scaled.err and "kubetpl cancel part stops" in scaled.err
     assert kubetpl("wait", RUN, "-O", str(tmp_path)).code == 2
-    assert "did you mean part" in kubetpl("cancel", "part9").err
     for words, why in (
         (("-n", "x"), "is a name for one Job; 2 of part"),
         (("-O", "x"), "-O and --shards are about one"),
@@ -83,7 +79,7 @@ def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     for number in (1, 2):
         cluster.set_job(f"part{number}-r2", "complete", succeeded=1)
     whole = kubetpl("wait", RUN, "--timeout", "180")
-    assert (whole.code, whole.out) == (0, "3 Jobs: 3 complete, 2 retried\n")
+    assert (whole.code, whole.out.splitlines()[-1]) == (0, "3 Jobs: 3 complete, 2 retried")
     told = kubetpl("status", "part")
     assert (told.code, told.out.splitlines()[-1]) == (0, "3 Jobs: 3 complete, 2 retried")
     assert "of which none has failed; name one, such as part0" in kubetpl("retry", RUN).err
@@ -98,19 +94,17 @@ def test_a_run_is_suspended_goes_on_and_is_deleted(cluster: Cluster, kubetpl: Ca
     assert kubetpl("wait", RUN, "--timeout", "0s").err == (
         "kubetpl wait: the time is up after 0s: part: 3 Jobs: 1 complete, 2 running; left: part1, part2\n"
     )
-    assert "part is a run of 3 Jobs, none of which has failed; name one: part0" in kubetpl("logs", RUN).err
-    assert kubetpl("logs", RUN, "--failed").code == 66
     assert kubetpl("cancel", RUN).out == (
-        "part: 2 Jobs are suspended; 2 pods are stopped; 1 has ended already. To go on: kubetpl cancel part --undo\n"
+        "part: 2 Jobs are suspended; 2 pods are stopped; 1 of 3 had ended. To go on: kubetpl cancel part --undo\n"
     )
     assert "1 complete, 2 suspended" in kubetpl("status", RUN).out
-    assert kubetpl("cancel", RUN, "--undo").out == "part: 2 Jobs go on; 1 has ended already\n"
-    assert kubetpl("cancel", RUN, "--undo").out == "part: no Job was suspended; 1 has ended already\n"
+    assert kubetpl("cancel", RUN, "--undo").out == "part: 2 Jobs go on; 1 of 3 had ended\n"
+    assert kubetpl("cancel", RUN, "--undo").out == "part: 0 Jobs go on; 1 of 3 had ended\n"
     for name in ("part1", "part2"):
         cluster.set_job(name, "complete", succeeded=1)
-    assert kubetpl("wait", RUN).out == "3 Jobs: 3 complete\n"
-    assert kubetpl("cancel", RUN).out.startswith("part: all 3 Jobs of it have ended already")
-    assert kubetpl("cancel", RUN, "--delete").out.startswith("part: 3 Jobs are deleted, with their pods and their logs")
+    assert kubetpl("wait", RUN).out.endswith("\n3 Jobs: 3 complete\n")
+    assert kubetpl("cancel", RUN).out.startswith("part has ended already (complete)")
+    assert kubetpl("cancel", RUN, "--delete").out.startswith("part: 3 Jobs are deleted, with all pods and their logs")
     assert kubetpl("wait", RUN).code == 66
 
 
@@ -119,7 +113,7 @@ def test_a_job_of_that_very_name_wins(cluster: Cluster, kubetpl: Callable[..., S
     cluster.apply(job(RUN))
     cluster.set_job(RUN, "complete", succeeded=1)
     assert kubetpl("wait", RUN).out.startswith("part: complete after ")
-    assert kubetpl("cancel", RUN, "--delete").out.startswith("part is deleted")
+    assert kubetpl("cancel", RUN, "--delete").out.startswith("part: 1 Job is deleted")
     assert kubetpl("wait", RUN, "--timeout", "0").err.endswith("part: 2 Jobs: 2 waiting; left: part0, part1\n")
 
 
@@ -130,7 +124,8 @@ def test_a_job_of_the_run_is_deleted_meanwhile(cluster: Cluster, kubetpl: Callab
     deleting.start()
     said = kubetpl("wait", RUN, "--timeout", "180")
     deleting.join()
-    assert (said.code, said.out) == (66, "part1: deleted before it had ended\n1 Job: 1 complete, 1 deleted\n")
+    assert said.code == 66
+    assert said.out.endswith("\npart1: deleted before it had ended\n1 Job: 1 complete, 1 deleted\n"), said
 
 
 def test_a_run_of_which_kueue_decides_is_not_suspended(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:

@@ -43,7 +43,6 @@ def test_a_run_from_start_to_end(cluster: Cluster, kubetpl: Callable[..., Said],
     ended = kubetpl("scale", "grey", "-j", "1")
     assert ended.code == 2 and "has ended (complete)" in ended.err
     assert "has ended already (complete)" in kubetpl("cancel", "grey").out
-    assert kubetpl("status", "--watch", "grey").code == 0, "--watch takes seconds, or what follows is the name"
 
     shards(tmp_path / "in", 1, samples=3)
     changed = kubetpl("status", "grey", "--check-inputs")
@@ -65,7 +64,7 @@ def test_a_shard_that_fails_is_found_named_and_retried(
     assert "shards: 3 of 4 done, 0 missing, 1 failed;" in told.out and "failed shard in-2.tar: " in told.out
     (failure,) = [line for line in told.out.splitlines() if line.startswith("failures:")]
     assert failure.startswith("failures: exit 65 ×1 ")
-    assert "on index 1 (shards in-2.tar): input data is corrupt" in failure
+    assert " on index 1: input data is corrupt" in failure
 
     (tmp_path / "in/in-2.tar").write_bytes(good)
     again = kubetpl("retry", "grey", "--memory", "512Mi", "-j", "8", "--apply")
@@ -98,9 +97,6 @@ def test_a_retry_of_a_retry_reads_its_list_from_the_cluster(
     made = kubetpl("retry", "grey", "--apply", "--slices", "2", "-n", "second")
     assert made.code == 0 and made.out.splitlines()[1:] == ["Job second is created"], made
     assert cluster.get("jobs", "second")["spec"]["completions"] == 2
-    (listed,) = cluster.items("configmaps")
-    owners = [(each["kind"], each["name"]) for each in listed["metadata"]["ownerReferences"]]
-    assert owners == [("Job", "second")], "it goes with its Job"
     assert set(run_pods(cluster, "second", tmp_path).values()) == {1}
     assert kubetpl("retry", "second", "--missing").out == ""
     third = kubetpl("retry", "second")
@@ -225,15 +221,14 @@ def test_scale_and_cancel(cluster: Cluster, kubetpl: Callable[..., Said]) -> Non
     assert kubetpl("scale", "slow", "-j", "3").out == "slow: parallelism 1 → 3\n"
     late = kubetpl("wait", "slow", "--timeout", "0")
     assert late.code == 75 and "the time is up after 0 s: slow: running, 0 of 5 done" in late.err
-    assert kubetpl("scale", "slow", "-j", "6").code == 2
     assert "kubetpl scale slow -j 3 goes on" in kubetpl("scale", "slow", "-j", "0").out
     assert "not running: parallelism is 0 → kubetpl scale -j P" in kubetpl("status", "slow").out
     kubetpl("scale", "slow", "-j", "2")
     cancelled = kubetpl("cancel", "slow")
-    assert cancelled.code == 0 and cancelled.out.startswith("slow is suspended; 1 pod is stopped")
+    assert cancelled.code == 0 and cancelled.out.startswith("slow: 1 Job is suspended; 1 pod is stopped")
     told = kubetpl("status", "slow")
     assert told.out.startswith("slow: suspended") and "not running: suspended by kubetpl cancel (20" in told.out
-    assert "slow goes on" in kubetpl("cancel", "slow", "--undo").out
+    assert "slow: 1 Job goes on" in kubetpl("cancel", "slow", "--undo").out
     found = cluster.get("jobs", "slow")
     assert not found["spec"]["suspend"] and "tarkit.dev/cancelled" not in found["metadata"].get("annotations", {})
 
@@ -267,7 +262,7 @@ def test_a_name_is_no_path(cluster: Cluster, kubetpl: Callable[..., Said], name:
 
 
 def test_a_namespace_that_does_not_exist(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
-    for words in (["status", "grey"], ["status", "-l", "a=b"], ["wait", "grey"], ["cancel", "grey"]):
+    for words in (["status", "grey"], ["wait", "grey"], ["cancel", "grey"]):
         said = kubetpl(*words, "-N", f"{cluster.namespace}-not")
         assert said.code == 66 and "no such namespace" in said.err, said
         assert "no such namespace" not in kubetpl(*words).err
@@ -289,19 +284,6 @@ def test_wait_through_a_deletion(cluster: Cluster, kubetpl: Callable[..., Said])
     assert said.code == 66 and ("was deleted meanwhile" in said.err or "no job slow" in said.err)
 
 
-def test_jobs_with_a_label(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
-    said = kubetpl("jobs", "-n", "part{i}", "-c", "exit {i}", "--over", "{0..2}", "-I", "host:1")
-    cluster.apply(said.out)
-    for number in range(3):
-        cluster.set_job(f"part{number}", "failed" if number else "complete", succeeded=int(not number))
-    told = kubetpl("status", "-l", "tarkit.dev/run=part")
-    assert (told.code, told.out.splitlines()[-1]) == (1, "3 Jobs: 1 complete, 2 failed")
-    assert kubetpl("status", "-l", "no=such").code == 66
-    for selector in ("a=b=c", "a in b", "!"):
-        bad = kubetpl("status", "-l", selector)
-        assert bad.code == 2 and f"-l {selector}: write for example team=vision" in bad.err, bad
-
-
 def test_why_nothing_runs(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     """From a pod, and from an event; what is said of each is in ``test_why_nothing_runs_doc``."""
     cluster.apply(job("stuck"), job("refused"))
@@ -316,7 +298,7 @@ def test_why_nothing_runs(cluster: Cluster, kubetpl: Callable[..., Said]) -> Non
     assert "pods are refused: violates PodSecurity" in told.out and "→ --security restricted" in told.out
 
 
-def test_wait_and_watch_go_on_after_the_server_was_away(
+def test_wait_goes_on_after_the_server_was_away(
     cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = cluster.standin
@@ -335,24 +317,19 @@ def test_wait_and_watch_go_on_after_the_server_was_away(
         cluster.set_job("slow", active=1, ready=1, completedIndexes="0", succeeded=1)
         cluster.end_indexes("slow", {0: 0, 1: 0})
 
-    for words in (("wait", "slow", "--timeout", "180", "--progress"), ("status", "slow", "--watch", "0.1")):
-        server.seen.clear()
-        with CutProxy(server.url) as proxy:
-            config = tmp_path / "through-proxy"
-            config.write_text(kubeconfig(proxy.url, cluster.namespace))
-            monkeypatch.setenv("KUBECONFIG", str(config))
-            interrupting = threading.Thread(target=interrupt)
-            interrupting.start()
-            try:
-                said = kubetpl(*words)
-            finally:
-                interrupting.join()
-        assert said.code == 0 and "slow: complete" in said.out and "0 of 2 done" in said.out + said.err, said
-        assert said.err.count("asking again") == said.err.count("the cluster answers again") == 1, said.err
-        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-        cluster.delete("jobs", "slow")
-        cluster.apply(indexed("slow", 2))
-        cluster.set_job("slow", active=2, ready=2)
+    server.seen.clear()
+    with CutProxy(server.url) as proxy:
+        config = tmp_path / "through-proxy"
+        config.write_text(kubeconfig(proxy.url, cluster.namespace))
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        try:
+            said = kubetpl("wait", "slow", "--timeout", "180", "--progress")
+        finally:
+            interrupting.join()
+    assert said.code == 0 and "slow: complete" in said.out and "slow: running, 0 of 2 done" in said.err, said
+    assert said.err.count("asking again") == said.err.count("the cluster answers again") == 1, said.err
 
 
 def test_no_cluster_answers(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Of what is deleted nothing is at work afterwards: pods go first, lists last."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,9 +25,9 @@ from tarkit.errors import (
 from tarkit.k8s.apiobject import Object, active_pods, annotations_of, labels_of, name_of, part_of, run_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.runjobs import find_jobs, is_run, orphans, pods_at_work, run_state
+from tarkit.k8s.cluster.runjobs import find_jobs, is_run, orphans, run_state
 from tarkit.k8s.cluster.trainjobs import delete_parts, train_role
-from tarkit.k8s.cluster.watching import LiveList, Watching, looks
+from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.names import label_value
 from tarkit.k8s.plan.shardlist import FILE_NAME
@@ -38,8 +38,8 @@ from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster
 
 _say = partial(say, "kubetpl cancel")
-_ONE_WATCH = 10.0
-_ONE_LOOK = 1.0
+_PAUSE = 1.0
+"""Seconds between two looks at what is being deleted."""
 _EPILOG = """\b
 Exit codes: 0 it is so now, or was; 2 it cannot be; 66 no such Job; 75 the cluster cannot be reached,
 or pods of what is deleted have not ended in time.
@@ -78,18 +78,15 @@ def command(name: str, delete: bool, timeout: str, undo: bool, verbose: bool, **
 def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: bool) -> str:
     """Suspend the Jobs that have not ended, or let those go on that are suspended; what was done, in a line.
     name: of the Job or of the run. If a queue decides about one of them, none is suspended."""
-    several = is_run(jobs, name)
     alive = [job for job in jobs if not has_ended(job)]
-    over = len(jobs) - len(alive)
     if not alive:
-        which = f"{name}: all {counted(over, 'Job')} of it have ended" if several else f"{name} has ended"
         states = ", ".join(sorted({state_of(job) for job in jobs}))
-        return f"{which} already ({states}); --delete removes what is left, with all pods"
+        return f"{name} has ended already ({states}); --delete removes what is left, with all pods"
     # A Job that kubetpl itself has suspended may go on: its queue had admitted it.
     queued = [job for job in alive if QUEUE in labels_of(job) and not (undo and CANCELLED in annotations_of(job))]
     if queued:
         raise UsageError(
-            f"{_jobs_are(name, len(queued), several)} in the Kueue queue {labels_of(queued[0])[QUEUE]}, "
+            f"{name}: {counted(len(queued), 'Job is', 'Jobs are')} in the Kueue queue {labels_of(queued[0])[QUEUE]}, "
             "which decides when to run; --delete"
         )
     # A Job goes on beside its retry only if the user names it.
@@ -97,21 +94,12 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
     by = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) + (f" by {cluster.user}" if cluster.user else "")
     changes = {"spec": {"suspend": not undo}, "metadata": {"annotations": {CANCELLED: None if undo else by}}}
     number = _each(chosen, lambda job: cluster.patch("jobs", name_of(job), changes))
-    ended = f"; {over} {'has' if over == 1 else 'have'} ended already" if over else ""
-    if undo and not number:
-        return f"{name}: no Job was suspended{ended}" if several else f"{name} was not suspended"
+    over = f"; {len(jobs) - len(alive)} of {len(jobs)} had ended" if len(alive) < len(jobs) else ""
     if undo:
-        return f"{_jobs_are(name, number, several, 'goes', 'go')} on{ended}"
-    active = sum(map(active_pods, alive))
-    stopped = f"; {counted(active, 'pod is', 'pods are')} stopped" if active else ""
-    otherwise = "" if several else "; to do it with other settings: kubetpl retry"
-    which = f"{_jobs_are(name, number, several)} suspended{stopped}{ended}"
-    return f"{which}. To go on: kubetpl cancel {name} --undo{otherwise}"
-
-
-def _jobs_are(name: str, number: int, several: bool, one: str = "is", many: str = "are") -> str:
-    """``NAME is`` of a Job; ``NAME: 2 Jobs are`` of a run."""
-    return f"{name}: {counted(number, f'Job {one}', f'Jobs {many}')}" if several else f"{name} {one}"
+        return f"{name}: {counted(number, 'Job goes', 'Jobs go')} on{over}"
+    stopped = counted(sum(map(active_pods, alive)), "pod is", "pods are")
+    is_suspended = f"{counted(number, 'Job is', 'Jobs are')} suspended; {stopped} stopped{over}"
+    return f"{name}: {is_suspended}. To go on: kubetpl cancel {name} --undo"
 
 
 def _each(jobs: Sequence[Object], act: Callable[[Object], object]) -> int:
@@ -140,23 +128,20 @@ def _delete(cluster: Cluster, name: str, limit: float) -> int:
         absent = error
     # Each is there until its pods have ended.
     number = _each(jobs, lambda job: cluster.delete("jobs", name_of(job), uid_of(job), foreground=True))
-    lost = orphans(cluster, name, _say)
     # A Job that goes while they are asked for leaves some of its pods among them, which it has counted itself.
     ours = set(map(uid_of, jobs))
-    running = sum(map(active_pods, jobs)) + sum(labels_of(pod).get(CONTROLLER) not in ours for pod in lost)
+    lost = [pod for pod in orphans(cluster, name, _say) if labels_of(pod).get(CONTROLLER) not in ours]
+    running = sum(map(active_pods, jobs)) + len(lost)
     if running and limit:
         _say(f"{name}: waiting until {counted(running, 'pod has', 'pods have')} ended")
-    if (jobs or lost) and (still := _left_after(cluster, name, jobs, lost, Watching(_say, limit))):
+    if (jobs or lost) and (still := _left_after(cluster, name, jobs, Watching(_say, limit))):
         _say(f"{name} is deleted, but {still}: before you apply it again, "
              f"wait until kubetpl cancel {name} --delete ends with 0 or 66")  # fmt: skip
         return EXIT_TEMPORARY
     with Results(only_messages=True) as results:
         if jobs:
-            several = is_run(jobs, name)
-            its = "their" if several else "its"
-            results.line(
-                f"{_jobs_are(name, number, several)} deleted, with {its} pods and their logs. The done records stay"
-            )
+            deleted = counted(number, "Job is", "Jobs are")
+            results.line(f"{name}: {deleted} deleted, with all pods and their logs. The done records stay")
         elif lost:
             results.line(f"{name} was deleted before; its pods have ended")
         # Of a Job that is gone it is not known whether it had a list.
@@ -172,33 +157,26 @@ def _delete(cluster: Cluster, name: str, limit: float) -> int:
     return EXIT_OK
 
 
-def _left_after(
-    cluster: Cluster, name: str, deleted: Sequence[Object], lost: Collection[Object], watching: Watching
-) -> str:
+def _left_after(cluster: Cluster, name: str, deleted: Sequence[Object], watching: Watching) -> str:
     """What is still there when the time is up, in words; "" as soon as all is gone.
-    name: of the Job or of the run. deleted: a Job is gone after its pods. lost: ``orphans`` of it."""
+    name: of the Job or of the run. deleted: a Job is gone after its pods."""
     of_run = bool(deleted) and is_run(deleted, name)
     selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
-    jobs = [LiveList(cluster, "jobs", **selector)] if deleted else []
-    pods = [LiveList(cluster, "pods", **selector) for selector in pods_at_work(name)] if lost else []
-    left = ""
+
+    def look() -> str:
+        jobs = cluster.list("jobs", **selector) if deleted else []
+        if number := len(set(map(uid_of, deleted)) & set(map(uid_of, jobs))):
+            what = f"{counted(number, 'Job')} of {len(deleted)} are" if of_run else "it is"
+            return f"{what} not gone, and pods may be at work"
+        lost = orphans(cluster, name, lambda line: None)
+        return f"{counted(len(lost), 'pod')} of an earlier Job {name} still run" if lost else ""
+
     try:
-        for _ in looks([*jobs, *pods], watching, _ONE_LOOK if lost else _ONE_WATCH):
-            if number := _still_there(deleted, jobs):
-                what = f"{counted(number, 'Job')} of {len(deleted)} are" if of_run else "it is"
-                left = f"{what} not gone, and pods may be at work"
-            else:
-                number = _still_there(lost, pods)
-                left = f"{counted(number, 'pod')} of an earlier Job {name} still run" if number else ""
-            if not left:
-                break
+        while (left := watching.ask(look)) and watching.goes_on:
+            watching.sleep(_PAUSE)
     except ClusterDeniedError as error:
         return f"whether it is gone is not known, and pods may be at work ({error})"
-    return left
-
-
-def _still_there(things: Iterable[Object], lists: Iterable[LiveList]) -> int:
-    return len(set(map(uid_of, things)) & {uid_of(each) for live in lists for each in live.things})
+    return "the cluster has not answered, and pods may be at work" if left is None else left
 
 
 def _delete_lists(cluster: Cluster, run: str) -> list[str]:

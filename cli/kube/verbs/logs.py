@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import chain
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError, counted, printable
+from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError, counted
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, pod_to_follow, pods_with_logs
@@ -28,7 +27,7 @@ _MOST_PODS = 100
 _EPILOG = """\b
 Examples:
   kubetpl logs grey --failed --tail 20
-  kubetpl logs grey --index 3,7-9 --grep 'Error|Traceback'
+  kubetpl logs grey --index 3,7-9 | grep Error
   kubetpl logs grey --shard raw-000123.tar
   kubetpl logs grey --index 3 --follow
 
@@ -45,82 +44,59 @@ _say = partial(say, "kubetpl logs")
 @click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
 @click.option("--shard", metavar="NAME|URL", help="Of the index that has this shard.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
-@click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this is found.")
 @click.option("--follow", is_flag=True, help="Wait for the pod, and go on until it has ended; for one index.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @record_options
 @cluster_options
 def command(
-    name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, pattern: str | None,
+    name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None,
     follow: bool, container: str | None, verbose: bool, outdir: str | None, specs: tuple[str, ...],
     check_inputs: bool, **access: Any,
 ) -> int:  # fmt: skip
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
-    NAME may be a run of kubetpl jobs, too: then the logs of its failed Jobs, each below the Job's name.
     Where the pods of a Job are gone, the done records say what became of the shards.
     """
     if indexes is not None and shard is not None:
         raise UsageError("--index and --shard both say which index; give one")
     wanted = None if indexes is None else set(parse_indexes(indexes))
-    try:
-        matches = re.compile((pattern or "").encode()).search
-    except re.error as error:
-        raise UsageError(f"--grep: not a regular expression: {error}") from None
     cluster, source = open_cluster(**access), record_source(outdir, specs, check_inputs)
     watching = Watching(_say)
     jobs = find_jobs(cluster, name)
-    of_run = is_run(jobs, name)
-    if of_run:
-        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": source.specs, "-O": source.outdir}
-        jobs, failed = _failed_jobs(name, jobs, [flag for flag, value in one.items() if value], failed), True
-    else:
-        wanted = _existing(jobs[0], wanted if shard is None else {source.index_of(cluster, jobs[0], shard)})
-        failed = not follow and (failed or (wanted is None and state_of(jobs[0]) == "failed"))
+    if is_run(jobs, name):
+        raise not_one(name, jobs, "and logs are those of one")
+    job = jobs[0]
+    wanted = _existing(job, wanted if shard is None else {source.index_of(cluster, job, shard)})
+    failed = not follow and (failed or (wanted is None and state_of(job) == "failed"))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
         # For a pod with several containers, a server needs the name of one.
         chosen = container or deciding_container(pod).get("name")
         if follow:
-            return filter(matches, followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail))
-        return filter(matches, cluster.log(name_of(pod), container=chosen, tail=tail))
+            return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
+        return cluster.log(name_of(pod), container=chosen, tail=tail)
 
-    pods: list[Object] = []
+    if follow:
+        pods = pod_to_follow(cluster, job, wanted, watching)
+    else:
+        pods = pods_with_logs(cluster, job, wanted, failed=failed)
+    if wanted is None and not failed and len(pods) > _MOST_PODS:
+        raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
+    # Indexes that were asked for, or have failed, and have no pod any more.
+    lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
     shown = 0
     with Results() as results:
         show = results.now if follow else results.line
-        for job in jobs:
-            if follow:
-                pods = pod_to_follow(cluster, job, wanted, watching)
-            else:
-                pods = pods_with_logs(cluster, job, wanted, failed=failed)
-            if wanted is None and not failed and len(pods) > _MOST_PODS:
-                raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
-            if of_run and not pods:
-                _say(f"{name_of(job)}: its pods are gone, and their logs with them")
-            elif of_run:
-                results.line(f"==> {name_of(job)} <==")
-            # Indexes that were asked for, or have failed, and have no pod any more.
-            lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
-            read = partial(source.try_to_read, cluster, job, _say)
-            for line in chain(_log_lines(pods, lines_of, lost), _fates(lost, read)):
-                show(line)
-                shown += 1
+        read = partial(source.try_to_read, cluster, job, _say)
+        for line in chain(_log_lines(pods, lines_of, lost), _fates(lost, read)):
+            show(line)
+            shown += 1
     if not shown:
-        raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
+        of = "" if wanted is None else f" of index {format_indexes(wanted)}"
+        which = "failed " if failed else ""
+        none = f"its {which}pods{of} have written nothing" if pods else f"there are no {which}pods{of}"
+        raise MissingInputError(f"{name}: {none}")
     return EXIT_OK
-
-
-def _failed_jobs(run: str, jobs: list[Object], flags: list[str], failed: bool) -> list[Object]:
-    """The Jobs of a run whose logs are shown. flags: what goes with one Job only."""
-    if flags:
-        raise not_one(run, jobs, f"and {flags[0]} goes with one")
-    found = [job for job in jobs if state_of(job) == "failed"]
-    if not found and failed:
-        raise MissingInputError(f"no Job of run {run} has failed")
-    if not found:
-        raise not_one(run, jobs, "none of which has failed")
-    return found
 
 
 def _existing(job: Object, wanted: set[int] | None) -> set[int] | None:
@@ -180,12 +156,3 @@ def _fates(indexes: set[int], read: Callable[[], RunRecords | None]) -> Iterator
                 aside = found.set_aside.get(shard)
                 fate = "done" + (f", {counted(aside, 'sample')} set aside" if aside else "")
             yield f"[{index}] {shard}: {fate}"
-
-
-def _nothing(name: str, any_pods: bool, failed: bool, wanted: Collection[int] | None, pattern: str | None) -> str:
-    """Why nothing was shown."""
-    of = "" if wanted is None else f" of index {format_indexes(wanted)}"
-    if any_pods:
-        what = "nothing" if pattern is None else f"nothing that --grep {printable(pattern)} finds"
-        return f"{name}: its {'failed ' if failed else ''}pods{of} have written {what}"
-    return f"{name} has no {'failed ' if failed else ''}pods{of}"

@@ -25,12 +25,10 @@ from tarkit.k8s.cluster.retryjob import (
     refuse_orphans,
     refuse_running,
     retry_documents,
-    settled,
     with_list,
 )
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
-from tarkit.k8s.cluster.statusquestion import job_in
 from tarkit.k8s.cluster.trainjobs import refuse_retry
 from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.yamltext import dump_documents
@@ -51,7 +49,7 @@ _say = partial(say, "kubetpl retry")
 _EPILOG = """\b
 Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
-  kubetpl retry grey --failed --on-demand --apply
+  kubetpl retry grey --failed --apply
   kubetpl retry grey -f grey.yaml | kubectl apply -f -     # the cluster is another one
   kubetpl retry job --apply                 # of kubetpl jobs -n 'job{i}', those that failed
 
@@ -71,7 +69,6 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 @click.option("-M", "--memory", metavar="QUANTITY", help="Memory of each pod, such as 8Gi.")
 @click.option("-C", "--cpu", metavar="QUANTITY", help="CPUs of each pod.")
 @click.option("-I", "--image", metavar="IMAGE", help="Image of each pod.")
-@click.option("--on-demand", is_flag=True, help="Not on spot nodes.")
 @click.option("-j", "--parallelism", type=click.IntRange(1), metavar="P", help="Pods at once.")
 @click.option("--slices", type=click.IntRange(1, INDEXES), metavar="W", help="Pods in all; one a shard is the most.")
 @click.option("--list-url", metavar="URL", help="Write the list of shards there, not into a ConfigMap.")
@@ -121,7 +118,7 @@ def _jobs(
     """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken.
     A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have
     failed."""
-    given = job_in(source.documents, name)
+    given = source.job(name)
     try:
         cluster = opened()
         try:
@@ -138,7 +135,6 @@ def _jobs(
         refuse_retry(jobs)
         if new_name and len(jobs) > 1:
             raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
-        jobs = [settled(cluster, job, _say) for job in jobs]
         known = {name_of(job): job for job in cluster.list("jobs")}
     except (ClusterUnreachableError, ClusterDeniedError, UsageError, MissingExtraError) as error:
         if given is None or create:

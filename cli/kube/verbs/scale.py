@@ -11,7 +11,7 @@ from tarkit.k8s.apiobject import annotations_of, name_of, spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.cluster.trainjobs import train_role
-from tarkit.k8s.indexset import INDEXES, INDEXES_OF_MANY
+from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.wellknown import ELASTIC
 
 from ...shared.results import Results
@@ -54,17 +54,8 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
         # Those of kubetpl train go on with a new Job of the same name.
         more = "" if train_role(job) else "; kubetpl retry does what is left"
         raise UsageError(f"Job {name} has ended ({state_of(job)}), nothing of it runs any more{more}")
-    spec = spec_of(job)
-    before, total = spec.get("parallelism"), spec.get("completions")
+    before = spec_of(job).get("parallelism")
     elastic = ELASTIC in annotations_of(job) and parallelism > 0
-    if total is not None and parallelism > total and not elastic:
-        raise UsageError(
-            f"-j {parallelism} is more than the Job has completions ({total}), so some pods would never run"
-        )
-    many = total is not None and total > INDEXES and spec.get("backoffLimitPerIndex") is not None
-    most = INDEXES_OF_MANY if many else INDEXES
-    if spec.get("completionMode") == "Indexed" and parallelism > most:
-        raise UsageError(f"-j {parallelism}: an Indexed Job of this size takes {most} at most")
     # The API takes another number of completions only together with as many pods at once.
     both = {"completions": parallelism} if elastic else {}
     cluster.patch("jobs", name, {"spec": {"parallelism": parallelism, **both}})

@@ -10,21 +10,19 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError
-from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
+from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_TEMPORARY
+from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill, look
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
-from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.trainjobs import train_role
-from tarkit.k8s.cluster.watching import Watching, patiently, run_states
+from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.wellknown import SERVICE, TRAINERS
 
 from ...shared.program import say
 from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, record_source
-from ..jobtext import short_line, status_lines
+from ..jobtext import short_line, show_status
 
 _say = partial(say, "kubetpl wait")
 _MOST_LEFT = 20
@@ -65,7 +63,7 @@ def command(
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(_say, limit, seconds(patience, "--patience"))
     cluster = open_cluster(**access)
-    jobs = patiently(watching, lambda: find_jobs(cluster, name))
+    jobs = watching.ask(lambda: find_jobs(cluster, name))
     last = f"{name}: the cluster has not answered"
     if jobs is not None:
         of_run, shown = is_run(jobs, name), ""
@@ -85,12 +83,20 @@ def command(
             alone = time.monotonic() - alone_at > _ALONE
             in_vain = not state.ended and (alone or _is_in_vain(state, views))
             if state.ended or in_vain:
-                code = _report(cluster, state, views, total if of_run else None, source)
+                known = [*state.jobs, *state.retried]
+                found = watching.ask(partial(look, cluster, state.jobs, source, now=time.time(), siblings=known))
+                if found is None:
+                    break
+                codes = {each.exit_code for each in found} | ({EXIT_MISSING} if state.deleted else set())
+                with Results(only_messages=True) as results:
+                    show_status(results, found, len(state.retried), state.deleted)
                 if alone:
                     _say("its trainers have ended, and its shard service has not: nothing takes the rest of the data")
                 if in_vain:
                     _say(f"the others run on in vain: kubetpl cancel {name} --delete ends them, and keeps the state")
-                return EXIT_FAILED if alone else code
+                # That one has failed outweighs that one is gone, or has set samples aside.
+                codes = {EXIT_FAILED} if alone or EXIT_FAILED in codes else codes
+                return max(codes)
             standstill.see(state.jobs, views)
             last += _left(views) if of_run else ""
     unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
@@ -121,31 +127,3 @@ def _left(views: Sequence[JobView]) -> str:
     names = [view.name for view in views if not view.finished]
     more = f" and {len(names) - _MOST_LEFT} more" if len(names) > _MOST_LEFT else ""
     return f"; left: {', '.join(names[:_MOST_LEFT])}{more}" if names else ""
-
-
-def _report(
-    cluster: Cluster, state: RunState, views: Sequence[JobView], total: str | None, source: RecordSource
-) -> int:
-    """Of one Job, how it ended; of a run, a line for each Job that is not complete, and the total."""
-    codes = {EXIT_MISSING} if state.deleted else set()
-    with Results(only_messages=True) as results:
-        for job, view in zip(state.jobs, views, strict=True):
-            found = JobStatus(view.name, view)
-            try:
-                found.records = source.try_to_read(cluster, job, _say)
-            except ClusterUnreachableError as error:
-                _say(str(error))
-            codes.add(found.exit_code)
-            first, second, *rest = status_lines(found)
-            if total is None:
-                for line in (first, second, *rest[: 1 + found.done_all_the_same + found.is_empty]):
-                    results.line(line)
-            elif found.exit_code or found.done_all_the_same:
-                more = [second] if found.done_all_the_same else rest[:1] if found.records is not None else []
-                results.line("; ".join([first, *more]))
-        for name in state.deleted:
-            results.line(f"{name}: deleted before it had ended")
-        if total is not None:
-            results.line(total)
-    # That one has failed outweighs that one is gone, or has set samples aside.
-    return min(codes - {EXIT_OK}, default=EXIT_OK, key=lambda code: (code != EXIT_FAILED, -code))

@@ -6,8 +6,8 @@ DisruptionTarget from https://kubernetes.io/docs/concepts/workloads/pods/pod-lif
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tarkit import errors
@@ -54,54 +54,33 @@ _ADVICE = {
 @dataclass
 class FailureGroup:
     """Failed pods that failed alike.
-    kind: OOMKilled, disrupted, evicted, deadline, start, signal or exit. code: the container's exit code. message: the
-    last line of the first one's log or status. shards: of the slices of these indexes, where it matters and is
-    known."""
+    title: ``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``. message: the last line of
+    the first one's log or status. is_memory: whether more memory may help. is_free: whether it is not counted."""
 
-    kind: str
-    code: int | None
-    reason: str
+    title: str
     message: str
     advice: str
+    is_memory: bool = False
+    is_free: bool = False
     count: int = 0
     indexes: list[int] = field(default_factory=list)
-    pods: list[str] = field(default_factory=list)
-    shards: list[str] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``."""
-        if self.kind == "exit":
-            return f"exit {self.code}"
-        if self.kind == "signal" and self.code is not None:
-            return signal_name(self.code - 128)
-        return f"{self.kind} ({self.reason})" if self.reason else self.kind
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a report."""
-        return {**asdict(self), "title": self.title, "indexes": format_indexes(self.indexes)}
+        return {**asdict(self), "indexes": format_indexes(self.indexes)}
 
 
-def group_failures(
-    pods: Iterable[Object], names_of: Callable[[int], Iterable[str]] = lambda index: ()
-) -> list[FailureGroup]:
-    """Failed pods by what they failed of, the most frequent first.
-    names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault."""
-    groups: dict[tuple[Any, ...], tuple[FailureGroup, list[Object]]] = {}
+def group_failures(pods: Iterable[Object]) -> list[FailureGroup]:
+    """Failed pods by what they failed of, the most frequent first, and last what does not count."""
+    groups: dict[tuple[str, str], tuple[FailureGroup, set[int]]] = {}
     for pod in pods:
         if (found := failure_of(pod)) is not None:
-            alike = "" if found.kind in ("OOMKilled", "disrupted") else normalised(found.message)
-            groups.setdefault((found.kind, found.code, found.reason, alike), (found, []))[1].append(pod)
-    for group, failed in groups.values():
-        group.count = len(failed)
-        group.pods = [api.name_of(pod) for pod in failed]
-        indexes = dict.fromkeys(index for pod in failed if (index := api.index_of(pod)) is not None)
-        group.indexes = sorted(indexes)
-        if group.kind == "exit" and group.code in (errors.EXIT_DATA, errors.EXIT_MISSING):
-            group.shards = list(dict.fromkeys(name for index in indexes for name in names_of(index)))
-    return sorted(
-        (group for group, _ in groups.values()), key=lambda each: (each.kind == "disrupted", -each.count, each.title)
-    )
+            alike = "" if found.is_memory or found.is_free else normalised(found.message)
+            group, indexes = groups.setdefault((found.title, alike), (found, set()))
+            group.count += 1
+            indexes.update(() if (index := api.index_of(pod)) is None else (index,))
+    made = [replace(group, indexes=sorted(indexes)) for group, indexes in groups.values()]
+    return sorted(made, key=lambda each: (each.is_free, -each.count, each.title))
 
 
 def failure_of(pod: Object) -> FailureGroup | None:
@@ -109,27 +88,29 @@ def failure_of(pod: Object) -> FailureGroup | None:
     status = api.status_of(pod)
     if api.phase_of(pod) != "Failed":
         return None
-    whole = str(status.get("reason") or "")
     if api.is_true(pod, "DisruptionTarget"):
-        reason = str((api.condition_of(pod, "DisruptionTarget") or {}).get("reason") or "")
-        return FailureGroup("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
+        reason = (api.condition_of(pod, "DisruptionTarget") or {}).get("reason")
+        advice = "taken away, not counted: another pod does its index"
+        return FailureGroup(f"disrupted ({reason})" if reason else "disrupted", "", advice, is_free=True)
     container = _terminated(pod)
+    whole, message = str(status.get("reason") or ""), str(status.get("message") or "")
     if container is None or whole in ("Evicted", "DeadlineExceeded"):
-        return _by_pod(whole, last_line(str(status.get("message") or "")))
+        return _by_pod(whole, last_line(message))
     code, reason = int(container.get("exitCode") or 0), str(container.get("reason") or "")
-    message = last_line(str(container.get("message") or status.get("message") or ""))
+    message = last_line(str(container.get("message") or message))
     if reason == "OOMKilled":
-        return FailureGroup("OOMKilled", code, "", message, _more_memory(pod))
+        return FailureGroup("OOMKilled", message, _more_memory(pod), is_memory=True)
     if reason in ("StartError", "ContainerCannotRun"):
         advice = "the container could not start: fix the command or -I --image"
-        return FailureGroup("start", code, reason, message, advice)
+        return FailureGroup(f"start ({reason})", message, advice)
     if 128 < code <= _LAST_SIGNAL:
-        return FailureGroup("signal", code, "", message, _of_signal(code - 128, pod))
+        number = code - 128
+        return FailureGroup(signal_name(number), message, _of_signal(number, pod), is_memory=number == 9)
     # By tarproc's codes, or the shell's; what other programs mean by theirs is not known.
     own = deciding_container(pod)
     known = not own.get("command") or runs_tarproc(own) or code in (errors.EXIT_CANNOT_RUN, errors.EXIT_NOT_FOUND)
     advice = _ADVICE.get(code, _ADVICE[errors.EXIT_FAILED]) if known else _OWN_CODE
-    return FailureGroup("exit", code, "", message, advice)
+    return FailureGroup(f"exit {code}", message, advice)
 
 
 def normalised(message: str) -> str:
@@ -171,11 +152,12 @@ def _terminated(pod: Object) -> Object | None:
 def _by_pod(reason: str, message: str) -> FailureGroup:
     """A pod that failed as a whole."""
     if reason == "DeadlineExceeded":
-        return FailureGroup("deadline", None, reason, message, "it ran out of its time: --deadline")
+        return FailureGroup("deadline", message, "it ran out of its time: --deadline")
     if reason == "Evicted":
-        flag = "-M --memory" if "memory" in message and "ephemeral" not in message else "--scratch"
-        return FailureGroup("evicted", None, "", message, f"it used more than it asked for: {flag}")
-    return FailureGroup("lost", None, reason, message, "its node may be gone: kubetpl retry")
+        memory = "memory" in message and "ephemeral" not in message
+        advice = f"it used more than it asked for: {'-M --memory' if memory else '--scratch'}"
+        return FailureGroup("evicted", message, advice, is_memory=memory)
+    return FailureGroup(f"lost ({reason})" if reason else "lost", message, "its node may be gone: kubetpl retry")
 
 
 def _more_memory(pod: Object) -> str:

@@ -12,9 +12,9 @@ from tarkit.errors import ClusterUnreachableError, UsageError, counted
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobstatus import live_pods
+from tarkit.k8s.cluster.jobstatus import pod_selectors
 from tarkit.k8s.cluster.jobview import state_of
-from tarkit.k8s.cluster.watching import Watching, looks, patiently
+from tarkit.k8s.cluster.watching import Watching, watched
 
 _STAMP = re.compile(rb"([0-9-]{10}T[0-9:]{8})(?:\.[0-9]+)?(Z|[+-][0-9:]{5})(?: |\Z)")
 _OUT_OF_ORDER = 1
@@ -26,7 +26,7 @@ _ONE_WATCH = 10.0
 
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
     """The pods of a Job whose logs are wanted: ``chosen_pods`` of those that there are."""
-    pods = live_pods(cluster, [job], indexes, succeeded=not failed).list_anew()
+    pods = cluster.list("pods", **pod_selectors([job], indexes, succeeded=not failed))
     # Pods that succeeded are not in the list; an index that one of them has completed is known from the Job.
     done = api.indexes_of(job, "completedIndexes") if failed else set()
     return chosen_pods([pod for pod in pods if api.index_of(pod) not in done], indexes=indexes, failed=failed)
@@ -63,10 +63,9 @@ def pod_to_follow(cluster: Cluster, job: Object, indexes: Collection[int] | None
     name, total = api.name_of(job), api.spec_of(job).get("completions")
     if (len(indexes) if indexes is not None else int(total or 1)) != 1:
         raise UsageError(f"--follow goes with one index: --index N; Job {name} has {total}")
-    live = live_pods(cluster, [job], indexes, succeeded=True)
     waits = False
-    for _ in looks([live], watching, _ONE_WATCH):
-        pods = chosen_pods(live.things, indexes=indexes, failed=False)
+    for known in watched(cluster, "pods", watching, _ONE_WATCH, **pod_selectors([job], indexes, succeeded=True)):
+        pods = chosen_pods(known, indexes=indexes, failed=False)
         if len(pods) > 1:
             raise UsageError(f"--follow goes with one pod; this is {counted(len(pods), 'pod')}")
         if pods and (has_log(pods[0]) or _has_ended(pods[0])):
@@ -95,7 +94,7 @@ def followed_log(
     read = _Read()
     while True:
         # Of a log that is complete, what is left is read without waiting for more.
-        ended = patiently(watching, lambda: _has_ended(cluster.get("pods", pod), container))
+        ended = watching.ask(lambda: _has_ended(cluster.get("pods", pod), container))
         since = read.since
         try:
             lines = cluster.log(

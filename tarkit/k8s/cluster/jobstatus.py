@@ -11,25 +11,31 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, ClusterError, NoSuchObjectError, TarkitError
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_SET_ASIDE,
+    ClusterError,
+    ClusterUnreachableError,
+    TarkitError,
+    UsageError,
+)
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
-from tarkit.k8s.cluster.runjobs import retries_of
+from tarkit.k8s.cluster.runjobs import is_run, only_retries, retries_of, run_state
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.trainjobs import advice as train_advice
 from tarkit.k8s.cluster.trainjobs import served, train_role
-from tarkit.k8s.cluster.watching import LiveList
-from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
+from tarkit.k8s.cluster.whynot import UNKNOWN, Reason, subject_of, subjects, why_not
 from tarkit.k8s.names import label_value
-from tarkit.k8s.wellknown import CONTROLLER, INDEX, KUEUE_JOB, QUEUE, RUN
+from tarkit.k8s.wellknown import CONTROLLER, INDEX, RUN
 
 T = TypeVar("T")
 
 IDLE_SECONDS = 30.0
-_LONGEST_PAUSE = 300.0
 _MOST_REASONS = 3
 _MOST_INDEXES = 50
 _DEAD_SHARDS = f" failed with exit code {EXIT_SET_ASIDE} matching FailJob rule"
@@ -99,19 +105,18 @@ class JobStatus:
 
 def look(
     cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, *, now: float,
-    pods: Sequence[Object] | None = None, siblings: Sequence[Object] | None = None,
+    siblings: Sequence[Object] | None = None,
 ) -> list[JobStatus]:  # fmt: skip
     """Jobs that the cluster has just given, with what is around them.
     source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since 1970.
-    pods, siblings (Jobs of the same runs): if they are known; else they are asked for."""
+    siblings: Jobs of the same runs, if they are known; else they are asked for."""
     notes: list[str] = []
-    listed = pods if pods is not None else _allowed(notes, "pods", live_pods(cluster, jobs).list_anew)
+    listed = _allowed(notes, "pods", lambda: cluster.list("pods", **pod_selectors(jobs)))
     by_job = api.grouped(listed or (), lambda pod: str(api.labels_of(pod).get(CONTROLLER)))
     own = {api.uid_of(job): None if listed is None else by_job.get(api.uid_of(job), []) for job in jobs}
     uids = {uid for job in jobs for uid in subjects(job, own[api.uid_of(job)])}
     events = _allowed(notes, "events", lambda: _events(cluster, uids))
     about = None if events is None else api.grouped(events, subject_of)
-    workloads = _workloads(cluster, jobs)
     runs = {run for job in jobs if label_value(run := api.run_of(job)) is None}
     if siblings is None and runs:
         of_runs = f"{RUN}={next(iter(runs))}" if len(runs) == 1 else RUN
@@ -124,47 +129,82 @@ def look(
         status = JobStatus(view.name, view, notes=list(notes))
         status.retries = [job_view(each, None, now) for each in retries[uid]]
         status.records = None if source is None else source.try_to_read(cluster, job, status.notes.append)
-        status.failures = _failures(job, view, own[uid] or (), status.records)
-        if not view.finished:
-            status.reasons = why_not(job, own[uid], about, now, workloads.get(uid))
+        status.failures = _failures(job, view, own[uid] or ())
+        status.reasons = why_not(job, own[uid], about, now)
         if view.is_service:
             status.served = _allowed(status.notes, "logs", partial(served, cluster, job)) or []
         found.append(status)
     return found
 
 
-def live_pods(
-    cluster: Cluster, jobs: Sequence[Object], indexes: Collection[int] | None = None, *, succeeded: bool = False
-) -> LiveList:
-    """The pods of Jobs, or of some indexes of one, to be listed.
+def run_status(
+    cluster: Cluster, name: str, jobs: Sequence[Object], source: RecordSource, *, read_records: bool = True
+) -> tuple[list[JobStatus], int]:
+    """(the Jobs of a Job or run that count, how many there are besides for which a retry counts), of Jobs that the
+    cluster has. read_records: whether the done records are read although the cluster answers."""
+    notes = []
+    of_run = is_run(jobs, name)
+    if only_retries(jobs, name):
+        notes.append(f"Job {name} is gone, and this is of its retries alone; -f MANIFEST shows all its shards")
+    state = run_state(jobs)
+    if len(state.jobs) > 1:
+        source.refuse_many()
+    elif state.retried:
+        notes.insert(0, f"{len(state.retried)} of the run's Jobs failed before, and this one counts instead")
+    records = source if read_records else None
+    found = look(cluster, state.jobs, records, now=time.time(), siblings=jobs if of_run else None)
+    for each in found:
+        each.notes[:0] = notes
+    return found, len(state.retried)
+
+
+def status_from_records(name: str, source: RecordSource, why: TarkitError) -> JobStatus:
+    """What the done records contain, since the cluster has no answer; ``why`` is raised if they are not named."""
+    if not (source.documents or source.outdir):
+        if isinstance(why, ClusterUnreachableError):
+            raise ClusterUnreachableError(f"{why}; -O OUT or -f MANIFEST answers from the done records alone")
+        raise why
+    records = source.read(None, source.job(name) or {"metadata": {"name": name}})
+    if records is None:
+        raise UsageError(
+            f"the manifest of {name} does not say where its records are (--raw?), and {why}; name it: -O OUT"
+        )
+    found = JobStatus(name, records=records, notes=[str(why)])
+    if records.shards is None and records.found.runs:
+        found.notes.append("the shards are those of all runs that have a record in the folder")
+    elif records.shards is None:
+        found.notes.append("which shards there should be is not known; --shards names them")
+    return found
+
+
+def pod_selectors(
+    jobs: Sequence[Object], indexes: Collection[int] | None = None, *, succeeded: bool = False
+) -> dict[str, str]:
+    """By which the pods of Jobs are listed, or of some indexes of one.
     succeeded: also those that succeeded, of which there may be 100,000."""
     # What is longer would make an address that is too long.
     labels = f"{CONTROLLER}={api.uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
     if indexes is not None and len(indexes) <= _MOST_INDEXES:
         labels += f",{INDEX} in ({','.join(map(str, sorted(indexes)))})"
-    return LiveList(cluster, "pods", labels=labels, fields="" if succeeded else "status.phase!=Succeeded")
+    return {"labels": labels, "fields": "" if succeeded else "status.phase!=Succeeded"}
 
 
-def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[FailureGroup]:
+def _failures(job: Object, view: JobView, pods: Collection[Object]) -> list[FailureGroup]:
     """Why pods failed; and which failed indexes have no pod left."""
-    shards = None if records is None else records.shards
-    unfinished = set() if records is None else records.unfinished_names()
-
-    def names_of(index: int) -> list[str]:
-        return [] if shards is None else [name for name in shards.of_index(index) if name in unfinished]
-
-    found = group_failures(pods, names_of)
+    found = group_failures(pods)
     done = api.indexes_of(job, "completedIndexes")
     for each in found:
         went_well = done.issuperset(each.indexes) if each.indexes else view.state == "complete"
-        if each.kind != "disrupted" and went_well:
+        if each.is_free:
+            continue
+        if went_well:
             each.advice = "went well when it was tried again"
-        elif each.kind != "disrupted" and train_role(job):
-            each.advice = train_advice(job, each.kind, each.code)
+        elif train_role(job):
+            each.advice = train_advice(job, memory=each.is_memory)
     lost = api.indexes_of(job, "failedIndexes") - {api.index_of(pod) for pod in pods if api.phase_of(pod) == "Failed"}
     if lost:
         why, advice = "their pods are gone, or may not be read", "see the done records; kubetpl retry"
-        found.append(FailureGroup("gone", None, "", why, advice, len(lost), sorted(lost)))
+        found.append(FailureGroup("gone", why, advice, count=len(lost), indexes=sorted(lost)))
     return found
 
 
@@ -185,30 +225,15 @@ def _events(cluster: Cluster, uids: Collection[str]) -> list[Object]:
     return cluster.list("events", fields=fields if len(uids) > 1 else f"involvedObject.uid={next(iter(uids))}")
 
 
-def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
-    """Kueue's objects for the suspended Jobs among these, as far as they may be read."""
-    queued = [api.uid_of(job) for job in jobs if api.spec_of(job).get("suspend") and api.labels_of(job).get(QUEUE)]
-    for version in ("workloads", "workloads@v1beta1") if queued else ():
-        try:
-            found = cluster.list(version, labels=f"{KUEUE_JOB}={queued[0]}" if len(queued) == 1 else KUEUE_JOB)
-        except NoSuchObjectError:
-            continue
-        except ClusterError:
-            break
-        return {str(api.labels_of(each).get(KUEUE_JOB)): each for each in found}
-    # why_not says that it cannot be read, or is not there.
-    return {}
-
-
 class Standstill:
-    """Looks into it once no pod has run for a while, now and then, and reports what is new.
+    """Looks into it whenever no pod has run for a while, and reports what is new.
     report: called with a line. clock: seconds from anywhere."""
 
     def __init__(self, cluster: Cluster, report: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._cluster = cluster
         self._report = report
         self._clock = clock
-        self._pause = self._next = 0.0
+        self._next = 0.0
         self._over = -1
         self._reported: object = ()
 
@@ -216,29 +241,27 @@ class Standstill:
         """How Jobs are now; of several, the first that has not ended is looked into."""
         over = sum(view.done + view.failed + view.finished for view in views)
         waiting = [job for job, view in zip(jobs, views, strict=True) if not view.finished]
-        now = self._clock()
-        if not waiting or any(view.running for view in views) or over != self._over:
+        moves = not waiting or any(view.running for view in views) or over != self._over
+        if moves:
             # Pods may be so short that none is seen to run.
-            self._over, self._pause, self._next, self._reported = over, IDLE_SECONDS, now + IDLE_SECONDS, ()
-        elif now >= self._next:
-            if self._look(waiting[0]):
-                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            self._next = self._clock() + self._pause
+            self._over, self._reported = over, ()
+        elif self._clock() >= self._next:
+            self._look(waiting[0])
+        if moves or self._clock() >= self._next:
+            self._next = self._clock() + IDLE_SECONDS
 
-    def _look(self, job: Object) -> bool:
-        """Whether there is a reason; it is reported if it is another one than before."""
+    def _look(self, job: Object) -> None:
         try:
             (found,) = look(self._cluster, [job], None, now=time.time(), siblings=())
         except TarkitError:
             # The user asked to wait; without the right to ask why, that goes on.
-            return False
+            return
         # Its pods may run, and not be ready; and what may not be read gives nothing to report.
         running = found.view is not None and found.view.running
-        reasons = [each for each in found.reasons if each.kind != "unknown" and not running]
+        reasons = [each for each in found.reasons if each != UNKNOWN and not running]
         # Pods' own names and numbers in a sentence do not make it another one.
-        known = [(each.kind, normalised(re.sub(r"-[a-z0-9]{5}\b", "", each.text))) for each in reasons]
-        if known != self._reported and reasons:
+        known = [normalised(re.sub(r"-[a-z0-9]{5}\b", "", each.text)) for each in reasons]
+        if reasons and known != self._reported:
+            self._reported = known
             for each in reasons[:_MOST_REASONS]:
                 self._report(f"{found.name}: {each.line}")
-            self._reported = known
-        return bool(reasons)

@@ -10,17 +10,15 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, UsageError, counted, printable
+from tarkit.errors import ClusterError, UsageError, counted, printable
 from tarkit.k8s import apiobject as api
 from tarkit.k8s import wellknown
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobview import has_ended, job_plan, state_of
+from tarkit.k8s.cluster.jobview import job_plan, state_of
 from tarkit.k8s.cluster.runjobs import origin, orphans
 from tarkit.k8s.cluster.runrecords import is_per_shard
-from tarkit.k8s.cluster.watching import Watching, run_states
-from tarkit.k8s.fill import without_spot
-from tarkit.k8s.names import index_name_budget, safe_label
+from tarkit.k8s.names import safe_label
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, give_inputs, place_of, put_list
 from tarkit.k8s.podfields import escape_in, fill_container, listed, main_container, part, put_named, work_in
 from tarkit.k8s.settings import Settings
@@ -35,7 +33,6 @@ _SERVERS = (
 )
 _KUEUE = "kueue.x-k8s.io/"
 _KUEUE_KEPT = (wellknown.QUEUE, wellknown.MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
-_SETTLING_SECONDS = 60.0
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -44,23 +41,16 @@ class Changes(Settings):
     """The settings that a retry does not take from the Job before; None is as before. list_url, list_sha256: where the
     list of shards was put in a bucket, instead of a ConfigMap, and by which pods know it."""
 
-    on_demand: bool = False
     list_sha256: str | None = None
 
 
-def next_name(name: str, taken: Collection[str], completions: int) -> str:
-    """``NAME-r2``, or the next number that no Job has; a UsageError if that is too long."""
+def next_name(name: str, taken: Collection[str]) -> str:
+    """``NAME-r2``, or the next number that no Job has."""
     match = _NUMBER.search(name)
     base, number = (name[: match.start()], int(match[1]) + 1) if match else (name, 2)
     while f"{base}-r{number}" in taken:
         number += 1
-    found = f"{base}-r{number}"
-    longest = index_name_budget(completions)
-    if len(found) > longest:
-        raise UsageError(
-            f"{found} is longer than the {longest} characters that a Job's name may have here; give one: -n"
-        )
-    return found
+    return f"{base}-r{number}"
 
 
 def slices_of(job: Object, shards: int, changes: Changes) -> int:
@@ -80,7 +70,7 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
     metadata, spec = part(fresh, "metadata"), part(fresh, "spec")
     old, pod = metadata["name"], part(spec, "template", "spec")
     slices = int(spec.get("completions") or 1) if specs is None else slices_of(job, len(specs), changes)
-    metadata["name"] = changes.name or next_name(old, taken, slices)
+    metadata["name"] = changes.name or next_name(old, taken)
     part(metadata, "labels").setdefault(wellknown.RUN, safe_label(old))
     notes = part(metadata, "annotations")
     notes.pop(wellknown.RETRY_OF_UID, None)
@@ -137,25 +127,17 @@ def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
 
 
 def create_documents(cluster: Cluster, documents: Sequence[Object], report: Callable[[str], None]) -> Iterator[str]:
-    """Create a manifest's objects in their order, the Jobs as owners of their lists: a line for each, as it is created.
+    """Create a manifest's objects in their order: a line for each, as it is created.
     report: called with a line about what is different."""
-    made: dict[str, Object] = {}
     for document in documents:
         kind, name = f"{document['kind'].lower()}s", api.name_of(document)
         try:
-            made[name] = cluster.create(kind, document)
+            cluster.create(kind, document)
         except ClusterError as error:
             if error.status != 409 or kind != "configmaps":
                 raise
             # The name has the content's checksum in it: it is the very list.
             report(f"ConfigMap {name} is there already")
-        if kind == "jobs" and (owned := api.annotations_of(made[name]).get(wellknown.LIST)) in made:
-            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": api.uid_of(made[name])}
-            try:
-                cluster.patch("configmaps", owned, {"metadata": {"ownerReferences": [owner]}})
-            except (ClusterError, ClusterUnreachableError) as error:
-                # The Job runs all the same.
-                report(f"ConfigMap {owned} stays when the Job is gone: {error}")
         yield f"{document['kind']} {name} is created"
 
 
@@ -166,8 +148,6 @@ def _resize(pod: Object, changes: Changes) -> None:
     # Which takes a limit of CPUs out; a container that had one keeps one.
     if limited and (cpu := part(container, "resources", "requests").get("cpu")):
         part(container, "resources", "limits")["cpu"] = cpu
-    if changes.on_demand:
-        without_spot(pod)
 
 
 def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: Changes) -> list[Object]:
@@ -204,19 +184,6 @@ def _literal(url: str) -> str:
     return re.sub(r"([{}])", r"\\\1", url) if "{" in url or "}" in url else url
 
 
-def settled(cluster: Cluster, job: Object, report: Callable[[str], None]) -> Object:
-    """The Job; if it is ending, once its last pods are gone, or the time is up. report: called with a line."""
-    if not _is_ending(job):
-        return job
-    name = api.name_of(job)
-    report(f"Job {name}: its last pods are ending; waiting for them, for {_SETTLING_SECONDS:.0f} s at most")
-    for state in run_states(cluster, name, Watching(report, _SETTLING_SECONDS), of_run=False):
-        (job,) = state.jobs
-        if not _is_ending(job):
-            break
-    return job
-
-
 def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str], None]) -> None:
     """Refuse a retry if the Job, or another one of its shards, is at work. known: all Jobs, by name."""
     job = known.get(name)
@@ -247,13 +214,6 @@ def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -
         )
 
 
-def _has_pods(job: Object) -> bool:
-    return bool(api.active_pods(job) or api.status_of(job).get("terminating"))
-
-
-def _is_ending(job: Object) -> bool:
-    return state_of(job) == "ending" or (has_ended(job) and _has_pods(job))
-
-
 def _is_at_work(job: Object) -> bool:
-    return _has_pods(job) or state_of(job) in ("waiting", "ending")
+    has_pods = bool(api.active_pods(job) or api.status_of(job).get("terminating"))
+    return has_pods or state_of(job) in ("waiting", "ending")

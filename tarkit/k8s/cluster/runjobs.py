@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, counted, printable
+from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, counted
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object, Objects
 from tarkit.k8s.cluster.connection import Cluster
@@ -20,8 +19,8 @@ _NAMED = 3
 
 def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> list[Object]:
     """The Job of a name; if there is none, the Jobs of the run that is called so, in the order of their names.
-    retries_alone: whether the retries of a Job that is gone will do. If there is neither, the NoSuchObjectError has the
-    nearest names, or says that the namespace does not exist."""
+    retries_alone: whether the retries of a Job that is gone will do. If there is neither, the NoSuchObjectError also
+    says whether the namespace exists."""
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
         # What only a run can be called is not asked for as a Job.
@@ -31,26 +30,16 @@ def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> li
         absent = error
     try:
         found = [] if label_value(name) else sorted(cluster.list("jobs", labels=f"{RUN}={name}"), key=api.name_of)
-        hint = "" if found else _hint(cluster, name)
     except ClusterError:
-        # A user who may not list them gets no hints.
+        # A user who may not list them is told about the one Job.
         raise absent from None
     if found and not retries_alone and only_retries(found, name):
         names = ", ".join(map(api.name_of, found))
         raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {names}", 404)
     if not found:
-        raise NoSuchObjectError(f"{absent}; {hint}", 404)
+        space = "" if namespace_exists(cluster) else "; no such namespace"
+        raise NoSuchObjectError(f"{absent}{space}; -N names another namespace", 404)
     return found
-
-
-def _hint(cluster: Cluster, name: str) -> str:
-    """What may be meant by a name that no Job and no run has."""
-    known = cluster.list("jobs")
-    if not known and not namespace_exists(cluster):
-        return "no such namespace; -N names another"
-    near = difflib.get_close_matches(name, map(api.name_of, known), n=3, cutoff=0.4)
-    there = "no Jobs" if not known else "one Job" if len(known) == 1 else f"{len(known)} Jobs"
-    return f"did you mean {', '.join(map(printable, near))}?" if near else f"it has {there}; -N names another namespace"
 
 
 def namespace_exists(cluster: Cluster) -> bool:

@@ -110,6 +110,14 @@ class RecordSource:
         if self.outdir or self.specs:
             raise UsageError("-O and --shards are about one Job; this names several")
 
+    def job(self, name: str) -> Object | None:
+        """The Job of a name in the documents, which must have it; None without documents."""
+        jobs = {name_of(each): each for each in self.documents if each["kind"] == "Job"}
+        if name not in jobs and self.documents:
+            there = ", ".join([*jobs][:5]) or "none"
+            raise UsageError(f"-f: the manifest has no Job {name}; its Jobs: {there}")
+        return jobs.get(name)
+
     def specs_of(self, cluster: Cluster | None, job: Object) -> Sequence[str]:
         """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has one."""
         plan = job_plan(job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -43,12 +42,11 @@ def served(cluster: Cluster, job: Object) -> list[str]:
     return []
 
 
-def advice(job: Object, kind: str, code: int | None) -> str:
-    """What to do about pods of an elastic training job that failed, since its Jobs cannot be retried. kind, code: of
-    their ``FailureGroup``."""
+def advice(job: Object, *, memory: bool) -> str:
+    """What to do about pods of an elastic training job that failed, since its Jobs cannot be retried. memory: whether
+    more of it may help."""
     role = train_role(job)
     option = f"--{'master' if role == SERVICE else role}_resource_request"
-    memory = kind in ("OOMKilled", "evicted") or code == 128 + signal.SIGKILL
     cause = f"more memory is {option} memory=…" if memory else f"see kubetpl logs {name_of(job)} --failed"
     return f"{cause}; kubetpl cancel {run_of(job)} --delete, then apply the manifest again: it goes on from its state"
 
