@@ -169,35 +169,9 @@ def test_an_unreachable_cluster_is_no_note() -> None:
         look(Gone(), made("grey"))
 
 
-def test_retries_and_failed_indexes_without_pods() -> None:
-    retry = made("grey-r2", {"tarkit.dev/retry-of": "grey"}, conditions=COMPLETE, completedIndexes="0,1")
-    cluster = Pretended(jobs=[made("grey", failedIndexes="1", conditions=FAILED), retry, made("other")])
-    found = look(cluster, cluster.get("jobs", "grey"))
-    assert [each.name for each in found.retries] == ["grey-r2"]
-    assert [(each.title, each.indexes) for each in found.failures] == [("gone", [1])]
-    assert "retried as grey-r2: complete, 2 of 2 done" in "\n".join(status_lines(found))
-
-
-def test_what_a_job_was_retried_as() -> None:
-    """Not older retries, of which it is one itself, and not those of a Job that had its name before."""
-
-    def job(name: str, at: int, of: str | None = None, of_uid: str | None = None, uid: str = "") -> dict[str, Any]:
-        notes = {"tarkit.dev/retry-of": of} if of else {}
-        notes.update({"tarkit.dev/retry-of-uid": of_uid} if of_uid else {})
-        found = made(name, notes)
-        found["metadata"].update(creationTimestamp=f"2027-01-15T07:00:{at:02d}Z", uid=uid or f"U{name}")
-        return found
-
-    known = [
-        job("grey", 20), job("grey-r2", 10, "grey"), job("grey-r3", 30, "grey"), job("grey-r4", 40, "grey-r3"),
-        job("grey-r5", 50, "grey-r3", "Uolder"), job("grey-r6", 50, "grey-r3", "Ugrey-r3"), job("other", 60),
-    ]  # fmt: skip
-    cluster = Pretended(jobs=known)
-    retried = {each["metadata"]["name"]: [one.name for one in look(cluster, each).retries] for each in known}
-    assert retried == {
-        "grey": ["grey-r3", "grey-r4", "grey-r6"], "grey-r2": [], "grey-r3": ["grey-r4", "grey-r6"],
-        "grey-r4": [], "grey-r5": [], "grey-r6": [], "other": [],
-    }  # fmt: skip
+def test_failed_indexes_without_pods() -> None:
+    job = made("grey", failedIndexes="1", conditions=FAILED)
+    assert [(each.title, each.indexes) for each in look(Pretended(jobs=[job]), job).failures] == [("gone", [1])]
 
 
 def test_names() -> None:

@@ -34,8 +34,7 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
     else:
         yield f"{view.name}: {_state(view)}"
         if status.done_all_the_same:
-            by = f" (retried as {', '.join(each.name for each in status.retries)})" if status.retries else ""
-            yield f"but every shard has its done record{by}: exit code {status.exit_code}"
+            yield f"but every shard has its done record: exit code {status.exit_code}"
         yield f"{'pods' if view.total is None else 'indexes'}: {_numbers(view)}"
     yield from (f"served: {line}" for line in status.served)
     if status.records is not None:
@@ -46,8 +45,6 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
         yield f"speed: {rate} since it began, {view.parallelism} at once; about {in_words(view.seconds_left)} left"
     yield from (reason.line for reason in status.reasons)
     yield from _failures(status, most)
-    for retry in status.retries:
-        yield f"retried as {retry.name}: {_state(retry)}, {_numbers(retry)}"
 
 
 def show_status(

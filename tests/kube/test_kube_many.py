@@ -68,6 +68,7 @@ def test_a_watch_lists_once_and_says_once_that_the_server_is_away(
     """One line when the cluster stops answering, however often it is asked, and one when it answers again."""
     server = cluster.standin
     monkeypatch.setattr("tarkit.k8s.cluster.watching._SHORTEST_PAUSE", 0.1)
+    monkeypatch.setattr("tarkit.k8s.cluster.connection._BACKOFF_SECONDS", 0.01)
     make_run(cluster, 0, 5)
     for number in range(4):
         cluster.set_job(f"part{number:04}", "complete", succeeded=1)
@@ -81,7 +82,7 @@ def test_a_watch_lists_once_and_says_once_that_the_server_is_away(
     def interrupt() -> None:
         cluster.wait_for(watches, "a watch")
         proxy.cut()
-        cluster.wait_for(lambda: proxy.refused >= 6, "two questions that fail")
+        cluster.wait_for(lambda: proxy.refused > 12, "a watch and two lists that fail")
         known = watches()
         proxy.mend()
         cluster.wait_for(lambda: watches() > known, "another watch")

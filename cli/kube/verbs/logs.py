@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError, counted
+from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.cluster.runrecords import RunRecords
+from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 
 from ...shared.program import say
 from ...shared.results import Results
-from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, record_source
+from ..clusteroptions import cluster_options, job_argument, open_cluster
 
 _MOST_PODS = 100
 _EPILOG = """\b
@@ -46,27 +45,25 @@ _say = partial(say, "kubetpl logs")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
 @click.option("--follow", is_flag=True, help="Wait for the pod, and go on until it has ended; for one index.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
-@record_options
 @cluster_options
 def command(
     name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None,
-    follow: bool, container: str | None, verbose: bool, outdir: str | None, specs: tuple[str, ...],
-    check_inputs: bool, **access: Any,
+    follow: bool, container: str | None, verbose: bool, **access: Any,
 ) -> int:  # fmt: skip
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
-    Where the pods of a Job are gone, the done records say what became of the shards.
+    Where the pods of a Job are gone, kubetpl status says what became of the shards.
     """
     if indexes is not None and shard is not None:
         raise UsageError("--index and --shard both say which index; give one")
     wanted = None if indexes is None else set(parse_indexes(indexes))
-    cluster, source = open_cluster(**access), record_source(outdir, specs, check_inputs)
+    cluster = open_cluster(**access)
     watching = Watching(_say)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
         raise not_one(name, jobs, "and logs are those of one")
     job = jobs[0]
-    wanted = _existing(job, wanted if shard is None else {source.index_of(cluster, job, shard)})
+    wanted = _existing(job, wanted if shard is None else {RecordSource().index_of(cluster, job, shard)})
     failed = not follow and (failed or (wanted is None and state_of(job) == "failed"))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
@@ -87,10 +84,12 @@ def command(
     shown = 0
     with Results() as results:
         show = results.now if follow else results.line
-        read = partial(source.try_to_read, cluster, job, _say)
-        for line in chain(_log_lines(pods, lines_of, lost), _fates(lost, read)):
+        for line in _log_lines(pods, lines_of, lost):
             show(line)
             shown += 1
+    if lost:
+        what = "index" if len(lost) == 1 else "indexes"
+        _say(f"the pods of {what} {format_indexes(lost)} are gone, and their logs with them; see kubetpl status {name}")
     if not shown:
         of = "" if wanted is None else f" of index {format_indexes(wanted)}"
         which = "failed " if failed else ""
@@ -133,26 +132,3 @@ def _log_lines(
             if error.status == 403:
                 raise
             _say(f"{label}: {error}")
-
-
-def _fates(indexes: set[int], read: Callable[[], RunRecords | None]) -> Iterator[str]:
-    """What became of the shards of indexes whose pods are gone, by the done records."""
-    if not indexes:
-        return
-    what = "index" if len(indexes) == 1 else "indexes"
-    _say(f"the pods of {what} {format_indexes(indexes)} are gone, and their logs with them")
-    records = read()
-    if records is None or records.shards is None:
-        _say("the Job does not say where its done records are; -O OUT and --shards SPEC name them")
-        return
-    found = records.found
-    for index in sorted(indexes):
-        for shard in records.shards.of_index(index):
-            if shard in found.failed:
-                fate = f"failed: {found.failed[shard]}"
-            elif shard in found.stale or shard in found.missing:
-                fate = found.stale.get(shard, "not begun, or cut short")
-            else:
-                aside = found.set_aside.get(shard)
-                fate = "done" + (f", {counted(aside, 'sample')} set aside" if aside else "")
-            yield f"[{index}] {shard}: {fate}"

@@ -83,8 +83,7 @@ def command(
             alone = time.monotonic() - alone_at > _ALONE
             in_vain = not state.ended and (alone or _is_in_vain(state, views))
             if state.ended or in_vain:
-                known = [*state.jobs, *state.retried]
-                found = watching.ask(partial(look, cluster, state.jobs, source, now=time.time(), siblings=known))
+                found = watching.ask(partial(look, cluster, state.jobs, source, now=time.time()))
                 if found is None:
                     break
                 codes = {each.exit_code for each in found} | ({EXIT_MISSING} if state.deleted else set())

@@ -25,13 +25,12 @@ from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
-from tarkit.k8s.cluster.runjobs import is_run, only_retries, retries_of, run_state
+from tarkit.k8s.cluster.runjobs import only_retries, run_state
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.trainjobs import advice as train_advice
 from tarkit.k8s.cluster.trainjobs import served, train_role
 from tarkit.k8s.cluster.whynot import UNKNOWN, Reason, subject_of, subjects, why_not
-from tarkit.k8s.names import label_value
-from tarkit.k8s.wellknown import CONTROLLER, INDEX, RUN
+from tarkit.k8s.wellknown import CONTROLLER, INDEX
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ _ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "
 @dataclass
 class JobStatus:
     """A Job and its shards. view: None if the cluster does not know the Job, or is not there. records: None if there
-    are none to be read. retries: Jobs that were made to finish it. notes: what could not be looked at, and why.
+    are none to be read. notes: what could not be looked at, and why.
     served: of a shard service, what it reports."""
 
     name: str
@@ -54,7 +53,6 @@ class JobStatus:
     failures: list[FailureGroup] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     records: RunRecords | None = None
-    retries: list[JobView] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     served: list[str] = field(default_factory=list)
 
@@ -97,19 +95,15 @@ class JobStatus:
             "failures": [each.as_dict() for each in self.failures],
             "reasons": [asdict(each) for each in self.reasons],
             "shards": records,
-            "retries": [asdict(each) for each in self.retries],
             "notes": self.notes,
             **({"served": self.served} if self.served else {}),
         }
 
 
-def look(
-    cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, *, now: float,
-    siblings: Sequence[Object] | None = None,
-) -> list[JobStatus]:  # fmt: skip
+def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, *, now: float) -> list[JobStatus]:
     """Jobs that the cluster has just given, with what is around them.
-    source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since 1970.
-    siblings: Jobs of the same runs, if they are known; else they are asked for."""
+    source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since
+    1970."""
     notes: list[str] = []
     listed = _allowed(notes, "pods", lambda: cluster.list("pods", **pod_selectors(jobs)))
     by_job = api.grouped(listed or (), lambda pod: str(api.labels_of(pod).get(CONTROLLER)))
@@ -117,17 +111,11 @@ def look(
     uids = {uid for job in jobs for uid in subjects(job, own[api.uid_of(job)])}
     events = _allowed(notes, "events", lambda: _events(cluster, uids))
     about = None if events is None else api.grouped(events, subject_of)
-    runs = {run for job in jobs if label_value(run := api.run_of(job)) is None}
-    if siblings is None and runs:
-        of_runs = f"{RUN}={next(iter(runs))}" if len(runs) == 1 else RUN
-        siblings = _allowed(notes, "retries", lambda: cluster.list("jobs", labels=of_runs))
-    retries = retries_of(jobs, siblings or ())
     found = []
     for job in jobs:
         uid = api.uid_of(job)
         view = job_view(job, own[uid], now)
         status = JobStatus(view.name, view, notes=list(notes))
-        status.retries = [job_view(each, None, now) for each in retries[uid]]
         status.records = None if source is None else source.try_to_read(cluster, job, status.notes.append)
         status.failures = _failures(job, view, own[uid] or ())
         status.reasons = why_not(job, own[uid], about, now)
@@ -143,7 +131,6 @@ def run_status(
     """(the Jobs of a Job or run that count, how many there are besides for which a retry counts), of Jobs that the
     cluster has. read_records: whether the done records are read although the cluster answers."""
     notes = []
-    of_run = is_run(jobs, name)
     if only_retries(jobs, name):
         notes.append(f"Job {name} is gone, and this is of its retries alone; -f MANIFEST shows all its shards")
     state = run_state(jobs)
@@ -152,7 +139,7 @@ def run_status(
     elif state.retried:
         notes.insert(0, f"{len(state.retried)} of the run's Jobs failed before, and this one counts instead")
     records = source if read_records else None
-    found = look(cluster, state.jobs, records, now=time.time(), siblings=jobs if of_run else None)
+    found = look(cluster, state.jobs, records, now=time.time())
     for each in found:
         each.notes[:0] = notes
     return found, len(state.retried)
@@ -252,7 +239,7 @@ class Standstill:
 
     def _look(self, job: Object) -> None:
         try:
-            (found,) = look(self._cluster, [job], None, now=time.time(), siblings=())
+            (found,) = look(self._cluster, [job], None, now=time.time())
         except TarkitError:
             # The user asked to wait; without the right to ask why, that goes on.
             return

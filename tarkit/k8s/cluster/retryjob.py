@@ -73,11 +73,7 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
     metadata["name"] = changes.name or next_name(old, taken)
     part(metadata, "labels").setdefault(wellknown.RUN, safe_label(old))
     notes = part(metadata, "annotations")
-    notes.pop(wellknown.RETRY_OF_UID, None)
     notes[wellknown.RETRY_OF] = old
-    if api.part_of(job, "metadata").get("uid"):
-        # Another Job may get its name.
-        notes[wellknown.RETRY_OF_UID] = api.uid_of(job)
     _resize(pod, changes)
     if changes.parallelism is not None or "parallelism" in spec:
         wanted = changes.parallelism or int(spec.get("parallelism") or 0) or 1

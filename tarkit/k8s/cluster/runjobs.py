@@ -12,7 +12,7 @@ from tarkit.k8s.apiobject import Object, Objects
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.names import dns_subdomain, label_value
-from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME, RETRY_OF_UID, RUN
+from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME, RUN
 
 _NAMED = 3
 
@@ -144,21 +144,3 @@ def origin(name: str, known: Mapping[str, Object]) -> str:
         passed.add(name)
         name = older
     return name
-
-
-def retries_of(jobs: Iterable[Object], known: Iterable[Object]) -> dict[str, list[Object]]:
-    """Of each Job, by its uid, those of the known ones that were made to finish it, or a retry of it."""
-    made = api.grouped(sorted(known, key=api.created), lambda job: api.retry_of(job) or "")
-    found = {api.uid_of(job): [job] for job in jobs}
-    for family in found.values():
-        for parent in family:
-            children = [each for each in made.get(api.name_of(parent), ()) if _is_of(each, parent)]
-            family += [each for each in children if each not in family]
-        del family[0]
-    return found
-
-
-def _is_of(retry: Object, job: Object) -> bool:
-    """Whether a retry is of this very Job, and not of an older one that had its name."""
-    uid = api.annotations_of(retry).get(RETRY_OF_UID)
-    return uid == api.uid_of(job) if uid is not None else api.created(retry) >= api.created(job)
