@@ -52,12 +52,11 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class JobView:
-    """A Job in numbers. Times in seconds since 1970; rates in indexes per minute.
+    """A Job in numbers; rates in indexes per minute.
     state: as the table above says. total: indexes, None if the Job has no fixed number. done, failed, running, pending,
     left: indexes."""
 
     name: str
-    namespace: str
     state: str
     reason: str
     message: str
@@ -68,16 +67,10 @@ class JobView:
     pending: int
     left: int
     parallelism: int
-    completed_indexes: str
-    failed_indexes: str
-    started: float | None
-    ended: float | None
     seconds: float | None
     per_minute: float | None
     seconds_left: float | None
     run: str
-    retry_of: str | None
-    plan: JobPlan
 
     @property
     def is_service(self) -> bool:
@@ -109,15 +102,12 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     to_do = total - over if total is not None and state == "waiting" and parallelism else 0
     return JobView(
-        name=api.name_of(job), namespace=str(api.part_of(job, "metadata").get("namespace") or "default"),
-        state="running" if state == "waiting" and running else state, reason=str(condition.get("reason") or ""),
-        message=str(condition.get("message") or ""), total=total, done=done, failed=failed, running=running,
-        pending=pending, left=0 if total is None else max(0, total - over - running - pending), parallelism=parallelism,
-        completed_indexes=str(status.get("completedIndexes") or ""),
-        failed_indexes=str(status.get("failedIndexes") or ""),
-        started=started, ended=ended, seconds=seconds, per_minute=rate,
-        seconds_left=to_do * 60 / rate if to_do and rate else None,
-        run=api.run_of(job), retry_of=api.retry_of(job), plan=job_plan(job),
+        name=api.name_of(job), state="running" if state == "waiting" and running else state,
+        reason=str(condition.get("reason") or ""), message=str(condition.get("message") or ""), total=total, done=done,
+        failed=failed, running=running, pending=pending,
+        left=0 if total is None else max(0, total - over - running - pending), parallelism=parallelism,
+        seconds=seconds, per_minute=rate, seconds_left=to_do * 60 / rate if to_do and rate else None,
+        run=api.run_of(job),
     )  # fmt: skip
 
 

@@ -36,12 +36,6 @@ class RunShards:
     names: Sequence[str]
     starts: Sequence[int]
 
-    def of_index(self, index: int) -> Sequence[str]:
-        """Names of the shards in the slice of an index."""
-        if not 0 <= index < len(self.starts) - 1:
-            return ()
-        return self.names[self.starts[index] : self.starts[index + 1]]
-
     def index_of(self, shard: str) -> int:
         """The index whose slice a shard is in, by its name or URL."""
         at = next((i for i, each in enumerate(self.names) if shard in (each, self.urls[i])), None)
