@@ -86,7 +86,6 @@ def manifest(tmp_path: Path) -> Path:
         (["wait", "grey", "--kubeconfig", ""], "--kubeconfig must not be empty"),
         (["cancel", "ev/status", "--delete"], "NAME: the name of a Job or run 'ev/status' may have only a-z, 0-9, -"),
         (["wait", "grey", "--timeout", "soon"], "--timeout soon: write a time"),
-        (["logs", "grey", "--index", "1", "--shard", "a"], "both say which index"),
         (["logs", "grey", "--index", "9-3"], "is not an index or a range"),
         (["scale", "grey"], "Missing option '-j'"),
         (["scale", "grey", "-j", "-1"], "not in the range"),

@@ -21,15 +21,15 @@ from tarkit.errors import (
 )
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobstatus import look as look_at
-from tarkit.k8s.cluster.jobview import JobPlan, job_view
+from tarkit.k8s.cluster.jobview import job_view
 from tarkit.k8s.cluster.runjobs import find_jobs
-from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, RunShards, listed_specs, run_shards
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, RunShards, listed_specs
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.k8s.wellknown import INPUTS, OUTDIR, RETRY_OF
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.status import Progress
-from tarkit.specs.slicedlist import sha256_of, write_list
+from tarkit.specs.slicedlist import sha256_of
 
 
 class Pretended:
@@ -79,8 +79,8 @@ def made(name: str, notes: dict[str, str] | None = None, **status: Any) -> dict[
     }
 
 
-def shards(*names: str, starts: tuple[int, ...] = ()) -> RunShards:
-    return RunShards([f"in/{name}" for name in names], names, starts)
+def shards(*names: str) -> RunShards:
+    return RunShards([f"in/{name}" for name in names], names)
 
 
 FAILED = [{"type": "Failed", "status": "True", "reason": "FailedIndexes"}]
@@ -197,24 +197,6 @@ def test_what_only_a_run_can_be_called_is_not_asked_for_as_a_job() -> None:
 
 
 # ---- shards of an index
-
-
-def test_slices_are_those_of_tarproc() -> None:
-    found = run_shards(JobPlan(shards=5, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
-    assert [found.index_of(f"a-{i}.tar") for i in range(5)] == [0, 0, 1, 1, 1]
-    assert found.index_of("s3://b/a-3.tar") == 1
-    with pytest.raises(MissingInputError, match="no such shard"):
-        found.index_of("a-9.tar")
-    other = run_shards(JobPlan(shards=6, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
-    with pytest.raises(MissingInputError, match="which index has it is not known"):
-        other.index_of("a-0.tar")
-
-
-def test_slices_that_were_cut_by_bytes(tmp_path: Path) -> None:
-    names = [f"/data/x{'x' * i}-{i}.tar" for i in range(6)]
-    write_list(f"{tmp_path}/run.list", names, [1, 0, 5], outdir=None)
-    found = run_shards(JobPlan(shards=6, slices=3), [f"@{tmp_path}/run.list"], "/out")
-    assert [found.index_of(name) for name in names] == [0, 2, 2, 2, 2, 2]
 
 
 def test_a_list_in_a_config_map() -> None:

@@ -113,12 +113,11 @@ def test_a_job_without_indexes() -> None:
 def test_annotations() -> None:
     notes = {
         "tarkit.dev/shards": "7",
-        "tarkit.dev/slices": "3",
         "tarkit.dev/inputs": '["a", "b"]',
         "tarkit.dev/outdir": "o",
     }
     plan = job_plan(job(annotations=notes))
-    assert (plan.shards, plan.slices, plan.inputs, plan.outdir, plan.list_name) == (7, 3, ("a", "b"), "o", None)
+    assert (plan.shards, plan.inputs, plan.outdir, plan.list_name) == (7, ("a", "b"), "o", None)
     assert job_plan(job()).inputs is None
 
 

@@ -122,8 +122,6 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
         )
     for reason, number in found.not_compared.items():
         yield f"note: files that the work uses are not compared for {counted(number, 'shard')}: {reason}"
-    if records.shards is not None and not records.shards.starts:
-        yield "note: which index has which shard is not known: the inputs are not those the Job was made for"
     yield from _listed("failed shard", found.failed, most)
     yield from _listed("stale shard", found.stale, most)
     if found.set_aside:

@@ -133,7 +133,7 @@ def test_pods_gone_then_the_job_then_the_answer_is_in_the_records(
         cluster.end_pod(each["metadata"]["name"])
     told = kubetpl("status", "grey")
     assert "failures: gone ×1" in told.out and "failed shard in-1.tar" in told.out
-    logs = kubetpl("logs", "grey", "--shard", "in-1.tar")
+    logs = kubetpl("logs", "grey", "--index", "1")
     assert logs.code == 66 and "the pods of index 1 are gone, and their logs with them; see kubetpl status" in logs.err
 
     assert "is deleted" in kubetpl("cancel", "grey", "--delete").out

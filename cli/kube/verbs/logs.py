@@ -14,7 +14,6 @@ from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 
@@ -27,12 +26,11 @@ _EPILOG = """\b
 Examples:
   kubetpl logs grey --failed --tail 20
   kubetpl logs grey --index 3,7-9 | grep Error
-  kubetpl logs grey --shard raw-000123.tar
   kubetpl logs grey --index 3 --follow
 
 \b
 Exit codes: 0 something was shown; 2 options that do not go together, or more pods than can be shown;
-66 no such Job, index or shard, or nothing to show; 75 the cluster cannot be reached.
+66 no such Job or index, or nothing to show; 75 the cluster cannot be reached.
 """
 _say = partial(say, "kubetpl logs")
 
@@ -41,21 +39,18 @@ _say = partial(say, "kubetpl logs")
 @job_argument
 @click.option("--failed", is_flag=True, help="Of indexes whose last pod failed; the default once the Job has failed.")
 @click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
-@click.option("--shard", metavar="NAME|URL", help="Of the index that has this shard.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
 @click.option("--follow", is_flag=True, help="Wait for the pod, and go on until it has ended; for one index.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @cluster_options
 def command(
-    name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None,
+    name: str, failed: bool, indexes: str | None, tail: int | None,
     follow: bool, container: str | None, verbose: bool, **access: Any,
 ) -> int:  # fmt: skip
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
     Where the pods of a Job are gone, kubetpl status says what became of the shards.
     """
-    if indexes is not None and shard is not None:
-        raise UsageError("--index and --shard both say which index; give one")
     wanted = None if indexes is None else set(parse_indexes(indexes))
     cluster = open_cluster(**access)
     watching = Watching(_say)
@@ -63,7 +58,7 @@ def command(
     if is_run(jobs, name):
         raise not_one(name, jobs, "and logs are those of one")
     job = jobs[0]
-    wanted = _existing(job, wanted if shard is None else {RecordSource().index_of(cluster, job, shard)})
+    wanted = _existing(job, wanted)
     failed = not follow and (failed or (wanted is None and state_of(job) == "failed"))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
@@ -78,7 +73,7 @@ def command(
     else:
         pods = pods_with_logs(cluster, job, wanted, failed=failed)
     if wanted is None and not failed and len(pods) > _MOST_PODS:
-        raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
+        raise UsageError(f"{name} has {len(pods)} pods; say which: --failed or --index SET")
     # Indexes that were asked for, or have failed, and have no pod any more.
     lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
     shown = 0

@@ -29,7 +29,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.podfields import main_container, work_in
-from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SERVICE, SHARDS, SLICES
+from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SERVICE, SHARDS
 
 ENDED = ("complete", "failed")
 """The states in which no pod of a Job will run again."""
@@ -43,7 +43,6 @@ class JobPlan:
     know their list."""
 
     shards: int | None = None
-    slices: int | None = None
     outdir: str | None = None
     inputs: tuple[str, ...] | None = None
     list_name: str | None = None
@@ -136,17 +135,17 @@ def job_plan(job: Object) -> JobPlan:
         inputs = None if INPUTS not in notes else tuple(json.loads(notes[INPUTS]))
         if inputs is not None and not all(isinstance(each, str) for each in inputs):
             raise ValueError
-        numbers = [int(notes[each]) if each in notes else None for each in (SHARDS, SLICES)]
+        shards = int(notes[SHARDS]) if SHARDS in notes else None
     except (ValueError, TypeError):
         raise UsageError(
-            f"Job {api.name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
+            f"Job {api.name_of(job)}: the annotations {INPUTS}, {SHARDS} are not as kubetpl writes them"
         ) from None
     work = None
     # Arguments that another version had are refused by a retry.
     with suppress(UsageError):
         work = work_in(main_container(api.part_of(job, "spec", "template", "spec")))
     sha256 = None if work is None else work.list_sha256
-    return JobPlan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), sha256)
+    return JobPlan(shards, notes.get(OUTDIR), inputs, notes.get(LIST), sha256)
 
 
 def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int]:

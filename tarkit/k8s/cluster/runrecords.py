@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import zlib
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from tarkit.errors import ClusterUnreachableError, MissingInputError, TarkitError, UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of, retry_of
@@ -19,8 +17,8 @@ from tarkit.k8s.podfields import main_container, substitute, work_in
 from tarkit.runs.status import Progress, progress_of
 from tarkit.runs.work import Work
 from tarkit.specs.outputnames import output_name, plan_outputs
-from tarkit.specs.shardspec import expand, take_slice
-from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
+from tarkit.specs.shardspec import expand
+from tarkit.specs.slicedlist import changed, open_list, sha256_of
 from tarkit.store.url import local_path
 
 _LONGEST_LIST = 256 * 1024 * 1024
@@ -28,22 +26,10 @@ _LONGEST_LIST = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class RunShards:
-    """The shards of a run in their order, under the names of their outputs.
-    urls: as tarproc gets them. names: of the outputs, in the same order. starts: the first shard of each of W slices,
-    and behind them the number of shards; empty if it is not known which index has which shard."""
+    """The shards of a run in their order. urls: as tarproc gets them. names: of the outputs, in the same order."""
 
     urls: Sequence[str]
     names: Sequence[str]
-    starts: Sequence[int]
-
-    def index_of(self, shard: str) -> int:
-        """The index whose slice a shard is in, by its name or URL."""
-        at = next((i for i, each in enumerate(self.names) if shard in (each, self.urls[i])), None)
-        if at is None:
-            raise MissingInputError("this run has no such shard", url=shard)
-        if not self.starts:
-            raise MissingInputError("which index has it is not known: the inputs are not the Job's", url=shard)
-        return bisect_right(self.starts, at) - 1
 
 
 @dataclass
@@ -134,13 +120,6 @@ class RecordSource:
         specs = self.specs or self.specs_of(cluster, job)
         return folder, run_shards(plan, specs, folder, own=not self.specs) if folder and specs else None
 
-    def index_of(self, cluster: Cluster, job: Object, shard: str) -> int:
-        """The index of a Job whose slice a shard is in."""
-        shards = self.shards(cluster, job)[1]
-        if shards is None:
-            raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
-        return shards.index_of(shard)
-
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
         """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
         A MissingInputError, if no such folder; others, if it cannot be known which shards the Job has."""
@@ -222,21 +201,9 @@ def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = 
         )
     pairs = list(plan_outputs(expand(specs, allow_pipe=False), outdir))
     urls = [url for url, _ in pairs]
-    planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
     if own:
+        planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
         known = (None, sha256_of(urls), None if planned is None else planned.offsets_sha256)
         if plan.shards not in (None, len(urls)) or plan.list_sha256 not in known:
             raise changed(" ".join(each.removeprefix("@") for each in specs))
-    return RunShards(urls, [output_name(url) for url, _ in pairs], _starts(plan, urls, planned))
-
-
-def _starts(plan: JobPlan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:
-    slices = plan.slices or 0
-    if not slices or plan.shards not in (None, len(urls)):
-        # Other shards than the Job's: an index no longer says which.
-        return ()
-    if planned is None or planned.w != slices:
-        return [take_slice(len(urls), index, slices).start for index in range(slices)] + [len(urls)]
-    # A list that was cut by bytes: its slices begin at these of its lines.
-    ends = list(accumulate((len(url.encode("utf-8", "surrogateescape")) + 1 for url in urls), initial=0))
-    return [bisect_left(ends, border) for border in planned.borders]
+    return RunShards(urls, [output_name(url) for url, _ in pairs])
