@@ -48,14 +48,17 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
 
 
 def show_status(
-    results: Results, found: Sequence[JobStatus], retried: int, deleted: Sequence[str] = (), *, verbose: bool = False
-) -> None:
-    """One Job whole; of several a table, and their sum. retried, deleted: Jobs that do not count, or are gone."""
+    results: Results, found: Sequence[JobStatus], retried: int, deleted: Sequence[str] = (), *, verbose: bool = False,
+    all_of_them: bool = True,
+) -> None:  # fmt: skip
+    """One Job whole; of several a table, and their sum. retried, deleted: Jobs that do not count, or are gone.
+    all_of_them: whether Jobs have a line that are complete, too."""
     if len(found) == 1 and not deleted:
         for line in status_lines(found[0], None if verbose else MOST):
             results.line(line)
         return
-    for line in (*table_lines(found, verbose), *(f"{name}: deleted before it had ended" for name in deleted)):
+    shown = [each for each in found if all_of_them or each.exit_code or each.done_all_the_same]
+    for line in (*table_lines(shown, verbose), *(f"{name}: deleted before it had ended" for name in deleted)):
         results.line(line)
     states = [each.view.state for each in found if each.view is not None]
     results.line(sum_line(states, retried, len(deleted)))

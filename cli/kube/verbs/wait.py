@@ -88,7 +88,7 @@ def command(
                     break
                 codes = {each.exit_code for each in found} | ({EXIT_MISSING} if state.deleted else set())
                 with Results(only_messages=True) as results:
-                    show_status(results, found, len(state.retried), state.deleted)
+                    show_status(results, found, len(state.retried), state.deleted, all_of_them=False)
                 if alone:
                     _say("its trainers have ended, and its shard service has not: nothing takes the rest of the data")
                 if in_vain:
