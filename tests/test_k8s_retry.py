@@ -155,9 +155,7 @@ def test_a_retry_of_a_retry_has_one_list(live: dict[str, Any]) -> None:
 
 
 def test_with_changes(live: dict[str, Any]) -> None:
-    _, retry, container = made(
-        live, memory="8192Mi", cpu="2", image="i:2", parallelism=9, slices=2, name="other"
-    )
+    _, retry, container = made(live, memory="8192Mi", cpu="2", image="i:2", parallelism=9, slices=2, name="other")
     assert retry["metadata"]["name"] == "other"
     assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"] == "8Gi"
     assert container["resources"]["requests"]["cpu"] == "2" and "cpu" not in container["resources"]["limits"]
