@@ -13,7 +13,7 @@ from .shared.program import nearest, run_program, version_option
 
 NAME = "tarkit"
 VERBS = (
-    "audit", "cat", "completion", "convert", "create", "demo", "get", "index", "ls", "pai", "plan", "put",
+    "audit", "cat", "completion", "convert", "create", "demo", "get", "index", "ls", "pai", "put",
     "recordio-gen", "rm", "serve", "show", "split", "status", "zoo",
 )  # fmt: skip
 

@@ -33,7 +33,7 @@ ROOMS = {
     "readers": "create ranged reader",
     "service": "client connection credentials dataset leases progress serve",
     "runs": "counts donerecord engine process runrecord status work",
-    "trainers": "arrays audit plan source",
+    "trainers": "arrays audit",
     "spark": "records",
     "writer": "",
     "": "",

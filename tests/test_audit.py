@@ -160,14 +160,15 @@ def test_what_fills_the_last_batch_is_not_twice(
     assert (found.complete, found.used, found.left_out) == (True, used, left_out)
 
 
-def test_the_batch_is_changed_in_the_middle_of_an_epoch(shards: str, tmp_path: Path) -> None:
-    state = Launch(shards, tmp_path, 2).step(3)
-    again = Launch(shards, tmp_path, 2, state, batch=4)
-    state = again.step(1)
-    again.step(1)
-    Launch(shards, tmp_path, 3, state, batch=9).finish()
-    found = only(audit_folder(str(tmp_path), [shards]))
-    assert (found.complete, found.used, found.left_out, found.again) == (True, 40, 0, 4)
+def test_the_batch_is_another_one_in_the_next_epoch(shards: str, tmp_path: Path) -> None:
+    first = Launch(shards, tmp_path, 2)
+    first.finish()
+    Launch(shards, tmp_path, 3, first.loaders[0].state_dict(), batch=9).finish()
+    found = audit_folder(str(tmp_path), [shards])
+    assert [(each.complete, each.batches, each.used, each.left_out) for each in found] == [
+        (True, 6, 36, 4),
+        (True, 4, 36, 4),
+    ]
 
 
 def some(sample: dict[str, Any]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "order.md").read_text("utf-8")
 EXAMPLE = OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4)
@@ -77,7 +77,7 @@ def test_an_epoch_has_each_sample(order: EpochOrder) -> None:
     settings = order.settings
     dealt = [place for number in range(order.batches) for place in order.batch(number)]
     real = [place[:2] for place in dealt if not place.filler]
-    every = {(shard, sample) for shard, count in enumerate(order.counts) for sample in range(count)}
+    every = {(shard, first + at) for shard, first, length in order.runs for at in range(length)}
     assert len(dealt) == order.batches * settings.batch
     assert set(real) <= every
     if settings.equalize == "repeat":
@@ -122,89 +122,3 @@ def test_too_few_samples(counts: list[int], equalize: str) -> None:
 def test_batches_that_are_not(number: int) -> None:
     with pytest.raises(IndexError):
         EpochOrder([4] * 6, EXAMPLE, 0).batch(number)
-
-
-@st.composite
-def changes(draw: st.DrawFn) -> list[OrderSettings]:
-    """Settings of an epoch, and of its rest, and of the rest of that."""
-    equalize, seed = draw(st.sampled_from(["drop", "pad", "repeat"])), draw(st.sampled_from([None, 3]))
-    found = []
-    for _ in range(draw(st.integers(2, 4))):
-        lanes = draw(st.integers(1, 3))
-        batch = lanes * draw(st.integers(1, 4))
-        found.append(OrderSettings(batch, seed, lanes, draw(st.integers(1, 3)), 3, 4, equalize))
-    return found
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=9).filter(any), changes(), st.data())
-def test_an_epoch_goes_on_with_another_batch(
-    counts: list[int], steps: list[OrderSettings], data: st.DataObject
-) -> None:
-    """Nothing twice, nothing lost, whatever the sizes were before."""
-    every = {(shard, number) for shard, count in enumerate(counts) for number in range(count)}
-    segments: list[Segment] = []
-    used: list[Place] = []
-    for step in steps:
-        if not segments and not step.fill(len(every)):
-            return
-        order = EpochOrder(counts, step, 5, segments)
-        done = sum(segment.batches for segment in segments)
-        batches = [order.batch(number) for number in range(order.batches)]
-        assert sum(batches[:done], []) == used, "what was used is as it was"
-        assert {len(batch) for batch in batches[done:]} <= {step.batch}
-        places = [place[:2] for place in chain(*batches)]
-        if step.equalize == "drop":
-            assert len(set(places)) == len(places) > len(every) - step.batch
-        else:
-            assert set(places) == every
-        if step.equalize == "pad":
-            fillers = sum(place.filler for place in chain(*batches[done:]))
-            assert fillers < step.batch and len(places) - sum(place.filler for place in chain(*batches)) == len(every)
-        if done == order.batches:
-            return
-        segments.append(Segment(step.batch, step.lanes, step.turns, data.draw(st.integers(1, order.batches - done))))
-        used = sum(batches[: done + segments[-1].batches], [])
-
-
-def dealt(rest: list[Place], settings: OrderSettings) -> list[list[Place]]:
-    """Batches of a list, as the page describes it."""
-    share, number = settings.batch // settings.lanes, len(rest) // settings.batch
-    batches: list[list[Place]] = [[] for _ in range(number)]
-    for _ in range(settings.lanes):
-        for turn in range(settings.turns):
-            for each in batches[turn :: settings.turns]:
-                each += rest[:share]
-                del rest[:share]
-    return batches
-
-
-@pytest.mark.parametrize("done", [1, 3, 4])
-def test_the_rest_is_dealt_lane_by_lane(done: int) -> None:
-    counts, first, then = [4, 7, 9, 5], EXAMPLE, OrderSettings(4, seed=1, lanes=2, turns=3, run=4, block=4)
-    before = EpochOrder(counts, first, 0)
-    rest = [
-        before.batch(number)[slot]
-        for lane in range(first.lanes)
-        for turn in range(first.turns)
-        for number in range(turn, before.batches, first.turns)
-        if number >= done
-        for slot in range(lane * 2, lane * 2 + 2)
-    ]
-    sequence = EpochOrder(counts, OrderSettings(1, seed=1, run=4, block=1), 0)
-    rest += [sequence.batch(number)[0] for number in range(before.batches * first.batch, 25)]
-    order = EpochOrder(counts, then, 0, [Segment(6, 3, 2, done)])
-    assert [order.batch(number) for number in range(done, order.batches)] == dealt(rest, then)
-
-
-def test_the_pages_change_of_the_batch() -> None:
-    rows = re.findall(r"^\| (\d) \| ([\d. ]+) \|$", PAGE, re.MULTILINE)
-    settings = OrderSettings(4, seed=1, lanes=2, turns=1, run=4, block=4)
-    order = EpochOrder([4] * 6, settings, 0, [Segment(6, 3, 2, 1)])
-    assert [(str(number), words(order.batch(number))) for number in range(order.batches)] == rows
-
-
-def test_segments_that_cannot_be() -> None:
-    for batches in (0, 5):
-        with pytest.raises(UsageError, match=f"a segment has {batches} of 4 batches of 6 samples"):
-            EpochOrder([4] * 6, EXAMPLE, 0, [Segment(6, 3, 2, batches)])
-    assert EpochOrder([4] * 6, OrderSettings(7, seed=1), 0, [Segment(6, 3, 2, 3)]).batches == 3

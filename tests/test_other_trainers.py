@@ -1,4 +1,4 @@
-"""Accelerate and Lightning over the PyTorch data set: its loader, and a DataLoader of one's own."""
+"""Accelerate and Lightning over the PyTorch data set: its loader, and torchdata's."""
 
 from __future__ import annotations
 
@@ -47,17 +47,19 @@ def test_accelerate_leaves_the_loader_as_it_is(shards: str, epochs: list[list[li
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
-def test_a_data_loader_that_accelerate_prepared_is_refused(shards: str, options: dict[str, Any]) -> None:
+def test_a_stateful_loader_that_accelerate_prepared_is_refused(shards: str, options: dict[str, Any]) -> None:
     from accelerate import Accelerator
     from accelerate.utils import DataLoaderConfiguration
-    from torch.utils.data import DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
     from tarkit.trainers.torch import ShardDataset
 
-    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches=True))
+    accelerator = Accelerator(
+        cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches=True, use_stateful_dataloader=True)
+    )
     for world in (2, 1):
         dataset = ShardDataset(shards, **{**OPTIONS, "fields": "cls"}, rank=0, world=world)
-        prepared = accelerator.prepare(DataLoader(dataset, batch_size=None, **options))
+        prepared = accelerator.prepare(StatefulDataLoader(dataset, batch_size=None, **options))
         if world == 1:
             assert sum(len(labels) for (labels,) in prepared) == 120
         else:

@@ -109,34 +109,46 @@ def test_an_epoch_that_is_left_early_is_over(shards: str, epochs: list[list[list
     assert keys(iter(loader)) == epochs[0]
 
 
-def test_a_loader_of_ones_own(shards: str, epochs: list[list[list[str]]]) -> None:
+def test_any_other_reader_is_an_error(shards: str) -> None:
+    """Which would repeat epochs, or make batches of batches."""
     from torch.utils.data import DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
-    data = dataset(shards)
-    assert [keys(iter(data)) for _ in range(2)] == epochs[:2], "one process goes on by itself"
-    for options in ({}, {"persistent_workers": True}):
-        data = dataset(shards)
-        loader = DataLoader(data, batch_size=None, num_workers=2, **options)
-        for epoch in (0, 3, 1):
-            data.set_epoch(epoch)
-            assert keys(iter(loader)) == epochs[epoch]
-        with pytest.raises(UsageError, match=r"epoch 1 is read a second time: use the data set's loader\(\), or call"):
-            list(loader)
+    some = {"batch_size": 4, "collate_fn": list}
+    for read in (
+        iter,
+        lambda data: DataLoader(data, batch_size=None),
+        lambda data: DataLoader(data, batch_size=None, num_workers=2, persistent_workers=True),
+        lambda data: DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="spawn"),
+        lambda data: DataLoader(data, **some),
+        lambda data: StatefulDataLoader(data, **some),
+        lambda data: StatefulDataLoader(data, num_workers=2, **some),
+    ):
+        with pytest.raises(
+            UsageError, match=r"^(Caught|a ShardDataset is read by its loader\(\), or by torchdata's State)"
+        ):
+            list(read(dataset(shards)))
 
 
-def test_a_worker_that_persists_may_begin_late_what_was_left(
-    shards: str, epochs: list[list[list[str]]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+def test_a_stateful_loader_reads_the_epoch_that_is_set(
+    shards: str, epochs: list[list[list[str]]], options: dict[str, Any]
 ) -> None:
-    """An iteration that was left early, after the next one was asked for."""
-    from tarkit.trainers import torch as module
-    from tarkit.trainers.world import LoaderWorker
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
     data = dataset(shards)
-    loader = data.loader(2, persistent_workers=True)
-    loader.load_state_dict(loader.state_dict())
-    monkeypatch.setattr(module, "loader_worker", lambda: LoaderWorker(1, 2))
-    next(iter(data))
-    assert keys(iter(data)) == epochs[0][1::2]
+    data.loader()
+    loader = StatefulDataLoader(data, batch_size=None, **options)
+    for epoch in (0, 3, 1):
+        data.set_epoch(epoch)
+        assert keys(iter(loader)) == epochs[epoch]
+    data.set_epoch(2)
+    for batch in loader:  # noqa: B007 - it is left early
+        break
+    with pytest.raises(
+        UsageError, match=r"epoch 2 is read a second time: call set_epoch\(\) before each iteration, or"
+    ):
+        list(loader)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
@@ -187,16 +199,6 @@ def test_images_as_tensors_by_the_words_of_webdataset(tmp_path: Path) -> None:
         assert images[0, 1, 0, 2] == (7 if word == "torchrgb8" else np.float32(7 / 255))
 
 
-def test_a_loader_that_makes_batches_of_batches_is_an_error(shards: str) -> None:
-    from torch.utils.data import DataLoader
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    for make in (DataLoader, StatefulDataLoader):
-        for options in ({}, {"batch_size": 4, "num_workers": 2}):
-            with pytest.raises(UsageError, match=r"batches of the data set's batches: pass batch_size=None"):
-                list(make(dataset(shards), collate_fn=list, **options))
-
-
 def test_arrays_are_not_read_by_each_of_several_workers(shards: str, epochs: list[list[list[str]]]) -> None:
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -237,60 +239,27 @@ def test_torchdata_keeps_its_state(shards: str, epochs: list[list[list[str]]], t
     other.load_state_dict(dataset_state(state))
     assert before + keys(iter(other.loader(3))) == epochs[0]
     with pytest.raises(UsageError, match="the state has workers 2, and here it is 1: give dataset_state"):
-        iter(dataset(shards)).load_state_dict({**dataset_state(state), "workers": 2})
+        dataset(shards).read_epoch().load_state_dict({**dataset_state(state), "workers": 2})
     with pytest.raises(UsageError, match="^there is no state of a ShardDataset in it$"):
         dataset_state({"a": [{}]})
 
 
-@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"multiprocessing_context": "spawn"}])
-def test_the_rest_of_an_epoch_with_another_batch(
-    shards: str, epochs: list[list[list[str]]], options: dict[str, Any]
-) -> None:
-    first = dataset(shards).loader(2, **options)
-    running = iter(first)
-    before = keys(next(running) for _ in range(5))
-    assert before == epochs[0][:5]
-    state = first.state_dict()
-    alone = dataset(shards, batch=16).loader()
-    alone.load_state_dict(state)
-    expected = keys(iter(alone))
-    flat = sum(before + expected, [])
-    assert len(expected) == 6 and {len(batch) for batch in expected} == {16} and len(set(flat)) == len(flat) == 156
-    ranks = [dataset(shards, batch=16, rank=rank, world=2).loader(2, **options) for rank in range(2)]
-    if "persistent_workers" in options:
-        for rank in ranks:
-            next(iter(rank))
-    for rank in ranks:
-        rank.load_state_dict(state)
-    assert together([keys(iter(rank)) for rank in ranks]) == expected
-    following = keys(iter(dataset(shards, batch=16).loader()))
-    alone.set_epoch(0)
-    assert keys(iter(alone)) == following != expected
-
-
 def test_torchdata_and_another_batch(shards: str) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")
+    """From the next epoch on, as in each loader."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
     from tarkit.trainers.torch import dataset_state
 
-    loader = stateful.StatefulDataLoader(dataset(shards), batch_size=None, num_workers=2)
+    loader = StatefulDataLoader(dataset(shards), batch_size=None, num_workers=2)
     running = iter(loader)
-    before = keys(next(running) for _ in range(5))
-    state = loader.state_dict()
-    with pytest.raises(UsageError, match=r"the state has batch 12, and here it is 16: give dataset_state\(it\)"):
-        iter(dataset(shards, batch=16)).load_state_dict({**dataset_state(state), "workers": 1})
-    other = dataset(shards, batch=16)
-    other.load_state_dict(dataset_state(state))
-    loader = stateful.StatefulDataLoader(other, batch_size=None, num_workers=2)
-    running = iter(loader)
-    before += keys(next(running) for _ in range(2))
-    state = loader.state_dict()
-    same = dataset(shards, batch=16)
-    same.load_state_dict(dataset_state(state))
-    flat = sum(before + keys(iter(same.loader(3))), [])
-    assert len(set(flat)) == len(flat) == 156
-    again = stateful.StatefulDataLoader(dataset(shards, batch=16), batch_size=None, num_workers=2)
+    next(running)
+    state, other = loader.state_dict(), dataset(shards, batch=16)
+    with pytest.raises(UsageError, match=r"batch is 16, and it has 12; it can change where an epoch begins"):
+        other.load_state_dict(dataset_state(state))
+    again = StatefulDataLoader(other, batch_size=None, num_workers=2)
     again.load_state_dict(state)
-    assert sum(before + keys(iter(again)), []) == flat
+    with pytest.raises(UsageError, match=r"batch is 16, and it has 12; it can change where an epoch begins"):
+        list(again)
 
 
 def test_fields_are_decoded_and_collated(shards: str) -> None:
@@ -322,7 +291,7 @@ def test_the_last_batch_is_filled(shards: str, equalize: str, marked: int) -> No
 def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any], message: str) -> None:
     state = dataset(shards).loader().state_dict()
     with pytest.raises(UsageError, match=re.escape(f"the state is of another order: {message}")):
-        dataset(shards, **{"lanes": 4, **change}).loader().load_state_dict(state)
+        dataset(shards, **change).loader().load_state_dict(state)
     with pytest.raises(UsageError, match="another order: the shards are others"):
         dataset(shards.replace("{0..3}", "{0..2}")).loader().load_state_dict(state)
     with pytest.raises(UsageError, match="another order: version is 1"):
@@ -466,14 +435,14 @@ def test_ranks_that_are_forked_with_the_data_set_have_epochs_of_their_own(shards
 
 
 def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) -> None:
-    from torch.utils.data import DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
     assert {*dataset(shards).loader(1, collate_fn=len)} == {dataset(shards).settings.batch}
     images, *_ = dataset(shards, fields="cls", decode="rgb", audit=tmp_path).loader(1, collate_fn=len)
     assert images == 1
     # Last: a worker that is forked while torch's failed loader is alive ends that, too, and may fail itself.
     with pytest.raises(UsageError, match=r"with service= or audit=, read it by loader\(\), which knows what your loop"):
-        list(DataLoader(dataset(shards, audit=tmp_path), batch_size=None, num_workers=1))
+        list(StatefulDataLoader(dataset(shards, audit=tmp_path), batch_size=None, num_workers=1))
 
 
 @pytest.mark.parametrize(("workers", "taken"), [(1, 4), (2, 5), (2, 13)])

@@ -176,18 +176,6 @@ def test_a_transform_that_drops_all_samples_is_an_error(shards: str) -> None:
         made(shards, transform=lambda row: None)
 
 
-def test_keras_goes_on_with_batches_of_another_size(shards: str, epochs: list[list[list[str]]]) -> None:
-    """Of the same epoch, which then has another number of batches."""
-    batches = made(shards)
-    first = Model().fit(batches, epochs=1, stop=2)
-    again = made(shards, batch=24)
-    again.load_state_dict(batches.state_dict())
-    rest = Model().fit(again, epochs=1)
-    assert [len(batch) for batch in rest] == [24, 24]
-    assert sorted(chain(*first, *rest)) == sorted(chain(*epochs[0]))
-    assert (again.state_dict()["epoch"], again.state_dict()["next_batch"]) == (1, 0)
-
-
 def test_keras_may_execute_several_steps_or_other_epochs_at_once(shards: str, epochs: list[list[list[str]]]) -> None:
     batches = made(shards)
     assert Model(steps_per_execution=3).fit(batches, epochs=1) == epochs[0]

@@ -147,13 +147,6 @@ def test_each_sample_of_the_test_counts_once(shards: Path, capsys: pytest.Captur
 
 
 @torch_test
-def test_a_data_loader_of_ones_own(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scope_of("dataloader")
-    line = "torch.Size([32, 8, 8, 3]) torch.Size([32])"
-    assert capsys.readouterr().out.splitlines() == [f"{epoch} {line}" for epoch in range(3) for _ in range(9)]
-
-
-@torch_test
 def test_torchdata_goes_on_with_another_number_of_workers(shards: Path) -> None:
     from tarkit.trainers.torch import ShardDataset
 

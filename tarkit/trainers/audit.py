@@ -16,7 +16,7 @@ from tarkit.samples.sample import KeyRule
 from tarkit.store.url import display_name, name_of_shard
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
 from tarkit.trainers.auditlog import key_digest, parsed_line, read_shard_list
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment, rank_slots
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 
 
@@ -108,23 +108,22 @@ class _EpochJudge:
         self.begun = bool(of_epoch)
         # The one that went on last knows the batches before it, too.
         latest = max(of_epoch or begins, key=lambda each: (each.point, each.at))
-        self._order = self._order_of(latest.state if of_epoch else {**latest.state, "segments": []})
+        self._order = self._order_of(latest.state)
         self._result = EpochAudit(epoch, self._starts[-1], self._order.batches)
-        self._result.left_out = max(0, self._starts[-1] - sum(map(self._order.size, range(self._order.batches))))
+        self._result.left_out = max(0, self._starts[-1] - self._order.batches * self._order.settings.batch)
         self._used: dict[int, list[tuple[int, int, GivenBatch]]] = defaultdict(list)
         self._reached: dict[tuple[AuditPoint, int, int], int] = defaultdict(int)
         """The last batch of which these slots were used, by processes that began at a point."""
         self._twice: set[tuple[int, int]] = set()
 
     def _order_of(self, state: dict[str, Any]) -> EpochOrder:
-        segments = [Segment(*each) for each in state.get("segments", ())] if state["epoch"] == self._epoch else []
-        words = repr((state["batch"], state["lanes"], state["turns"], segments))
+        words = repr((state["batch"], state["lanes"], state["turns"]))
         if words not in self._orders:
             names = ("batch", "seed", "lanes", "turns", "run", "block")
             # The batches of "repeat" are those of "pad", which marks what fills them.
             equalize = "drop" if state["equalize"] == "drop" else "pad"
             settings = OrderSettings(**{name: state[name] for name in names}, equalize=equalize)
-            self._orders[words] = EpochOrder(self._counts, settings, self._epoch, segments)
+            self._orders[words] = EpochOrder(self._counts, settings, self._epoch)
         return self._orders[words]
 
     def take(self, given: GivenBatch, *, undone: bool) -> None:
@@ -150,8 +149,7 @@ class _EpochJudge:
                 self._compare_key(given, (shard, sample), keys[8 * at : 8 * at + 8])
             if at < len(expected) and not expected[at].filler:
                 self._count((shard, sample), is_out=mark == "-")
-        size = order.size(min(number, order.batches - 1))
-        self._used[number].append((*rank_slots(size, rank, world), given))
+        self._used[number].append((*rank_slots(order.settings.batch, rank, world), given))
 
     def _count(self, sample: tuple[int, int], *, is_out: bool) -> None:
         self._result.dropped += is_out
@@ -187,7 +185,7 @@ class _EpochJudge:
                 part = given.begin.point, lo, hi
                 self._reached[part] = max(self._reached[part], given.point.batch)
         for number in range(self._order.batches):
-            size, end = self._order.size(number), 0
+            size, end = self._order.settings.batch, 0
             for first, last in [*sorted(each[:2] for each in self._used[number]), (size, size)]:
                 if first > end:
                     self._report_missing(number, end, first)

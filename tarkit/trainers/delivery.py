@@ -6,10 +6,8 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from tarkit.trainers.auditlog import Evidence
-from tarkit.trainers.order import Segment
 from tarkit.trainers.sharednumbers import SharedNumbers
 
-MOST_SEGMENTS = 16
 KINDS = "failed", "filtered", "filled"
 """Samples of a rank's part of a batch that could not be read or decoded; that the transform dropped; and places of
 these that have another sample of the batch."""
@@ -73,21 +71,3 @@ class GapCounts(SharedNumbers):
         """What a batch that was received lacks; kinds of which there are none are left out."""
         at = batch % _ROWS * len(KINDS)
         return +Counter(dict(zip(KINDS, self[at : at + len(KINDS)], strict=True)))
-
-
-class ChangedEpoch(SharedNumbers):
-    """An epoch, and its first batches, which had another size: the loop sets them, for its workers, too."""
-
-    def __init__(self) -> None:
-        super().__init__(2 + len(Segment._fields) * MOST_SEGMENTS)
-
-    def set(self, epoch: int, segments: list[Segment]) -> None:
-        """At most 16 segments."""
-        words = [epoch, len(segments), *(number for segment in segments for number in segment)]
-        self[: len(words)] = words
-
-    def segments(self, epoch: int) -> list[Segment]:
-        """Those of an epoch."""
-        changed, number, *words = self[:]
-        size = len(Segment._fields)
-        return [Segment(*words[at : at + size]) for at in range(0, size * number, size)] if epoch == changed else []

@@ -66,7 +66,7 @@ class EpochLoader:
     def _ordered(self) -> Iterator[Any]:
         epoch, number = self._at = self._next
         self._next = epoch + 1, 0
-        batches = self.source.batches_of(epoch, number)
+        batches = len(self.source)
         self.counts = Counter()
         self.source.iterations = mine = self.source.iterations + 1
         if self._audit is not None:
@@ -143,6 +143,5 @@ class EpochLoader:
         return self.source.state(*self._at)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks and workers, or another batch. Raises: UsageError: see the source's
-        ``place_in``."""
+        """Go on there, with any number of ranks and workers. Raises: UsageError: see the source's ``place_in``."""
         self._next = self._at = self.source.place_in(state)

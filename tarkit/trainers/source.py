@@ -17,11 +17,10 @@ from tarkit.store.cache import default_folder
 from tarkit.store.url import name_of_shard
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
-from tarkit.trainers.delivery import MOST_SEGMENTS, ChangedEpoch, Delivery
-from tarkit.trainers.order import EpochOrder, OrderSettings, Segment, batches_of_epoch
+from tarkit.trainers.delivery import Delivery
+from tarkit.trainers.order import EpochOrder, OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
-from tarkit.trainers.state import saved_place
 from tarkit.trainers.world import Consumer, consumer
 
 _VERSION = 1
@@ -29,7 +28,7 @@ _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
 _DEALT = ("batch", "lanes", "turns")
-"""Settings that may change in the middle of an epoch."""
+"""Settings that may change from one epoch to the next."""
 
 
 class BatchSource:
@@ -126,7 +125,6 @@ class BatchSource:
         """Whether the caller or a service says which part this is."""
         self._consumer: Consumer | None = None
         """That of the process from which it was sent here."""
-        self._changed = ChangedEpoch()
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
@@ -144,19 +142,10 @@ class BatchSource:
             raise TypeError("the shard service decides how many batches this process gets")
         return self.settings.batches(len(self.samples))
 
-    def order(self, epoch: int, first: int = 0) -> EpochOrder:
-        """The global batches of an epoch. first: the batch with which it is begun, or gone on: only behind the batches
-        of a state that had another ``batch``, the epoch has these."""
+    def order(self, epoch: int) -> EpochOrder:
+        """The global batches of an epoch, which is begun, or gone on."""
         self.maker.begin_epoch()
-        return EpochOrder(self.samples.counts, self.settings, epoch, self._segments_before(epoch, first))
-
-    def batches_of(self, epoch: int, first: int) -> int:
-        """Batches of an epoch that is begun, or gone on, with batch ``first``."""
-        return batches_of_epoch(self.settings, len(self.samples), epoch, self._segments_before(epoch, first))
-
-    def _segments_before(self, epoch: int, first: int) -> list[Segment]:
-        segments = self._changed.segments(epoch)
-        return segments if first >= sum(segment.batches for segment in segments) else []
+        return EpochOrder(self.samples.counts, self.settings, epoch)
 
     def read(self, order: EpochOrder, number: int, worker: int = 0) -> Any:
         """The rank's part of a global batch; with an audit, as a delivery of this worker.
@@ -169,7 +158,7 @@ class BatchSource:
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on; with an audit, as deliveries."""
-        order = self.order(epoch, first)
+        order = self.order(epoch)
         return (self.read(order, number) for number in range(first, order.batches))
 
     @cached_property
@@ -193,39 +182,31 @@ class BatchSource:
         """
         self.refuse_service()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
-        state = {"version": _VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
-        if segments := self._segments_before(epoch, next_batch):
-            state["segments"] = [list(segment) for segment in segments]
-        return state
+        return {"version": _VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Epoch and next batch of a state. If it had another ``batch``, ``lanes`` or ``turns``, the rest of its epoch
-        has those of this source from now on.
+        """Epoch and next batch of a state. Where it begins an epoch, it may have another ``batch``, ``lanes`` or
+        ``turns``: the epoch has those of this source.
 
         Raises:
             UsageError: the state is of other shards, settings, or another version, or has a place that its epoch has
-                not; the message says which. Or the batch was changed more than 16 times in its epoch.
+                not; the message says which.
         """
         mine = self.state(0, 0)
         if not isinstance(state, Mapping):
             raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
-        for name in mine.keys() - {"epoch", "next_batch", *_DEALT}:
-            if state.get(name) != mine[name]:
+        epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
+        for name in ("version", "shards", *_SETTINGS):
+            if state.get(name) != mine[name] and (number or name not in _DEALT):
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
-                raise UsageError(f"the state is of another order: {what}, and it has {found}")
-        epoch, number, segments, dealt = saved_place(state, _DEALT)
-        made = number - sum(segment.batches for segment in segments)
-        if made and dealt != [mine[name] for name in _DEALT]:
-            batch, lanes, turns = dealt
-            segments.append(Segment(batch, lanes, turns, made))
-        if len(segments) > MOST_SEGMENTS:
-            raise UsageError(f"the batch was changed {len(segments)} times in epoch {epoch}; it can be {MOST_SEGMENTS}")
-        batches = batches_of_epoch(self.settings, len(self.samples), epoch, segments)
+                hint = f"; it can change where an epoch begins, such as set_epoch({epoch + 1})" * (name in _DEALT)
+                raise UsageError(f"the state is of another order: {what}, and it has {found}{hint}")
+        if number and state.get("segments"):  # of an earlier version, which could change the batch anywhere
+            raise UsageError(f"the batch was changed within epoch {epoch}: go on with set_epoch({epoch + 1})")
         # That of a worker that came to its end is behind the end.
-        if number >= batches + checked_number("workers of the state", state.get("workers", 1), 1):
-            raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {batches} batches")
-        self._changed.set(epoch, segments)
+        if number >= len(self) + checked_number("workers of the state", state.get("workers", 1), 1):
+            raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {len(self)} batches")
         return epoch, number
 
     def refuse_service(self) -> None:

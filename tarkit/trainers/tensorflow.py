@@ -126,7 +126,7 @@ class TensorBatches(EpochLoader):
             raise UsageError("this data set has whole epochs, and a part of one is left to read: call dataset() anew")
         self._miscounted |= self._unread[0] > 0
         self._next, self._uncounted = (epoch + 1, 0), True
-        unread = self._unread = [self.source.batches_of(epoch, first) - first]
+        unread = self._unread = [len(self) - first]
         for batch in self.source.epoch_batches(epoch, first):
             unread[0] -= 1
             yield batch
@@ -176,7 +176,7 @@ class TensorBatches(EpochLoader):
             self.counts += self.source.maker.gaps.of(number)
             number += 1
             self._at = epoch, number
-            if number == self.source.batches_of(epoch, number):
+            if number == len(self):
                 log_gaps(self.counts, epoch, number)
                 self._at = epoch + 1, 0
         self._miscounted |= self._at > self._next

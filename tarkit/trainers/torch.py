@@ -22,13 +22,11 @@ from tarkit.trainers.world import LoaderWorker, loader_worker
 
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
-_MOST_WORKERS = 1022
-
 
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
     """Batches of samples: each sample once an epoch, over all ranks and DataLoader workers.
 
-    ``loader()`` is the way to read it; a DataLoader of one's own has ``batch_size=None``.
+    ``loader()`` reads it, or torchdata's StatefulDataLoader with ``batch_size=None``; anything else is an error.
 
     Args:
         urls, batch, fields, options: see :class:`tarkit.trainers.source.BatchSource`. Shards have indexes.
@@ -50,11 +48,10 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ) -> None:
         if collate is None and fields is not None:
             collate = data.default_collate
-        # Epoch, its first batch, and of each worker the number of epochs up to the last that it began. Workers of later
-        # epochs, and those that persist, see what the main process sets.
-        self._shared = SharedNumbers(2 + _MOST_WORKERS)
+        # Epoch, its first batch, and whether it was begun. Workers of later epochs, and those that persist, see what
+        # the main process sets.
+        self._shared = SharedNumbers(3)
         self._process = os.getpid()
-        self._has_loader = False
         self.placings = 0
         """How often the caller has set where the next iteration begins."""
         super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
@@ -73,27 +70,24 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self.placings += 1
         self.place(epoch, first)
 
-    def place(self, epoch: int, first: int) -> None:
-        """As :meth:`set_epoch`, for loaders and iterators."""
-        epoch, first = checked_number("epoch", epoch), checked_number("first", first)
-        self._shared[:] = [epoch, first] + [0] * _MOST_WORKERS
+    def place(self, epoch: int, first: int, *, begun: bool = False) -> None:
+        """As :meth:`set_epoch`, for loaders and iterators. begun: only a loader() or a state reads it from now on."""
+        self._shared[:] = [checked_number("epoch", epoch), checked_number("first", first), begun]
 
     def __iter__(self) -> BatchIterator:
         if self.service is not None or self.audit is not None:
             raise UsageError("with service= or audit=, read it by loader(), which knows what your loop has used")
-        _check_not_batched()  # of the caller of this method
-        return self._batches()
+        _check_reader()  # of the caller of this method
+        found = self.read_epoch()
+        if found.worker == 0:  # of which the first batch is
+            found.again, self._shared[2] = bool(self._shared[2]), True
+        return found
 
-    def _batches(self) -> BatchIterator:
+    def read_epoch(self) -> BatchIterator:
+        """The batches of this worker."""
         _check_not_dispatched(self)
-        first, worker = self._shared[1], _worker()
-        if worker is None:
-            return BatchIterator(self, self.epoch, first, 0, 1)
-        if worker.workers > _MOST_WORKERS:
-            raise UsageError(f"{worker.workers} workers read one data set; {_MOST_WORKERS} can")
-        again = not self._has_loader and self._shared[2 + worker.number] > self.epoch
-        self._shared[2 + worker.number] = self.epoch + 1
-        return BatchIterator(self, self.epoch, first, worker.number, worker.workers, again)
+        worker = _worker() or LoaderWorker(0, 1)
+        return BatchIterator(self, self.epoch, self._shared[1], *worker)
 
     def __getstate__(self) -> dict[str, Any]:
         _check_not_dispatched(self)
@@ -108,7 +102,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """Workers share numbers with the process of the loop; but ranks that were forked with the data set do not."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            for numbers in (self._shared, self._changed, self.maker.gaps):
+            for numbers in (self._shared, self.maker.gaps):
                 numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -142,44 +136,44 @@ def _check_not_dispatched(dataset: ShardDataset) -> None:
         )
 
 
-def _check_not_batched() -> None:
-    """Refuse a DataLoader that makes batches of what it reads, as it does unless ``batch_size`` is None.
+def _check_reader() -> None:
+    """Refuse all readers but torchdata's StatefulDataLoader, which has a state of each epoch, without ``batch_size``.
 
-    A data set does not know its DataLoader; but what calls ``iter()`` on it has this argument.
+    A data set does not know its DataLoader; but torch's fetcher calls ``iter()`` on it, and torchdata has made that.
     """
-    if sys._getframe(2).f_locals.get("auto_collation") is True:
+    fetcher = sys._getframe(2)
+    maker = fetcher.f_back and fetcher.f_back.f_back
+    name = "" if maker is None else str(maker.f_globals.get("__name__"))
+    if not name.startswith("torchdata.stateful_dataloader.") or fetcher.f_locals.get("auto_collation") is not False:
         raise UsageError(
-            "this DataLoader would make batches of the data set's batches: pass batch_size=None, or use its loader(); "
-            "how many samples a batch has is the data set's batch="
+            "a ShardDataset is read by its loader(), or by torchdata's StatefulDataLoader with batch_size=None: "
+            "another reader would repeat epochs, or make batches of its batches; batch= says how large these are"
         )
 
 
 class BatchIterator(Iterator[Any]):
-    """The batches of one worker of a rank. Its state is what torchdata's StatefulDataLoader keeps.
+    """The batches of one worker of a rank. Its state is what torchdata's StatefulDataLoader keeps."""
 
-    again: the worker has read this epoch before, so its first batch is an error; torch hands on none from before that.
-    """
-
-    def __init__(
-        self, dataset: ShardDataset, epoch: int, first: int, worker: int, workers: int, again: bool = False
-    ) -> None:
-        self._dataset, self._workers, self._worker, self._again = dataset, workers, worker, again
+    def __init__(self, dataset: ShardDataset, epoch: int, first: int, worker: int, workers: int) -> None:
+        self._dataset, self.worker, self._workers = dataset, worker, workers
+        self.again = False
+        """The epoch was read before, so its first batch is an error; unless a state is loaded before that."""
         self._set(epoch, first + worker)
 
     def _set(self, epoch: int, number: int) -> None:
-        self._order = self._dataset.order(epoch, number)
+        self._order = self._dataset.order(epoch)
         self._number = number
 
     def __next__(self) -> Any:
         order, dataset = self._order, self._dataset
-        if self._again:
-            hint = "use the data set's loader(), or call set_epoch() before each"
+        if self.again:
+            hint = "call set_epoch() before each iteration, or use the data set's loader()"
             raise UsageError(f"epoch {order.epoch} is read a second time: {hint}")
         if self._number >= order.batches:
             if loader_worker() is None:
                 dataset.place(order.epoch + 1, 0)
             raise StopIteration
-        batch = dataset.read(order, self._number, self._worker)
+        batch = dataset.read(order, self._number, self.worker)
         self._number += self._workers
         return batch
 
@@ -189,17 +183,14 @@ class BatchIterator(Iterator[Any]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on there. Raises: UsageError: another number of workers, or another order."""
-        mine = self.state_dict()
-        for name in ("workers", "batch", "lanes", "turns"):
-            if state.get(name) != mine[name]:
-                raise UsageError(
-                    f"the state has {name} {state.get(name)}, and here it is {mine[name]}: "
-                    "give dataset_state(it) to the data set's load_state_dict() before the loader is made"
-                )
+        if state.get("workers") != self._workers:
+            raise UsageError(
+                f"the state has workers {state.get('workers')}, and here it is {self._workers}: "
+                "give dataset_state(it) to the data set's load_state_dict() before the loader is made"
+            )
         epoch, number = self._dataset.place_in(state)
-        self._dataset.place(epoch, 0)
-        self._dataset._shared[2 + self._worker] = epoch + 1
-        self._again = False
+        self._dataset.place(epoch, 0, begun=True)
+        self.again = False
         self._set(epoch, number)
 
 
@@ -240,16 +231,14 @@ class ShardLoader(EpochLoader):
                 raise UsageError(f"loader() has no {name}=: see batch=, shuffle= and equalize= of the data set")
         super().__init__(dataset)
         self.dataset, self._placings = dataset, dataset.placings
-        # It sets each epoch itself; and a worker that persists may begin late what was left early, and then the next.
-        dataset._has_loader = True
         self._next = self._at = dataset.epoch, dataset._shared[1]
         if dataset.maker.stays_bytes:
             # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
             options = {"collate_fn": _unconverted, **options}
-        read = dataset
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
-            read, options = _Delivered(dataset, self._counts), _of_deliveries(options)
+            options = _of_deliveries(options)
+        read = _Read(dataset, self._counts)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
@@ -258,7 +247,7 @@ class ShardLoader(EpochLoader):
                 "set_epoch() or load_state_dict() of the data set was called after its loader() was made: call the "
                 "loader's method"
             )
-        self.dataset.place(epoch, first)
+        self.dataset.place(epoch, first, begun=True)
         return self._loader
 
     def _deliveries(self) -> Iterable[Delivery]:
@@ -269,15 +258,15 @@ def _unconverted(batch: list[Any]) -> list[Any]:
     return batch
 
 
-class _Delivered(data.IterableDataset):  # type: ignore[misc,name-defined]
-    """What a worker of a DataLoader reads where the loop's use of a batch counts: deliveries."""
+class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
+    """What a worker of ``loader()`` reads: batches, or deliveries where the loop's use of a batch counts."""
 
     def __init__(self, dataset: ShardDataset, counts: UseCounts) -> None:
         self._dataset, self._counts = dataset, counts
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[Any]:
         if self._dataset.service is None:
-            return self._dataset._batches()
+            return self._dataset.read_epoch()
         worker = _worker()
         return iter(ServedBatches(self._dataset, self._counts, 0 if worker is None else worker.number))
 

@@ -63,7 +63,6 @@ WITHOUT_INPUT = {
     "tarkit pai status",
     "tarkit pai stop",
     "tarkit pai submit",
-    "tarkit plan",
     "tarkit put",
     "tarkit recordio-gen",
     "tarkit rm",
