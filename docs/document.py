@@ -43,7 +43,7 @@ _PUBLIC = {
     "tarkit.specs.manifest": "ManifestShard compare_manifest read_manifest write_manifest",
     "tarkit.samples.indexedshard": "IndexedShard open_indexed read_sample_range",
     "tarkit.formats.recordio": "RecordIndex RecordWriter read_index read_records",
-    "tarkit.formats.pyrecordio": "File Index Scanner Writer",
+    "tarkit.formats.pyrecordio": "Index Scanner Writer",
     "tarkit.formats.tfrecord": "RecordWriter read_records",
     "tarkit.formats.example": "BytesList decode_example encode_example",
     "tarkit.formats.sequencefile": "PairWriter header_of read_index read_pairs",

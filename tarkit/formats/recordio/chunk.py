@@ -76,12 +76,6 @@ class Dialect:
         checksum, compressor, size, records = [numbers[field] for field in self._fields]
         return ChunkHeader(self, checksum, compressor, self._names.get(compressor), size, records)
 
-    def pack(self, compression: str, payload: bytes, records: int) -> bytes:
-        """The header of a payload."""
-        values = (self.checksum(payload, 0), self.codes[compression], len(payload), records)
-        numbers = dict(zip(self._fields, values, strict=True))
-        return MAGIC + _NUMBERS.pack(*(numbers[field] for field in range(4)))
-
 
 def _crc32(data: bytes | memoryview, value: int) -> int:
     from isal import isal_zlib
@@ -102,6 +96,11 @@ GO = Dialect("Go", (0, 1, 2, 3), {"none": 0, "snappy": 1, "gzip": 2}, _crc32)
 
 PYRECORDIO = Dialect("pyrecordio", (1, 2, 3, 0), {"none": 1, "snappy": 2, "gzip": 3}, _crc32c)
 """pyrecordio up to 0.0.4: CRC-32C; snappy is one raw block."""
+
+
+def go_header(compression: str, payload: bytes, records: int) -> bytes:
+    """The header of a payload in Go's dialect, which is the one that is written."""
+    return MAGIC + _NUMBERS.pack(GO.checksum(payload, 0), GO.codes[compression], len(payload), records)
 
 
 def parse_header(header: bytes) -> ChunkHeader:
@@ -147,29 +146,13 @@ class _FramedSnappy:
         return bytes(memoryview(cramjam.snappy.compress(content))[skip:])
 
 
-class _RawSnappy:
-    """Snappy in one block, as pyrecordio writes it."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def compress(self, data: bytes, /) -> bytes:
-        self._pieces.append(data)
-        return b""
-
-    def flush(self) -> bytes:
-        import cramjam
-
-        return bytes(cramjam.snappy.compress_raw(b"".join(self._pieces)))
-
-
-def payload_compressor(dialect: Dialect, compression: str) -> Compressor:
-    """What makes the payload of one chunk from its content."""
+def payload_compressor(compression: str) -> Compressor:
+    """What makes the payload of one chunk of Go's dialect from its content."""
     if compression == "gzip":
         return new_compressor("gz")
     if compression == "none":
         return _Plain()
-    return _FramedSnappy() if dialect is GO else _RawSnappy()
+    return _FramedSnappy()
 
 
 # ---- payload to content

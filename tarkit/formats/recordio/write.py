@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from tarkit.errors import EncodeError, UsageError
-from tarkit.formats.recordio.chunk import GO, LENGTH, MOST, Dialect, payload_compressor
+from tarkit.formats.recordio.chunk import GO, LENGTH, MOST, go_header, payload_compressor
 from tarkit.store.publish import FileWriter
 
 MAX_CHUNK_SIZE = 32 << 20
@@ -29,7 +29,6 @@ class RecordWriter(FileWriter):
             read gzip; the other two are read by all versions.
         max_chunk_size: bytes of records in a chunk, before compression and without their lengths. A record that is
             larger is a chunk of its own.
-        dialect: that of Go, or of pyrecordio.
         if_absent: as :func:`tarkit.store.publish.open_publish`: what is there stays, which is an AlreadyPublishedError.
 
     Raises:
@@ -49,14 +48,12 @@ class RecordWriter(FileWriter):
         *,
         compression: str = "snappy",
         max_chunk_size: int = MAX_CHUNK_SIZE,
-        dialect: Dialect = GO,
         if_absent: bool = False,
     ) -> None:
-        if compression not in dialect.codes:
-            raise UsageError(f"no compression {compression!r} in RecordIO; use {', '.join(dialect.codes)}")
+        if compression not in GO.codes:
+            raise UsageError(f"no compression {compression!r} in RecordIO; use {', '.join(GO.codes)}")
         if not 0 < max_chunk_size <= MOST:
             raise UsageError(f"max_chunk_size is {max_chunk_size}; it must be from 1 to {MOST}")
-        self._dialect = dialect
         self._compression = compression
         self._max_chunk_size = max_chunk_size
         super().__init__(target, if_absent=if_absent)
@@ -88,7 +85,7 @@ class RecordWriter(FileWriter):
             write(record)
 
     def _begin_chunk(self) -> None:
-        self._compressor = payload_compressor(self._dialect, self._compression)
+        self._compressor = payload_compressor(self._compression)
         self._payload: list[bytes] = []
         self._chunk_records = 0
         self._gathered: list[bytes] = []
@@ -121,7 +118,7 @@ class RecordWriter(FileWriter):
             payload = b"".join((*self._payload, self._compressor.flush()))
             if len(payload) > MOST:
                 raise EncodeError(f"a chunk has {len(payload)} bytes; RecordIO takes {MOST}", url=self.name)
-            self._out.write(self._dialect.pack(self._compression, payload, self._chunk_records))
+            self._out.write(go_header(self._compression, payload, self._chunk_records))
             self._out.write(payload)
         self._begin_chunk()
 
