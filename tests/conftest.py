@@ -31,7 +31,7 @@ sys.dont_write_bytecode = False
 # How long an example takes says more of the machine than of what is tested. And the examples are the same in each run,
 # so that none fails by chance; others are drawn on request: pytest --hypothesis-profile exploring.
 settings.register_profile("exploring", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("exploring"), derandomize=True, database=None)
+settings.register_profile("same", settings.get_profile("exploring"), max_examples=40, derandomize=True, database=None)
 settings.load_profile("same")
 
 

@@ -196,7 +196,7 @@ NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"),
     ),
     st.sampled_from([1, 30, 1000]),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], part_size: int) -> None:
     folder = tmp_path_factory.mktemp("har") / "x.har"
     written = {}

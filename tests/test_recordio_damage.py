@@ -54,7 +54,7 @@ def test_a_flipped_byte_costs_its_chunk_and_is_reported_by_its_records(dialect: 
     for chunk in (chunks[0], chunks[3], chunks[-1]):
         end = chunk.first + chunk.records
         for offset in range(chunk.offset, chunk.offset + chunk.size):
-            for flip in (0x01, 0x80, 0xFF):
+            for flip in (0x01, 0xFF):
                 damaged = bytearray(content)
                 damaged[offset] ^= flip
                 records, damage = skipping(bytes(damaged))

@@ -244,7 +244,7 @@ def test_parts_at_every_byte(name: str) -> None:
     data = path.read_bytes()
     expected = list(read_pairs(path))
     sizes = set()
-    for cut in range(len(data) + 1):
+    for cut in range(0, len(data) + 1, 4 if name == "none" else 1):  # a record and a sync mark are longer
         first = list(read_pairs(io.BytesIO(data), stop=cut))
         assert first + list(read_pairs(io.BytesIO(data), start=cut)) == expected
         sizes.add(len(first))
@@ -380,7 +380,6 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @given(
     data=st.data(), compression=st.sampled_from(["none", "record", "block"]), interval=st.sampled_from([1, 50, 10**6])
 )
-@settings(max_examples=150)
 def test_round_trip(data: st.DataObject, compression: str, interval: int) -> None:
     names = st.sampled_from(sorted(VALUES))
     key, value = data.draw(names), data.draw(names)

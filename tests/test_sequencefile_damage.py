@@ -85,7 +85,7 @@ def test_every_cut_is_counted_when_damage_is_passed_over(kind: str, version: int
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["none", "record-snappy", "block-default", "block-snappy"])
+@pytest.mark.parametrize("name", ["none", "block-default", "block-snappy"])
 def test_every_cut_of_a_file_of_hadoop(name: str) -> None:
     data = (DATA / f"{name}.seq").read_bytes()
     expected = list(read_pairs(io.BytesIO(data)))
@@ -111,7 +111,7 @@ def test_a_flipped_byte_costs_the_block_that_it_is_in() -> None:
     for place in range(ends[0], len(data)):
         number = sum(place >= end for end in ends) - 1
         others = ROWS[: 3 * number] + ROWS[3 * number + 3 :]
-        for change in (0x01, 0x80, 0xFF):
+        for change in (0x01, 0xFF):
             bad = bytearray(data)
             bad[place] ^= change
             try:
@@ -128,7 +128,7 @@ def test_a_flipped_byte_costs_the_block_that_it_is_in() -> None:
             assert (start, end) == (ends[number], ends[number + 1])
             assert reason.startswith((f"records {3 * number} to {3 * number + 2}: ", f"records from {3 * number} on: "))
             assert tally.members == len(others)
-    assert noticed > 2.9 * (len(data) - ends[0])
+    assert noticed > 1.9 * (len(data) - ends[0])
 
 
 def test_a_flipped_byte_of_a_record_costs_what_is_left_up_to_the_next_mark() -> None:
@@ -285,12 +285,12 @@ def test_what_is_larger_than_mem_is_named() -> None:
 def test_a_bomb_has_a_bound(codec: str, compression: str) -> None:
     out = io.BytesIO()
     with PairWriter(out, "Text", compression=compression, codec=codec) as writer:
-        writer.write("large", bytes(30_000_000))
+        writer.write("large", bytes(8_000_000))
     data = out.getvalue()
     with traced_peak() as peak:
         with pytest.raises(DataError, match="mem"):
-            list(read_pairs(io.BytesIO(data), mem=2_000_000))
-        assert peak() < 12_000_000
+            list(read_pairs(io.BytesIO(data), mem=500_000))
+        assert peak() < 6_000_000
 
 
 @pytest.mark.parametrize("name", sorted(CODECS))

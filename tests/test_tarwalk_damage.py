@@ -52,12 +52,17 @@ def whole(format: str) -> tuple[bytes, list[Member], int]:
 # ---- every cut
 
 
+def few_cuts(size: int) -> list[int]:
+    """Those at and beside the ends of blocks, and some within."""
+    return [cut for cut in range(size) if cut % 17 == 0 or cut % BLOCK in (0, 1, 511)]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_cut_is_an_error_and_what_came_before_is_right(format: str) -> None:
     data, expected, end = whole(format)
     assert len(expected) == len(FILES) + (1 if format == "ustar" else 2)
-    for cut in range(len(data)):
+    for cut in range(len(data)) if format == "ustar" else few_cuts(len(data)):
         read = short_reads(data[:cut], cut) if cut % 7 == 0 else io.BytesIO(data[:cut]).read
         found, error = until_error(read)
         if cut >= end + BLOCK:
@@ -91,7 +96,7 @@ def test_no_cut_gives_a_torn_sample(format: str) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_short_reads_change_nothing(format: str) -> None:
     data, expected, _ = whole(format)
-    for seed in range(60):
+    for seed in range(8):
         for most in (1, 3, 511, 513, 4096):
             assert list(read_members(short_reads(data, seed, most))) == expected
 
@@ -141,10 +146,12 @@ def is_signed_sum(block: bytes) -> bool:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_flipped_bit_of_every_header_is_noticed_or_harmless(format: str) -> None:
+def test_every_flipped_bit_of_a_header_is_noticed_or_harmless(format: str) -> None:
+    """Of the first one, and of another one of each type, with a name in ASCII and one that is not."""
     data, expected, end = whole(format)
-    offsets = header_offsets(data, end)
-    assert len(offsets) >= len(expected)
+    first, *others = header_offsets(data, end)
+    assert len(others) >= len(expected) - 1
+    offsets = [first, *{(data[at + 156], data[at : at + 100].isascii()): at for at in others}.values()]
     harmless = signed = 0
     for start in offsets:
         for place in range(BLOCK):

@@ -190,24 +190,23 @@ PROGRAM = """
 import os, sys, time
 os.umask(int(sys.argv[2], 8))
 from tarkit.writer import TarWriter
-with TarWriter(sys.argv[1]) as writer:
-    writer.write({"__key__": "a", "json": {"b": [1, 2], "a": None}, "jpg": b"1"})
-    writer.write({"__key__": "n" * 200, "txt": "long"})
+for ending in (".tar", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4"):
+    with TarWriter(sys.argv[1] + ending) as writer:
+        writer.write({"__key__": "a", "json": {"b": [1, 2], "a": None}, "jpg": b"1"})
+        writer.write({"__key__": "n" * 200, "txt": "long"})
 """
 
 
-@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4"])
-def test_the_same_bytes_wherever_and_whenever(ending: str, tmp_path: Path) -> None:
-    found = set()
+def test_the_same_bytes_wherever_and_whenever(tmp_path: Path) -> None:
     for number, (zone, umask, seed) in enumerate([("UTC", "022", "0"), ("Asia/Kathmandu", "077", "1")]):
-        path = tmp_path / f"{number}{ending}"
         if number:
             time.sleep(1.1)  # gzip has seconds in its header
         env = {**os.environ, "TZ": zone, "PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", PROGRAM, str(path), umask], check=True, env=env)
-        found.add(path.read_bytes())
-        assert len(list(read_samples(str(path)))) == 2
-    assert len(found) == 1
+        subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / str(number)), umask], check=True, env=env)
+    for ending in (".tar", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4"):
+        paths = [tmp_path / f"{number}{ending}" for number in range(2)]
+        assert len(list(read_samples(str(paths[0])))) == 2
+        assert paths[0].read_bytes() == paths[1].read_bytes(), ending
 
 
 @pytest.mark.parametrize("text", ["0", "1700000000", "8589934591"])
