@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from traceback import walk_stack
 from typing import Any
 
 from tarkit.errors import UsageError, library
@@ -78,6 +79,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         if self.service is not None or self.audit is not None:
             raise UsageError("with service= or audit=, read it by loader(), which knows what your loop has used")
         _check_reader()  # of the caller of this method
+        _check_not_dispatched(self)
         found = self.read_epoch()
         if found.worker == 0:  # of which the first batch is
             found.again, self._shared[2] = bool(self._shared[2]), True
@@ -85,7 +87,6 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     def read_epoch(self) -> BatchIterator:
         """The batches of this worker."""
-        _check_not_dispatched(self)
         worker = _worker() or LoaderWorker(0, 1)
         return BatchIterator(self, self.epoch, self._shared[1], *worker)
 
@@ -123,13 +124,13 @@ def _worker() -> LoaderWorker | None:
 
 
 def _check_not_dispatched(dataset: ShardDataset) -> None:
-    """Refuse accelerate's DataLoaderDispatcher: it reads rank 0's part of each batch, and deals that out to all ranks.
+    """Refuse accelerate's prepare() of a DataLoader: it reads rank 0's part of each batch, and deals that out to all.
 
-    A forked worker has accelerate's state, too; for a spawned one the data set is checked when it is pickled.
+    It has begun the reading, so it is among the callers, also those of a forked worker; a spawned one gets a data set
+    that was pickled among them.
     """
-    state = sys.modules.get("accelerate.state")
-    active: Any = None if state is None else state.GradientState().active_dataloader
-    if type(active).__name__ == "DataLoaderDispatcher" and active.dataset is dataset and dataset.consumer.world > 1:
+    callers = (frame.f_globals.get("__name__") for frame, _ in walk_stack(None))
+    if dataset.consumer.world > 1 and "accelerate.data_loader" in callers:
         raise UsageError(
             "accelerate's prepare() would read the part of rank 0 only, and lose those of all other ranks: prepare the "
             "model and the optimizer, and not a DataLoader; the data set's loader() is for all ranks"
