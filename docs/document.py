@@ -41,7 +41,7 @@ _PUBLIC = {
     "tarkit.readers.reader": "AbstractDataReader Shard Task TaskShard shards_of",
     "tarkit.samples.index": "IndexedMember ShardIndex build_index count_of_index decode_index publish_index",
     "tarkit.specs.manifest": "ManifestShard compare_manifest read_manifest write_manifest",
-    "tarkit.samples.indexedshard": "IndexedShard open_indexed read_sample_range",
+    "tarkit.samples.indexedshard": "IndexedShard open_indexed",
     "tarkit.formats.recordio": "RecordIndex RecordWriter read_index read_records",
     "tarkit.formats.pyrecordio": "Index Scanner Writer",
     "tarkit.formats.tfrecord": "RecordWriter read_records",

@@ -180,6 +180,8 @@ def test_errors_of_the_program_are_not_counted(whole: str) -> None:
 
     with pytest.raises(KeyError, match="typo"):
         list(loader(whole, decode=None, transform=wrong, on_error="count"))
+    with pytest.raises(UsageError, match="^fields is ' ', which names no field$"):
+        loader(whole, fields=" ")
     with pytest.raises(UsageError, match="must be a field, or fields"):
         list(loader(whole, decode=None, fields=";", on_error="count"))
 

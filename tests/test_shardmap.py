@@ -1,4 +1,4 @@
-"""Samples by number and by key are those that reading the whole shard gives; ranks are found or refused."""
+"""Samples by number are those that reading the whole shard gives; ranks are found or refused."""
 
 from __future__ import annotations
 
@@ -44,13 +44,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_samples_by_number_and_by_key(folder: Path) -> None:
+def test_all_samples_by_number(folder: Path) -> None:
     every = list(read_samples(f"{folder}/s-{{0..2}}.tar"))
     samples = ShardMap(f"{folder}/s-{{0..2}}.tar")
     assert (len(samples), samples.counts) == (8, [3, 0, 5])
     assert [samples[number] for number in range(8)] == every
     assert [samples[number] for number in range(-8, 0)] == every
-    assert [samples[sample["__key__"]] for sample in every] == every
 
 
 def test_samples_of_several_shards_at_once(folder: Path) -> None:
@@ -117,7 +116,7 @@ def test_another_line_of_an_index_is_wrong(
         else:
             assert samples[number] == expected[number]
     with pytest.raises(DataError, match=r"s-2\.(idx|tar)"):
-        (samples["k20"], samples[3])
+        (samples[0], samples[3])
 
 
 @pytest.mark.parametrize(("old", "new"), [(b"1 k23.txt", b"1 k23,txt"), (b"1 k22.txt", b"513 k22.txt")])
@@ -172,17 +171,6 @@ def test_numbers_that_are_not(folder: Path, number: int) -> None:
         ShardMap(f"{folder}/s-{{0..2}}.tar")[number]
 
 
-def test_keys_that_are_not_and_that_are_twice(folder: Path) -> None:
-    with pytest.raises(KeyError):
-        ShardMap(f"{folder}/s-{{0..2}}.tar")["k99"]
-    write(folder / "t.tar", {"__key__": "k00", "txt": b"other"})
-    samples = ShardMap([f"{folder}/s-0.tar", f"{folder}/t.tar"])
-    for _ in range(2):
-        with pytest.raises(DataError, match=r"t\.tar, key 'k00': another shard has this key, too; ask by number"):
-            samples["k00"]
-    assert samples[3]["txt"] == b"other"
-
-
 def test_a_shard_that_is_not_there(folder: Path) -> None:
     with pytest.raises(MissingInputError, match=r"s-7\.tar: no such file"):
         ShardMap(str(folder / "s-7.tar"))
@@ -208,7 +196,6 @@ def test_a_manifest_instead_of_shards(folder: Path) -> None:
         samples = ShardMap(urls)
         assert (len(samples), samples.counts) == (8, [3, 0, 5])
         assert [samples[number] for number in range(8)] == every
-        assert samples["k24"] == every[7]
     samples = ShardMap([f"{folder}/s-2.tar", manifest])
     assert samples.counts == [5, 3, 0, 5]
     assert samples[5] == every[0]
@@ -245,7 +232,7 @@ def test_a_manifest_that_counts_one_more_or_less(folder: Path, wrong: int) -> No
     samples = ShardMap(listing(folder, 3, 0, wrong))
     assert samples[2]["__key__"] == "k02"
     message = rf"s-2\.tar: it has 5 samples by .*/s-2\.idx, and {wrong} by .*/d\.json; make index and manifest anew"
-    for ask in (3, -1, "k20"):
+    for ask in (3, -1):
         with pytest.raises(DataError, match=message):
             samples[ask]
 
@@ -275,8 +262,8 @@ def test_a_first_line_that_has_no_count(folder: Path, text: bytes) -> None:
 
 def test_it_goes_to_another_process_and_holds_few_shards(folder: Path) -> None:
     samples = ShardMap(f"{folder}/s-{{0..2}}.tar", held=1)
-    first = samples["k24"]
-    assert pickle.loads(pickle.dumps(samples))["k24"] == first == samples[7]
+    (samples[0], samples[7])
+    assert pickle.loads(pickle.dumps(samples))[7] == samples[-1]
     assert len(samples._open) == 1
 
 

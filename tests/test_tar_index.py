@@ -37,7 +37,7 @@ from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
 from tarkit.readers.tar import TarDataReader
 from tarkit.samples import indexedshard
 from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index
-from tarkit.samples.indexedshard import open_indexed, read_sample_range
+from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import Sample, last_dot
 from tarkit.specs.outputnames import index_url
 from tarkit.toolbox import indexing
@@ -223,7 +223,8 @@ def test_another_key_rule(tmp_path: Path) -> None:
     Path(url).write_bytes(archive_of([("a.0.jpg", b"1"), ("a.0.cls", b"2"), ("a.1.jpg", b"3")], tarfile.USTAR_FORMAT))
     publish_index(build_index(url, rule="last-dot"), url)
     assert Path(index_url(url)).read_bytes() == b"v1.2 2\njpg 512 1 a.0.jpg cls 1536 1 a.0.cls\njpg 2560 1 a.1.jpg\n"
-    assert [sample["__key__"] for sample in read_sample_range(url, 0, 2, last_dot)] == ["a.0", "a.1"]
+    shard = open_indexed(url, last_dot)
+    assert shard is not None and [sample["__key__"] for sample in shard.samples(0, 2)] == ["a.0", "a.1"]
     with pytest.raises(
         DataError, match=r"a\.idx: line 2: its names are not those of one sample by this key rule; tarkit"
     ):
@@ -420,17 +421,6 @@ def test_ranges_that_are_not_there(shard: str) -> None:
     for start, end in ((-1, 3), (3, 2), (0, 201)):
         with pytest.raises(UsageError, match=f"samples {start} to {end} are not a range: .* has 200 samples"):
             list(opened.samples(start, end))
-    with pytest.raises(UsageError, match="samples 3 to 2 are not a range"):
-        list(read_sample_range(shard, 3, 2))
-
-
-@pytest.mark.parametrize("indexed", [True, False])
-def test_a_range_with_and_without_an_index(shard: str, indexed: bool) -> None:
-    if not indexed:
-        os.unlink(index_url(shard))
-    expected = whole(shard)
-    for start, end in ((0, 2), (150, 153), (198, 300), (300, 301)):
-        assert list(read_sample_range(shard, start, end)) == expected[start:end]
 
 
 def tasks(reader: TarDataReader) -> list[Task]:

@@ -68,16 +68,13 @@ def test_the_names_of_ten_million_shards_are_not_kept() -> None:
     assert len(alive) <= 4
 
 
-def test_to_tuple_with_alternatives() -> None:
+def test_values_of_alternatives() -> None:
+    wanted = transforms.alternatives("__key__ png;jpg cls")
+    assert wanted == transforms.alternatives("__key__ png|jpg cls")
     samples = [sample("k1", png=1, cls=0), sample("k2", jpg=2, cls=5)]
-    assert list(transforms.to_tuple(samples, "__key__", "png;jpg", "cls")) == [("k1", 1, 0), ("k2", 2, 5)]
-    assert list(transforms.to_tuple(samples, "png|jpg cls")) == [(1, 0), (2, 5)]
-
-
-def test_to_tuple_errors() -> None:
-    with pytest.raises(DataError, match="key 'a/1': to_tuple: the sample has no field 'cls'; it has no fields"):
-        list(transforms.to_tuple([sample()], "cls"))
-    with pytest.raises(UsageError, match="no fields are named"):
-        transforms.to_tuple([], "")
-    with pytest.raises(UsageError, match="named by text"):
-        transforms.to_tuple([], ["png", "jpg"])  # type: ignore[arg-type]
+    assert [transforms.values_of(each, wanted) for each in samples] == [("k1", 1, 0), ("k2", 2, 5)]
+    with pytest.raises(DataError, match="key 'a/1': fields: the sample has no field 'cls'; it has no fields"):
+        transforms.values_of(sample(), [["cls"]])
+    for text in ("png; cls", ";"):
+        with pytest.raises(UsageError, match="must be a field, or fields with"):
+            transforms.alternatives(text)

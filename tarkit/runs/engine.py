@@ -189,7 +189,7 @@ def _required(text: str | None) -> list[list[str]]:
     if text is None:
         return []
     try:
-        groups = alternatives([text.replace(",", " ")])
+        groups = alternatives(text.replace(",", " "))
     except UsageError as error:
         raise UsageError(f"--require: {error}") from None
     if not groups:

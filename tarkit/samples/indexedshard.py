@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from weakref import finalize
 from zlib import adler32
 
@@ -19,7 +19,7 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
 from tarkit.samples.index import ShardIndex, UncheckedIndex, as_text
-from tarkit.samples.read import read_members, read_samples
+from tarkit.samples.read import read_members
 from tarkit.samples.sample import (
     KeyRule,
     Sample,
@@ -345,20 +345,3 @@ def _is_regular(header: bytes) -> bool:
         return header[156] == _REGULAR and adler32(header) & 0xFFFF == expected_adler(header[148:_TYPE])
     except (ValueError, IndexError):  # what should be a number or a header is something else
         return False
-
-
-def read_sample_range(url: str, start: int, end: int, rule: str | KeyRule = first_dot) -> Iterator[Sample]:
-    """The samples of a shard from number ``start`` up to, not including, ``end``: of one with an index only their bytes
-    are read, else the shard from its beginning. Fewer only if the shard has not so many.
-
-    Raises:
-        UsageError: not ``0 <= start <= end``. StaleIndexError: the index is of another shard. What reading it raises.
-    """
-    if not 0 <= start <= end:
-        raise UsageError(f"samples {start} to {end} are not a range: 0 <= start <= end")
-    shard = open_indexed(url, rule)
-    if shard is None:
-        with closing(read_samples([url], rule=rule, literal=True, split=True)) as samples:
-            yield from islice(samples, start, end)
-    else:
-        yield from shard.samples(min(start, len(shard)), min(end, len(shard)))

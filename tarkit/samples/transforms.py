@@ -4,7 +4,6 @@ Nothing is drawn from the input before it is asked for. Arguments are checked at
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -50,11 +49,11 @@ def _kept(
         yield {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
 
 
-def require_fields(samples: Iterable[Sample], fields: Iterable[str | tuple[str, ...]]) -> Iterator[Sample]:
+def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
     """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
-    A tuple of fields stands for any of them. An input without samples passes.
+    An input without samples passes.
     Raises: DataError: no sample had one of the fields; the message lists those that there were."""
-    unseen = {(field,) if isinstance(field, str) else field: None for field in fields}
+    unseen = dict.fromkeys(fields)
     others: dict[str, None] = {}
     urls: dict[str | None, None] = {}
     for sample in samples:
@@ -62,48 +61,32 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str | tuple[str, 
             # Whether there is one shard or more is all that the message needs; there may be ten million.
             if len(urls) < 2:
                 urls[sample.get("__url__")] = None
-            for names in [names for names in unseen if any(name in sample for name in names)]:
-                del unseen[names]
+            for name in [name for name in unseen if name in sample]:
+                del unseen[name]
             if unseen and len(others) <= _FIELDS_SHOWN:
                 others |= dict.fromkeys(name for name in sample if not is_reserved(name))
         yield sample
     if unseen and urls:
         reason = (
-            f"no sample has the field {field_list(itertools.chain(*unseen), quote=True)} that was asked for; "
+            f"no sample has the field {field_list(unseen, quote=True)} that was asked for; "
             f"the samples have {field_list(others)}"
         )
         raise DataError(reason, url=next(iter(urls)) if len(urls) == 1 else None)
 
 
-def to_tuple(samples: Iterable[Sample], *fields: str) -> Iterator[tuple[Any, ...]]:
-    """One tuple per sample: the values of ``fields``, in that order; ``__key__`` can be one of them.
-
-    ``"png;jpg"`` or ``"png|jpg"`` stands for the first of the two that is there. One text with spaces,
-    ``"png;jpg cls"``, is split at them.
-
-    Raises:
-        UsageError: no fields.
-        DataError: a sample has none of the alternatives.
-    """
-    if not all(isinstance(field, str) for field in fields):
-        raise UsageError(f"to_tuple: fields are named by text, such as 'png;jpg cls'; got {fields!r}")
-    wanted = alternatives(fields)
-    if not wanted:
-        raise UsageError("to_tuple: no fields are named")
-    return (tuple(sample[_first_present(sample, names, "to_tuple")] for names in wanted) for sample in samples)
+def values_of(sample: Sample, fields: Iterable[list[str]]) -> tuple[Any, ...]:
+    """The value of each field, of which any of several names is meant; ``__key__`` can be one of them.
+    Raises: DataError: the sample has none of these names."""
+    return tuple(sample[_first_present(sample, names, "fields")] for names in fields)
 
 
-def alternatives(fields: Iterable[str]) -> list[list[str]]:
-    """Of each field in such texts as ``"png;jpg cls"`` the names of which the first that a sample has is meant.
+def alternatives(text: str) -> list[list[str]]:
+    """Of each field in such a text as ``"png;jpg cls"`` the names of which the first that a sample has is meant.
     Raises: UsageError: a name is empty."""
-    return [_alternatives(name) for field in fields for name in field.split()]
-
-
-def _alternatives(text: str) -> list[str]:
-    names = text.replace("|", ";").split(";")
-    if not all(names):
+    found = [field.replace("|", ";").split(";") for field in text.split()]
+    if not all(name for names in found for name in names):
         raise UsageError(f"{text!r} must be a field, or fields with | or ; between them")
-    return names
+    return found
 
 
 def _first_present(sample: Sample, names: list[str], step: str) -> str:

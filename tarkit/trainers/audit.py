@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
-from typing import Any
 
 from tarkit.errors import UsageError, counted
 from tarkit.samples.sample import KeyRule
@@ -18,6 +17,8 @@ from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_
 from tarkit.trainers.auditlog import key_digest, parsed_line, read_shard_list
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place, rank_slots
 from tarkit.trainers.shardmap import ShardMap
+
+_ORDER = ("batch", "seed", "lanes", "turns", "run", "block")
 
 
 @dataclass
@@ -103,28 +104,20 @@ class _EpochJudge:
         self._begins, self._is_last = begins, is_last
         self._starts = [0, *accumulate(counts)]
         self._seen = bytearray(self._starts[-1])
-        self._orders: dict[str, EpochOrder] = {}
         of_epoch = [each for each in begins if each.point.epoch == epoch]
         self.begun = bool(of_epoch)
         # The one that went on last knows the batches before it, too.
         latest = max(of_epoch or begins, key=lambda each: (each.point, each.at))
-        self._order = self._order_of(latest.state)
+        # The batches of "repeat" are those of "pad", which marks what fills them.
+        equalize = "drop" if latest.state["equalize"] == "drop" else "pad"
+        settings = OrderSettings(**{name: latest.state[name] for name in _ORDER}, equalize=equalize)
+        self._order = EpochOrder(counts, settings, epoch)
         self._result = EpochAudit(epoch, self._starts[-1], self._order.batches)
         self._result.left_out = max(0, self._starts[-1] - self._order.batches * self._order.settings.batch)
         self._used: dict[int, list[tuple[int, int, GivenBatch]]] = defaultdict(list)
         self._reached: dict[tuple[AuditPoint, int, int], int] = defaultdict(int)
         """The last batch of which these slots were used, by processes that began at a point."""
         self._twice: set[tuple[int, int]] = set()
-
-    def _order_of(self, state: dict[str, Any]) -> EpochOrder:
-        words = repr((state["batch"], state["lanes"], state["turns"]))
-        if words not in self._orders:
-            names = ("batch", "seed", "lanes", "turns", "run", "block")
-            # The batches of "repeat" are those of "pad", which marks what fills them.
-            equalize = "drop" if state["equalize"] == "drop" else "pad"
-            settings = OrderSettings(**{name: state[name] for name in names}, equalize=equalize)
-            self._orders[words] = EpochOrder(self._counts, settings, self._epoch)
-        return self._orders[words]
 
     def take(self, given: GivenBatch, *, undone: bool) -> None:
         """Count a batch."""
@@ -136,7 +129,7 @@ class _EpochJudge:
         if not given.used and not later:
             self._result.in_hand += len(samples)
             return
-        order = self._order_of(given.begin.state)
+        order = self._order
         number, rank, world = given.point.batch, given.begin.rank, given.begin.world
         expected = order.rank_batch(number, rank, world) if number < order.batches else []
         # Behind those of the order are only what fills the places of samples that were left out.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, library
 from tarkit.samples.codecs import decode_sample, extension_of
 from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample
-from tarkit.samples.transforms import alternatives, to_tuple
+from tarkit.samples.transforms import alternatives, values_of
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import EpochOrder, Place, rank_slots
@@ -49,10 +49,13 @@ class BatchMaker:
         counts_errors: bool,
         has_evidence: bool,
     ) -> None:
-        self._samples, self._fields, self._decode, self._transform = samples, fields, decode, transform
+        self._samples, self._decode, self._transform = samples, decode, transform
+        self._fields = None if fields is None else alternatives(fields)
+        if self._fields == []:
+            raise UsageError(f"fields is {fields!r}, which names no field")
         self._collate, self._equalize, self._counts_errors = collate, equalize, counts_errors
         self._has_evidence = has_evidence
-        self._decoded = None if fields is None else {name for names in alternatives([fields]) for name in names}
+        self._decoded = None if self._fields is None else set(chain(*self._fields))
         self.stays_bytes = collate is list and (fields, decode, transform) == (None, None, None)
         """Whether a batch is a list of samples whose fields are as the shards have them."""
         self._lost: set[int] = set()
@@ -180,7 +183,7 @@ class BatchMaker:
             sample["__pad__"] = place.filler
         value: Any = sample
         if self._fields is not None:
-            (value,) = to_tuple([sample], self._fields)
+            value = values_of(sample, self._fields)
         return value if self._transform is None else self._transform(value)
 
 

@@ -1,4 +1,4 @@
-"""Samples of a data set of shards by their number and by their key, through the indexes beside the shards."""
+"""Samples of a data set of shards by their number, through the indexes beside the shards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NoIndexError(UsageError):
 
 
 class ShardMap:
-    """A map-style data set: ``len(it)`` samples, ``it[number]`` and ``it[key]``. Only the bytes of a sample are read.
+    """A map-style data set: ``len(it)`` samples, ``it[number]``. Only the bytes of a sample are read.
 
     It can be passed to other processes; each opens shards for itself, when it reads the first sample of them.
 
@@ -94,7 +94,6 @@ class ShardMap:
         self._again = self._read = 0
         """Bytes of parts that were fetched again, and of samples that were read, in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
-        self._numbers: dict[str, int] = {}
         self._listed = _all_counted(list(_listed(urls)))
         self.urls = [shard.url for shard, _ in self._listed]
         if len(set(self.urls)) < len(self.urls):
@@ -106,8 +105,6 @@ class ShardMap:
         """Those that are read over a network."""
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Samples of each shard."""
-        self.sizes = [shard.filesize for shard, _ in self._listed]
-        """Bytes of each shard, as a manifest lists them; else None."""
         self._ends = list(accumulate(self.counts))
         mean = max(1, len(self) // max(1, len(self.urls)))
         self._held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
@@ -117,16 +114,9 @@ class ShardMap:
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, wanted: int | str) -> Sample:
-        """One sample.
-
-        Raises:
-            IndexError: there are not so many. KeyError: no sample has this key.
-            DataError: several samples have this key; or what reading them raises.
-        """
-        number = self._number(wanted) if isinstance(wanted, str) else wanted
-        if number < 0:
-            number += len(self)
+    def __getitem__(self, wanted: int) -> Sample:
+        """One sample. Raises: IndexError: there are not so many. What reading it raises."""
+        number = wanted + len(self) if wanted < 0 else wanted
         if not 0 <= number < len(self):
             raise IndexError(f"sample {wanted} of {counted(len(self), 'sample')}")
         shard = bisect_right(self._ends, number)
@@ -230,20 +220,8 @@ class ShardMap:
         _check(found, *self._listed[number])
         return found
 
-    def _number(self, key: str) -> int:
-        if not self._numbers:
-            for shard in range(len(self.urls)):
-                begin = self._ends[shard] - self.counts[shard]
-                for number, found in enumerate(self.keys_of(shard), begin):
-                    if found in self._numbers:
-                        self._numbers.clear()
-                        url = display_name(self.urls[shard])
-                        raise DataError("another shard has this key, too", url=url, key=found, hint="ask by number")
-                    self._numbers[found] = number
-        return self._numbers[key]
-
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": OrderedDict(), "_files": OrderedDict(), "_numbers": {}, "_fetched": set()}
+        return self.__dict__ | {"_open": OrderedDict(), "_files": OrderedDict(), "_fetched": set()}
 
 
 @cache
