@@ -106,16 +106,6 @@ def test_a_training_is_killed_and_goes_on(shards: str, tmp_path: Path, worlds: t
     assert (found.complete, found.used, found.again) == (True, 36, 6 * more)
 
 
-def test_a_process_goes_back_by_itself(shards: str, tmp_path: Path) -> None:
-    training = Launch(shards, tmp_path)
-    state = training.step(2)
-    training.step(3)
-    training.loaders[0].load_state_dict(state)
-    training.next_epoch()
-    training.finish()
-    assert only(audit_folder(str(tmp_path))) == EpochAudit(0, 40, 6, used=36, left_out=4, again=18)
-
-
 def test_a_training_goes_back_twice(shards: str, tmp_path: Path) -> None:
     """The start that was undone itself passes over nothing."""
     first = Launch(shards, tmp_path, 2)

@@ -151,13 +151,6 @@ def test_columns() -> None:
     assert [str(each.dtype) for each in found[:3]] == ["int64", "float64", "bool"]
 
 
-def test_what_cannot_be_is_refused_before_anything_is_read(shards: str) -> None:
-    with pytest.raises(UsageError, match="60 samples do not fill a batch of 61"):
-        loader(shards, batch=61)
-    with pytest.raises(UsageError, match="rank and world are 2 and 2"):
-        loader(shards, rank=2, world=2)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -29,7 +29,6 @@ from tarkit.samples.codecs import decode_field, decode_sample, encode_field, enc
 
 RGB = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
 GREY = np.arange(35, dtype=np.uint8).reshape(5, 7)
-LOSSLESS = ["png", "ppm", "tiff", "tif", "webp"]
 
 
 def needs(module: str) -> pytest.MarkDecorator:
@@ -151,25 +150,10 @@ def test_json_round_trip(value: Any) -> None:
         assert decode_field(field, encode_field(field, value)) == value
 
 
-def test_json_is_utf8() -> None:
-    assert encode_field("json", {"ä": [1, None]}) == '{"ä": [1, null]}'.encode()
-
-
 @pytest.mark.parametrize("value", [{"x": np.float32(1)}, {"x": np.int64(1)}, math.nan, {1, 2}, {"x": b"y"}, ["\ud800"]])
 def test_what_json_can_not_hold(value: object) -> None:
     with pytest.raises(EncodeError, match=f"'json', a value of type {type(value).__name__}"):
         encode_field("json", value)
-
-
-@pytest.mark.parametrize(
-    "array", [RGB, np.float64(2.5), np.zeros((0, 3), ">i2"), np.asfortranarray(GREY), np.array(["a", "bc"])]
-)
-def test_npy_round_trip(array: Any) -> None:
-    data = encode_field("npy", array)
-    assert np.array_equal(np.load(io.BytesIO(data), allow_pickle=False), array)
-    back: Any = decode_field("emb.NPY", data)
-    assert back.dtype == array.dtype
-    assert np.array_equal(back, array)
 
 
 def test_npz_round_trip_and_same_bytes() -> None:
@@ -264,16 +248,6 @@ def test_tenbin_is_refused(extension: str) -> None:
         encode_field(extension, [RGB])
     with pytest.raises(DecodeError, match="use npy or npz"):
         decode_field(extension, b"")
-
-
-@pytest.mark.parametrize("extension", LOSSLESS)
-def test_images_come_back_as_they_were(extension: str) -> None:
-    for value in (RGB, PIL.Image.fromarray(RGB)):
-        data = encode_field(f"input.{extension.upper()}", value)
-        assert np.array_equal(np.asarray(PIL.Image.open(io.BytesIO(data)).convert("RGB")), RGB)
-        assert np.array_equal(decode_field(extension, data, image="rgb8"), RGB)  # type: ignore[arg-type]
-        again = encode_field(extension, decode_field(extension, data, image="rgb"))
-        assert np.array_equal(decode_field(extension, again, image="rgb8"), RGB)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("extension", ["jpg", "jpeg"])

@@ -336,15 +336,6 @@ def test_a_disk_that_is_full_at_the_end_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "x.har").mkdir()
-    for name in ("part-0", "_index"):
-        (tmp_path / "x.har" / name).write_bytes(b"left behind")
-    with HarWriter(tmp_path / "x.har") as writer:
-        writer.write("a", b"1")
-    assert dict(HarArchive(tmp_path / "x.har").items()) == {"a": b"1"}
-
-
 @pytest.mark.parametrize("when", ["before a part was read", "between two files", "while all are read"])
 def test_an_archive_that_is_replaced_while_it_is_read(tmp_path: Path, when: str) -> None:
     """By one whose parts have the same length: the index that was read is not theirs."""

@@ -68,12 +68,6 @@ def test_a_tar_without_samples_is_one_piece() -> None:
     assert pieces_of(archive([])) == [("", bytes(10240))]
 
 
-def test_archives_one_after_the_other() -> None:
-    tar = archive([("a.jpg", b"1")]) + archive([("a2.jpg", b"2")])
-    pieces = pieces_of(tar)
-    assert [key for key, _ in pieces] == ["a", "a2"] and b"".join(piece for _, piece in pieces) == tar
-
-
 def test_what_is_skipped_is_counted() -> None:
     tally = Tally()
     list(sample_pieces(io.BytesIO(archive([("README", b""), ("a.jpg", b"1")])).read, tally=tally))
@@ -104,12 +98,6 @@ def test_a_tar_that_is_not_right_is_an_error(damage: Callable[[bytes], bytes], k
 def test_a_member_that_is_too_large_is_an_error() -> None:
     with pytest.raises(DataError, match=r"a\.jpg"):
         list(sample_pieces(io.BytesIO(archive([("a.jpg", bytes(3 << 20))])).read, mem=2 << 20))
-
-
-def test_members_are_those_that_the_reader_gives() -> None:
-    tar = archive([("a.jpg", b"1"), ("b.jpg", b"2")])
-    joined = b"".join(piece for _, piece in pieces_of(tar))
-    assert list(read_members(io.BytesIO(joined).read)) == list(read_members(io.BytesIO(tar).read))
 
 
 @given(

@@ -30,7 +30,7 @@ from tarkit.errors import (
     TruncatedError,
     UsageError,
 )
-from tarkit.formats.recordio import RecordWriter, read_batches, read_index, read_records
+from tarkit.formats.recordio import RecordWriter, read_index, read_records
 from tarkit.formats.recordio.chunk import GO, PYRECORDIO, Dialect
 from tarkit.formats.tally import Tally
 
@@ -190,11 +190,6 @@ def test_large_records_in_all_sizes_of_batches() -> None:
         assert list(read_records(io.BytesIO(written(records, compression)))) == records
 
 
-def test_batches_are_lists_of_records_of_one_chunk() -> None:
-    batches = list(read_batches(io.BytesIO(written([b"x"] * 5000, "snappy", 3000))))
-    assert [len(batch) for batch in batches] == [1024, 1024, 952, 1024, 976]
-
-
 def test_files_one_after_the_other_and_both_dialects_are_one_file() -> None:
     content = written(HELLO) + written(NUMBERS, "none", 10, PYRECORDIO) + written([b""], "gzip")
     assert list(read_records(io.BytesIO(content))) == [*HELLO, *NUMBERS, b""]
@@ -281,14 +276,6 @@ def test_every_range_with_and_without_an_index(dialect: Dialect, tmp_path: Path)
     with path.open("rb") as file:
         assert read_index(file) == index
         assert list(read_records(file, start=3, stop=6, index=index)) == records[3:6]
-
-
-def test_a_range_passes_over_many_batches_of_a_chunk() -> None:
-    records = [b"%d" % number for number in range(5000)]
-    file = written(records)
-    tally = Tally()
-    assert list(read_records(io.BytesIO(file), start=2000, stop=4500, tally=tally)) == records[2000:4500]
-    assert tally.members == 2500
 
 
 def test_the_index_of_another_file_of_the_same_length(tmp_path: Path) -> None:

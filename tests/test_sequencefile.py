@@ -23,7 +23,6 @@ from tarkit.errors import (
     EncodeError,
     MissingInputError,
     StreamError,
-    TruncatedError,
     UsageError,
 )
 from tarkit.formats.sequencefile import PairWriter, header_of, read_index, read_pairs
@@ -391,16 +390,6 @@ def test_round_trip(data: st.DataObject, compression: str, interval: int) -> Non
     assert list(read_pairs(io.BytesIO(out.getvalue()), raw=True)) == rows
 
 
-def test_the_same_pairs_give_the_same_bytes(tmp_path: Path) -> None:
-    digests = set()
-    for name in ("a.seq", "b.seq"):
-        with PairWriter(tmp_path / name, codec="gzip") as writer:
-            for pair in PAIRS:
-                writer.write(*pair)
-        digests.add((tmp_path / name).read_bytes())
-    assert len(digests) == 1
-
-
 def test_nothing_is_published_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.seq"
     with pytest.raises(RuntimeError), PairWriter(path) as writer:
@@ -470,8 +459,3 @@ def test_a_header_that_no_reader_takes_is_not_written(tmp_path: Path) -> None:
         with pytest.raises(EncodeError):
             PairWriter(tmp_path / "x.seq", **wrong)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_cut_file_object_is_no_quiet_end() -> None:
-    with pytest.raises(TruncatedError, match="empty"):
-        list(read_pairs(io.BytesIO(b"")))

@@ -207,11 +207,6 @@ def test_a_place_that_cannot_be_written_to_fails_in_the_constructor(url: str) ->
     ShardWriter(url, opener=lambda name: io.BytesIO())
 
 
-def test_an_argument_that_does_not_exist() -> None:
-    with pytest.raises(TypeError, match="compression"):
-        ShardWriter("s-%d.tar", compression="gz")
-
-
 def test_arguments_are_passed_on(tmp_path: Path) -> None:
     with (
         pytest.raises(EncodeError, match="not bytes"),

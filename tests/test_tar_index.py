@@ -296,11 +296,6 @@ def test_damage_is_an_error_and_so_is_every_cut(tmp_path: Path) -> None:
 TEXT = b"v1.2 2\nx 512 1 a.x y 1536 600 a.y\nx 3072 0 b.x\n"
 
 
-def test_a_text_that_is_right() -> None:
-    index = decode_index(TEXT, "a.idx")
-    assert (len(index), index.span(0, 1), index.span(1, 2), index.encode()) == (2, (0, 2560), (2560, 3072), TEXT)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -638,13 +633,6 @@ def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> 
     outcomes = list(indexing.index_all(["memory://gone/a.tar", "memory://gone/b.tar"]))
     assert asked == ["memory://gone/a.tar"]
     assert [outcome.error.exit_code for outcome in outcomes if outcome.error is not None] == [75, 75]
-
-
-def test_an_index_that_is_no_index(shard: str) -> None:
-    Path(index_url(shard)).write_bytes(b"\0" * 100)
-    with pytest.raises(DataError, match=r"a\.idx: its first line is not v1.2"):
-        TarDataReader(shard).create_shards()
-    assert TarDataReader(shard, index=False).count(shard) == 200
 
 
 def test_an_index_that_may_not_be_read_is_as_none(shard: str) -> None:

@@ -452,17 +452,6 @@ def test_write_all_is_all_or_nothing(writer: tuple[TarWriter, io.BytesIO]) -> No
     assert writer[0].write_all([]) == 0
 
 
-def test_write_all_writes_all() -> None:
-    out = io.BytesIO()
-    with TarWriter(out) as opened:
-        assert opened.write_all([{"__key__": "a", "x": b"12"}, {"__key__": "b", "x": b"345"}]) == 5
-        with pytest.raises(EncodeError):
-            opened.write_all([{"__key__": "c", "x": b"1"}, {"__key__": "a", "x": b"1"}])
-        assert opened.write_all([{"__key__": "c", "x": b"1"}]) == 1
-        assert (opened.samples, opened.bytes_written) == (3, 6)
-    assert [sample["__key__"] for sample in samples_of(out.getvalue())] == ["a", "b", "c"]
-
-
 def test_write_all_forgets_keys_that_an_encoder_made() -> None:
     def renamed(sample: Sample) -> Sample:
         return {**sample, "__key__": "new-" + sample["__key__"]}
@@ -484,18 +473,6 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(EncodeError), TarWriter(tmp_path / "x.tar") as opened:
         opened.write({"__key__": "", "x": b""})
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.tar", b"older")]
-
-
-def test_nothing_is_there_before_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    opened = TarWriter(path)
-    opened.write({"__key__": "a", "x": bytes(3_000_000)})
-    assert not path.exists()
-    opened.close()
-    opened.close()
-    opened.discard()
-    assert list(tmp_path.iterdir()) == [path]
-    assert len(list(read_samples(str(path)))) == 1
 
 
 @pytest.mark.parametrize("end", ["close", "discard"])
