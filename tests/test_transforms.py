@@ -72,9 +72,9 @@ def test_values_of_alternatives() -> None:
     wanted = transforms.alternatives("__key__ png;jpg cls")
     assert wanted == transforms.alternatives("__key__ png|jpg cls")
     samples = [sample("k1", png=1, cls=0), sample("k2", jpg=2, cls=5)]
-    assert [transforms.values_of(each, wanted) for each in samples] == [("k1", 1, 0), ("k2", 2, 5)]
+    assert [transforms.field_values(each, wanted) for each in samples] == [("k1", 1, 0), ("k2", 2, 5)]
     with pytest.raises(DataError, match="key 'a/1': fields: the sample has no field 'cls'; it has no fields"):
-        transforms.values_of(sample(), [["cls"]])
+        transforms.field_values(sample(), [["cls"]])
     for text in ("png; cls", ";"):
         with pytest.raises(UsageError, match="must be a field, or fields with"):
             transforms.alternatives(text)

@@ -74,7 +74,7 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
         raise DataError(reason, url=next(iter(urls)) if len(urls) == 1 else None)
 
 
-def values_of(sample: Sample, fields: Iterable[list[str]]) -> tuple[Any, ...]:
+def field_values(sample: Sample, fields: Iterable[list[str]]) -> tuple[Any, ...]:
     """The value of each field, of which any of several names is meant; ``__key__`` can be one of them.
     Raises: DataError: the sample has none of these names."""
     return tuple(sample[_first_present(sample, names, "fields")] for names in fields)

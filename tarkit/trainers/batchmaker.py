@@ -12,7 +12,7 @@ from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError
 from tarkit.samples.codecs import decode_sample, extension_of
 from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample
-from tarkit.samples.transforms import alternatives, values_of
+from tarkit.samples.transforms import alternatives, field_values
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import EpochOrder, Place, rank_slots
@@ -183,7 +183,7 @@ class BatchMaker:
             sample["__pad__"] = place.filler
         value: Any = sample
         if self._fields is not None:
-            value = values_of(sample, self._fields)
+            value = field_values(sample, self._fields)
         return value if self._transform is None else self._transform(value)
 
 
