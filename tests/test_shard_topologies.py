@@ -19,7 +19,7 @@ def keys(batch: list[dict[str, Any]]) -> list[str]:
     return [sample["__key__"] for sample in batch]
 
 
-LOADERS = ("0", "2-fork", "4-fork", "2-spawn", "4-spawn")
+LOADERS = ("0", "2-fork", "4-spawn")
 
 
 def read_under_gloo(urls: str, folder: Path, world: int) -> dict[str, list[list[str]]]:
