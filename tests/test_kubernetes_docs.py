@@ -19,7 +19,7 @@ from test_kubetpl_notebook import DIFFERENCES
 from tarkit import ShardWriter
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.fieldtypes import check_types
-from tarkit.k8s.local.policy import Action, LocalJob, PodEnd
+from tarkit.k8s.local.policy import LocalJob
 from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
 from tarkit.k8s.plan.sliceplan import slice_count
 from tarkit.k8s.settings import TABLE
@@ -224,7 +224,7 @@ def test_the_cost_of_ten_million() -> None:
 
 def rules() -> LocalJob:
     (job,) = read_template(template_path("indexed"))
-    return LocalJob("grey", job["spec"])
+    return LocalJob(job)
 
 
 def test_the_table_of_exit_codes_is_the_policy() -> None:
@@ -232,16 +232,15 @@ def test_the_table_of_exit_codes_is_the_policy() -> None:
     for codes, meaning, action, local, _ in rows(TEXTS["exit-codes"], "## In Kubernetes"):
         assert meaning and local
         if codes == "any":
-            assert policy.judge(PodEnd("p", {"main": 1}, ["DisruptionTarget"]))[0] is Action(action)
+            assert policy.rules[0]["action"] == action and policy.rules[0]["onPodConditions"]
             continue
         stated[int(codes)] = action
-        end = PodEnd("p", {"main": int(codes)})
-        assert action == ("Success" if not end.exit_code else policy.judge(end)[0].value), codes
+        assert action == ("Success" if codes == "0" else policy.judge("p", int(codes))[0]), codes
     known = {code for rule in policy.rules for code in (rule.get("onExitCodes") or {}).get("values", ())}
     assert known <= set(stated)
     # What is not in the table counts.
     for code in set(range(1, 256)) - set(stated):
-        assert policy.judge(PodEnd("p", {"main": code}))[0] is Action.COUNT
+        assert policy.judge("p", code)[0] == "Count"
 
 
 def test_all_exit_codes_of_tarproc_are_in_the_table_of_pods() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubetplrun import alone, kubetpl, refused
 
-from tarkit.errors import DataError, UsageError
+from tarkit.errors import UsageError
 from tarkit.k8s.indexset import parse_indexes
-from tarkit.k8s.local.localjob import jobs_of
-from tarkit.k8s.local.state import StateFolder
 from tarkit.k8s.yamltext import load_documents
 
 BASE = ("indexed", "-n", "x", "-c", "true", "-I", "i:1", "--shards", "s3://b/a-{0..3}.tar", "-O", "s3://b/out")
@@ -70,41 +67,7 @@ def test_what_an_alias_repeats_is_set_in_one_place() -> None:
     assert found["e"] == found["f"] == {"c": {"d": 1}}
 
 
-def job(**container: Any) -> dict[str, Any]:
-    spec = {"containers": [{"name": "main", "command": ["true"], **container}]}
-    return {"kind": "Job", "metadata": {"name": "x"}, "spec": {"template": {"spec": spec}}}
-
-
-@pytest.mark.parametrize("name", ["../../esc", "a/b", "..", ".", "", "a" * 221])
-def test_names_that_would_lead_out_of_the_state_folder(name: str) -> None:
-    with pytest.raises(UsageError, match="not a container's or volume's name"):
-        jobs_of([job(name=name)])
-    bad = job()
-    bad["spec"]["template"]["spec"]["volumes"] = [{"name": name, "emptyDir": {}}]
-    with pytest.raises(UsageError, match="not a container's or volume's name"):
-        jobs_of([bad])
-
-
-@pytest.mark.parametrize("entry", [{"name": "A=B", "value": ""}, {"name": "", "value": "x"}])
-def test_variables_that_no_process_can_have(entry: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="not a variable"):
-        jobs_of([job(env=[entry])])
-
-
 def test_ranges_that_would_fill_the_memory() -> None:
     with pytest.raises(UsageError, match="no Job has that many"):
         list(parse_indexes("0-9999999999"))
     assert next(parse_indexes("0-9999999")) == 0
-
-
-@pytest.mark.parametrize(
-    "line",
-    [{"format": "kubetpl-local-9", "work": "w"}, {"event": "start", "job": "x", "index": 0, "attempt": "abc"}],
-)
-def test_journals_of_another_version(line: dict[str, Any], tmp_path: Path) -> None:
-    with StateFolder(str(tmp_path / "st"), "w"):
-        pass
-    journal = tmp_path / "st" / "journal"
-    journal.write_text(journal.read_text() + json.dumps(line) + "\n")
-    with pytest.raises(DataError, match="another version.*--fresh"):
-        StateFolder(str(tmp_path / "st"), "w")

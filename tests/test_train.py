@@ -17,7 +17,7 @@ from installed import program_path
 from kubetplrun import VERSIONS, Outcome, kubernetes_validate, kubetpl
 
 from tarkit.errors import UsageError
-from tarkit.k8s.local.policy import JobLedger, LocalJob, PodEnd
+from tarkit.k8s.local.policy import JobLedger, LocalJob
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.train.arguments import amounts_of, variables, volumes_of
 from tarkit.service.client import ShardClient
@@ -286,25 +286,25 @@ def test_apply_gives_it_to_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_elastic_job_that_is_resized() -> None:
     spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}
-    ledger = JobLedger(LocalJob("w", {**spec, "template": {"spec": {"containers": [{}]}}}))
+    ledger = JobLedger(LocalJob({"spec": {**spec, "template": {"spec": {"containers": [{}]}}}}), 2)
     assert [ledger.take(0), ledger.take(0), ledger.take(0)] == [0, 1, None]
     ledger.resize(4)
     assert [ledger.take(0), ledger.take(0), ledger.take(0)] == [2, 3, None]
-    ledger.finish(3, PodEnd("p", {"main": 0}), 1)
-    ledger.finish(2, PodEnd("p", {"main": 9}), 1)
+    ledger.finish(3, "p", 0, 1)
+    ledger.finish(2, "p", 9, 1)
     ledger.resize(1)
-    assert (ledger.wanted, ledger.left, ledger.done, ledger.leaving) == (1, 0, set(), {1})
+    assert (ledger.wanted, ledger.done, ledger.running) == (1, set(), {0, 1})
     # Made larger again before its pod has ended, an index begins anew when it has: else two pods would have it.
     ledger.resize(3)
-    assert [ledger.take(9), ledger.take(9), ledger.leaving] == [2, None, {1}]
+    assert [ledger.take(9), ledger.take(9)] == [2, None]
     ledger.stop(1)
-    assert (ledger.take(9), ledger.left, ledger.leaving) == (1, 0, set())
+    assert ledger.take(9) == 1
     ledger.resize(1)
     for index in (1, 2):
         ledger.stop(index)
-    ledger.finish(0, PodEnd("p", {"main": 0}), 2)
+    ledger.finish(0, "p", 0, 2)
     assert ledger.outcome is not None
-    assert (ledger.outcome.type, ledger.left) == ("Complete", 0)
+    assert (ledger.outcome.type, ledger.take(9)) == ("Complete", None)
 
 
 def test_workers_wait_for_the_service_longer_than_a_job_does_before_it_replaces_its_pod() -> None:
@@ -313,6 +313,6 @@ def test_workers_wait_for_the_service_longer_than_a_job_does_before_it_replaces_
 
 
 def test_scaling_what_does_not_run(tmp_path: Path) -> None:
-    for number, reason in (("2", "is not a state folder"), ("100000000", "takes 100000 at most"), ("0", "be paused")):
+    for number, reason in (("2", "no run of kubetpl local"), ("100000000", "takes 100000 at most"), ("0", "be paused")):
         done: Outcome = kubetpl("scale", "job-worker", "-j", number, "--state", str(tmp_path))
         assert (done.code, reason in done.err) == (2, True)

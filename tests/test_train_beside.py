@@ -1,4 +1,4 @@
-"""What runs a command beside the shard service in pods of kubetpl train; and requests to scale a run here."""
+"""What runs a command beside the shard service in pods of kubetpl train."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from tarkit.errors import UsageError
-from tarkit.k8s.local.state import SCALE, StateFolder, ask_to_scale
 from tarkit.k8s.train.job import _BESIDE
 
 
@@ -27,8 +25,10 @@ class Beside:
             f'#!/bin/sh\n[ "$1 $2 $3" = "serve --watch iris-shards:1" ] || exit 9\n'
             f"until [ -s {folder}/over ]; do /bin/sleep 0.02; done\nexit $(cat {folder}/over)\n"
         )
-        # Of the seconds of grace, which begin when the service has ended.
-        (folder / "seq").write_text(f'#!/bin/sh\n[ "$1" = 60 ] || : > {folder}/grace\nexec /usr/bin/seq "$1"\n')
+        # Of the seconds of grace, which begin when the service has ended; and fewer tries to find it.
+        (folder / "seq").write_text(
+            f'#!/bin/sh\nif [ "$1" = 60 ]; then set -- 3; else : > {folder}/grace; fi\nexec /usr/bin/seq "$1"\n'
+        )
         for name in ("sleep", "tarkit", "seq"):
             (folder / name).chmod(0o755)
         self.process: subprocess.Popen[str] | None = None
@@ -110,43 +110,6 @@ def test_a_pod_that_is_taken_away_waits_for_its_command(beside: Beside) -> None:
     process.terminate()
     assert beside.result()[0] == 143
     assert (beside.folder / "saved").exists()
-
-
-def test_requests_to_scale_reach_elastic_jobs_alone(tmp_path: Path) -> None:
-    with StateFolder(str(tmp_path / "s"), "digest") as state:
-        assert state.scaled() == {}, "before a Job can be asked for"
-        state.offer(["iris-worker", "rose-worker"])
-        os.makedirs(state.logs, exist_ok=True)
-        for name in ("iris-ps", "iris"):
-            with pytest.raises(UsageError, match=r"no elastic Job .*; it has iris-worker, rose-worker"):
-                ask_to_scale(state.folder, name, 2)
-        for name, number in (("iris-worker", 2), ("rose-worker", 4), ("iris-worker", 3)):
-            ask_to_scale(state.folder, name, number)
-        assert state.scaled() == {"iris-worker": 3, "rose-worker": 4}
-        assert state.scaled() == {}
-        for garbage in (b"", b"{", b"-1", b"0", b"x", b"\xff\xfe", b"\xc2\xb2"):
-            Path(state.folder, SCALE, "iris-worker").write_bytes(garbage)
-            assert state.scaled() == {}
-    with pytest.raises(UsageError):
-        ask_to_scale(state.folder, "iris-worker", 2)
-
-
-def test_a_request_to_scale_that_comes_while_one_is_read_is_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with StateFolder(str(tmp_path / "s"), "digest") as state:
-        state.offer(["iris-worker"])
-        os.makedirs(state.logs, exist_ok=True)
-        ask_to_scale(state.folder, "iris-worker", 2)
-        remove = os.remove
-
-        def late(path: str) -> None:
-            monkeypatch.undo()
-            ask_to_scale(state.folder, "iris-worker", 3)
-            remove(path)
-
-        monkeypatch.setattr(os, "remove", late)
-        assert [state.scaled(), state.scaled(), state.scaled()] == [{"iris-worker": 2}, {"iris-worker": 3}, {}]
 
 
 def test_an_image_without_tarkit_or_its_service_fails_at_once(beside: Beside) -> None:

@@ -1,160 +1,145 @@
-"""The processes of pods: how much memory they take, and that none outlives its runner.
+"""The processes of pods: each pod is a process group, and none outlives its runner.
 
-Memory, descendants and daemons are found in /proc, which is Linux only; elsewhere a pod is its process group."""
+A process that leaves its group, such as a daemon, is found in /proc by the variable MARK: on Linux only. Run as a
+program, this module is the watchdog."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
+from typing import NamedTuple
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_PROC = "/proc"
-_LONGEST_EXEC = 1.0
+from tarkit.store.childstart import signals_after_start
 
 MARK = "TARKIT_LOCAL_POD"
-"""The variable by which processes are known that left their container's group and session: daemons."""
+"""The variable that holds the folder of the pod that a process is of."""
+_LONGEST_EXEC = 100
+"""Milliseconds."""
+_GRACE = 5.0
+_TAIL_BYTES = 2048
 
-_SCRIPT = """
-trap '' HUP INT TERM
-mark=$1
-set --
-strays() {
-  grep -slaF -e "$mark" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do kill -s "$1" "$pid"; done
-}
-while read -r sign group; do
-  if [ "$sign" = + ]; then set -- "$@" "$group"; continue; fi
-  n=$#
-  while [ "$n" -gt 0 ]; do [ "$1" = "$group" ] || set -- "$@" "$1"; shift; n=$((n - 1)); done
-done
-[ "$#" -gt 0 ] || exit 0
-for group; do kill -s TERM -- "-$group"; done
-strays TERM
-n=50
-while [ "$n" -gt 0 ]; do
-  alive=
-  for group; do kill -s 0 -- "-$group" && alive=1; done
-  [ "$alive" ] || break
-  sleep 0.1
-  n=$((n - 1))
-done
-[ "$alive" ] && for group; do kill -s KILL -- "-$group"; done
-strays KILL
-"""
+
+class Process(NamedTuple):
+    """A container as a process to start. grace: seconds between SIGTERM and SIGKILL."""
+
+    words: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    grace: float
+
+
+def marked(folder: str) -> list[int]:
+    """The processes of the pods in a folder. The kernel shows no variables of a process while it becomes another
+    program, which is waited for: it has an executable then, unlike a zombie."""
+    wanted, found = os.fsencode(f"\0{MARK}={folder}/"), []
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.exists("/proc") else ()):
+        with suppress(OSError):
+            content, tries = b"", 0
+            while os.readlink(f"/proc/{name}/exe") and not content and tries < _LONGEST_EXEC:
+                time.sleep(0.001 * bool(tries))
+                with open(f"/proc/{name}/environ", "rb") as stream:
+                    content, tries = stream.read(), tries + 1
+            if wanted in b"\0" + content:
+                found.append(int(name))
+    return found
+
+
+def signal_all(groups: Collection[int], folder: str | None, number: int) -> None:
+    """Send a signal to process groups, and to the processes of the pods in a folder."""
+    for group in groups:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    for pid in () if folder is None else marked(folder):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 class Watchdog:
-    """A shell that ends the pods when their runner dies without a chance to: kill -9, out of memory.
+    """A process that ends the pods when their runner dies without a chance to: kill -9, out of memory.
 
-    It reads process groups from a pipe, and acts when the pipe ends: TERM, after at most five
-    seconds KILL. It has the lock of the state folder open until then, so no other run begins before.
+    It reads process groups from a pipe, and acts when the pipe ends: SIGTERM, after five seconds SIGKILL.
+    It has the lock of the state folder open until then, so no other run begins before.
 
     Args:
-        lock: descriptor of the lock. pods: the folder in which all marks of this run are.
+        lock: descriptor of the lock. pods: the folder in which the folders of all pods are.
     """
 
     def __init__(self, lock: int, pods: str) -> None:
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT, "sh", f"{MARK}={pods}/"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, pods], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, bufsize=0, cwd="/", start_new_session=True, pass_fds=(lock,),
         )  # fmt: skip
 
     def watch(self, group: int, sign: str = "+") -> None:
         """A process group to end; with the sign -, one that is gone: another process may soon have its number."""
-        # Another process may have killed the shell: then the pods are only as safe as any process is.
+        # Another process may have killed the watchdog: then the pods are only as safe as any process is.
         with suppress(BrokenPipeError):
-            if self._shell.stdin is not None:
-                self._shell.stdin.write(f"{sign} {group}\n".encode("ascii"))
+            if self._process.stdin is not None:
+                self._process.stdin.write(f"{sign} {group}\n".encode("ascii"))
 
     def close(self) -> None:
         """Nothing is left to watch."""
-        self._shell.communicate()
+        self._process.communicate()
 
 
-def can_measure() -> bool:
-    """Whether the memory of processes can be read here."""
-    return os.path.exists("/proc/self/statm")
+def _watch(folder: str) -> None:
+    """The watchdog's program."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    groups: set[int] = set()
+    for line in sys.stdin:
+        sign, group = line.split()
+        (groups.add if sign == "+" else groups.discard)(int(group))
+    if groups:
+        signal_all(groups, folder, signal.SIGTERM)
+        time.sleep(_GRACE)
+        signal_all(groups, folder, signal.SIGKILL)
 
 
-def process_table() -> dict[int, tuple[int, int]]:
-    """All processes of the machine at one moment, each with its parent and session."""
-    found = {}
-    for name in _numbers():
-        with suppress(OSError):
-            _, parent, _, session = _stat(name)[:4]
-            found[int(name)] = int(parent), int(session)
-    return found
+class LocalPod:
+    """A pod that runs. Poll it until it gives its exit code: of a signal it is 128 plus the number, as in a cluster.
+    name: of the pod. log: the path of its log. began: when it was started. ending: it was asked to end."""
+
+    def __init__(self, name: str, process: Process, log: str, watchdog: Watchdog, now: float) -> None:
+        self.name, self.began, self._log, self._watchdog, self._grace = name, now, log, watchdog, process.grace
+        self._folder = os.path.dirname(process.env[MARK])
+        self.ending, self._kill_at = False, float("inf")
+        with open(log, "wb") as stream, signals_after_start():
+            self._popen = subprocess.Popen(
+                process.words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=process.cwd,
+                env=process.env, start_new_session=True,
+            )  # fmt: skip
+            watchdog.watch(self._popen.pid)
+
+    def poll(self, now: float) -> int | None:
+        """Its exit code, once it has ended. Then nothing is left of it: all of its processes are killed."""
+        if now >= self._kill_at:
+            signal_all([self._popen.pid], None, signal.SIGKILL)
+        status = self._popen.poll()
+        if status is None:
+            return None
+        signal_all([self._popen.pid], self._folder, signal.SIGKILL)
+        self._watchdog.watch(self._popen.pid, "-")
+        return 128 - status if status < 0 else status
+
+    def terminate(self, now: float) -> None:
+        """Ask its processes to end; those that do not are killed after the time of grace."""
+        if not self.ending:
+            self.ending, self._kill_at = True, now + self._grace
+            signal_all([self._popen.pid], None, signal.SIGTERM)
+
+    def last_line(self) -> str:
+        """The last line of its log that is not empty."""
+        with open(self._log, "rb") as stream:
+            stream.seek(max(0, os.path.getsize(self._log) - _TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def memory_of(leader: int, limit: int, table: Mapping[int, tuple[int, int]]) -> int:
-    """Bytes that a session takes, with all its descendants. Exact only where resident sizes exceed ``limit`` together.
-    Resident sizes count shared pages once for each process; only proportional ones may be added, and those take the
-    kernel longer."""
-    pids = {pid for pid, (_, session) in table.items() if session == leader}
-    while more := {pid for pid, (parent, _) in table.items() if parent in pids and pid not in pids}:
-        pids |= more
-    resident = sum(_resident(pid) for pid in pids)
-    return resident if resident <= limit else sum(_proportional(pid) for pid in pids)
-
-
-def marked(mark: str) -> list[int]:
-    """Processes that were started with this value of ``MARK``."""
-    wanted = f"\0{MARK}={mark}\0".encode("utf-8", "surrogateescape")
-    found = []
-    for name in _numbers():
-        with suppress(OSError):
-            if wanted in b"\0" + _environment(name):
-                found.append(int(name))
-    return found
-
-
-def _numbers() -> list[str]:
-    return list(filter(str.isdigit, os.listdir(_PROC))) if can_measure() else []
-
-
-def _stat(name: str) -> list[bytes]:
-    """proc_pid_stat(5) from its third field on, after the name, which may have blanks and brackets: state, parent, …"""
-    with open(f"{_PROC}/{name}/stat", "rb") as stream:
-        return stream.read().rpartition(b")")[2].split()
-
-
-def _environment(name: str) -> bytes:
-    """The variables that a process was started with; while it becomes another program, the kernel shows none."""
-    end = time.monotonic() + _LONGEST_EXEC
-    while True:
-        with open(f"{_PROC}/{name}/environ", "rb") as stream:
-            content = stream.read()
-        if content or time.monotonic() > end:
-            return content
-        # The 23rd field, vsize, and env_start and env_end, from which it is known whether it has variables at all.
-        vsize, first, last = itemgetter(20, 47, 48)(_stat(name))
-        if vsize == b"0" or first == last != b"0":
-            return content
-        time.sleep(0.0005)
-
-
-def _resident(pid: int) -> int:
-    with suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as stream:
-        return int(stream.read().split()[1]) * _PAGE
-    return 0
-
-
-def _proportional(pid: int) -> int:
-    with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as stream:
-        for line in stream:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def signal_group(group: int, number: signal.Signals, mark: str | None = None) -> None:
-    """A signal to a process group; with a mark also to processes that left it."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-    for pid in () if mark is None else marked(mark):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+if __name__ == "__main__":
+    _watch(sys.argv[1])
