@@ -1,4 +1,4 @@
-"""Elastic training jobs on this machine, with kills: tox run -e torch,elasticdl."""
+"""Elastic training jobs on this machine, with kills: tox run -e torch,estimator."""
 
 from __future__ import annotations
 
@@ -17,23 +17,6 @@ pytestmark = pytest.mark.skipif(
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
-TRAINER = """\
-import os, sys, time
-from tarkit.service.client import build_data_shard_service
-with build_data_shard_service(
-    batch_size=10, num_epochs=4, dataset_size=200, num_minibatches_per_shard=1, dataset_name="d"
-) as service, open(sys.argv[1], "a") as log:
-    while shard := service.fetch_shard():
-        time.sleep(0.03)
-        # Some are left for what the test does meanwhile, however long that takes.
-        while service.get_current_epoch() > 1 and not os.path.exists(sys.argv[2]):
-            time.sleep(0.05)
-        service.report_batch_done(10)
-        log.write(f"{shard.start}\\n")
-        log.flush()
-"""
-
-
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Callable[..., LocalTraining]]:
     begun: list[LocalTraining] = []
@@ -46,33 +29,6 @@ def training(tmp_path: Path) -> Iterator[Callable[..., LocalTraining]]:
     for each in begun:
         each.process.kill()
         each.process.communicate()
-
-
-@pytest.mark.elasticdl
-def test_a_job_with_a_parameter_server_survives_kills_and_is_scaled(
-    tmp_path: Path, training: Callable[..., LocalTraining]
-) -> None:
-    program, used, go = tmp_path / "train.py", tmp_path / "used", tmp_path / "go"
-    program.write_text(TRAINER)
-    run = training(
-        "--num_workers", "2", "--num_ps", "1", "--need_tf_config", "--relaunch_on_worker_failure", "20",
-        "--job_command",
-        f'if [ "$WORKER_TYPE" = ps ]; then exec sleep 1000; fi; exec {sys.executable} {program} {used} {go}',
-    )  # fmt: skip
-    run.wait(lambda: used.exists() and len(used.read_text().split()) > 5)
-    run.kill("worker", "train.py")
-    run.kill("shards", "serve")
-    run.scale(4)
-    run.wait(lambda: len(run.logs("worker")) >= 4)
-    run.scale(1)
-    go.touch()
-    code, out = run.end()
-    assert code == 0, out + run.all_logs()
-    assert "shards: done 80, dead 0; records done 800; epochs begun 4" in run.counts()
-    # What was acknowledged was used: each of the 20 ranges in each of the four epochs.
-    starts = [int(line) for line in used.read_text().split()]
-    assert len(starts) >= 80 - 3
-    assert set(starts) == set(range(0, 200, 10))
 
 
 def test_a_failed_worker_fails_the_job(training: Callable[..., LocalTraining]) -> None:
