@@ -62,7 +62,7 @@ def test_of_a_usage_error(name: str, run: Run) -> None:
         (["tarproc", "-", "-c", "true", "--mem", LONG], "write for example 500k, 128M or 2G (try 'tarproc --help')"),
         (["tarproc", "-", "-S", LONG], "on the path"),
         (["tarproc", "-", "--map", f"{LONG}:f"], ""),
-        (["kubetpl", "job", "--name", LONG, "--command", "true"], ""),
+        (["kubetpl", "job", "-n", "x", "-c", "true", "--memory", LONG], ""),
     ],
 )
 def test_of_an_argument(arguments: list[str], hint: str, run: Run, monkeypatch: Any, tmp_path: Path) -> None:
