@@ -287,7 +287,11 @@ class ObjectSink:
         raise error
 
     def _verify(self, seconds: float) -> None:
-        found = self._once(self._look, min(seconds, _REQUEST_SECONDS))
+        try:
+            found = self._once(self._look, min(seconds, _REQUEST_SECONDS))
+        except Dropped as drop:
+            reason = f"the store took the upload, but whether it is whole is not known: {drop.reason}"
+            raise Dropped(reason, drop.retry_after, answered=drop.answered) from None
         if found is _UNSEEN:
             return
         if found is None:
