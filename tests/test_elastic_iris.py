@@ -118,17 +118,6 @@ def all_done(epochs: int) -> list[str]:
 
 
 @needs_torch
-def test_torch_without_a_service(iris: Path, tmp_path: Path) -> None:
-    command = [sys.executable, PROGRAMS["torch"], iris, tmp_path / "model", "20"]
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("MASTER_ADDR")}
-    environment["OMP_NUM_THREADS"] = "1"
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    steps, accuracy = printed(process)
-    assert steps == SHARDS * 20
-    assert accuracy > 0.9
-
-
-@needs_torch
 def test_torch_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
     epochs = 800  # so many that it lasts until both workers have found the service again
 
