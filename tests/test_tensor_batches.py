@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainshards import copy_shard, every_key, program_of, wait_for_full_batches, write_pictures, write_shards
+from trainshards import copy_shard, program_of, write_pictures, write_shards
 
 import tarkit
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
@@ -248,9 +248,10 @@ def test_a_part_is_not_divided_again(shards: str, epochs: list[list[list[str]]])
     assert shared == [epochs[0][0::2], epochs[0][1::2]]
 
 
-def test_an_audit_is_for_other_loaders(shards: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^audit= is for ShardDataset and tarkit\.batches: fit\(\) does not"):
-        made(shards, audit=tmp_path)
+@pytest.mark.parametrize("name", ["audit", "service"])
+def test_an_audit_and_a_service_are_for_other_loaders(shards: str, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{name}= is for ShardDataset and tarkit\.batches: fit\(\) does not"):
+        made(shards, **{name: "localhost:1"})
 
 
 def test_several_processes_have_to_be_named(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,80 +323,14 @@ def test_the_programs_of_the_page(name: str, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.fixture
-def service(shards: str, tmp_path: Path) -> Iterator[Any]:
+def service(tmp_path: Path) -> Iterator[Any]:
     pytest.importorskip("grpc", reason="the shard service needs grpcio")
     from shardthread import InThread
 
-    from tarkit.readers.reader import Shard
-    from tarkit.service.client import ShardClient
-    from tarkit.service.dataset import DataSet
     from tarkit.service.leases import LeaseRules
 
-    files = [Shard(shards.replace("{0..3}", str(shard)), 0, count) for shard, count in enumerate(COUNTS)]
     with InThread(tmp_path / "state", LeaseRules(first=2, floor=2)) as running:
-        with ShardClient(running.address, DataSet.of_files("data", files, 5, shuffle_records=True)) as client:
-            client.connect()
         yield running
-
-
-def done(service: Any) -> int:
-    from tarkit.service.client import ShardClient
-
-    with ShardClient(service.address) as client:
-        return client.progress().records
-
-
-def test_keras_acknowledges_what_was_used(shards: str, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait_for_full_batches(monkeypatch)
-    every = sorted(every_key(COUNTS))
-    options = {"batch": 8, "seed": 0, "run": 100, "block": 10_000, "service": service.address}
-    batches, model = made(shards, prefetch=3, **options), Model()
-    first = model.fit(batches, epochs=1, stop=3)
-    batches.flush()
-    assert len(first) == 3 and done(service) == 24, "not those that were read ahead"
-    with pytest.raises(UsageError, match="the shard service keeps the state"):
-        batches.state_dict()
-    rest = model.fit(batches, epochs=1)
-    assert sorted(chain(*first, *rest)) == every
-    assert done(service) == len(every)
-
-
-KILLED_IN_BATCH_4 = """
-import os, signal, sys
-import tensorflow as tf
-from tarkit.trainers.tensorflow import TensorBatches
-
-class Model(tf.keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.number = 0
-
-    def train_step(self, data):
-        print(*(name.decode() for name in data[1].numpy()), flush=True)
-        self.number += 1
-        if self.number == 4:
-            batches.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return {"loss": tf.constant(0.0)}
-
-batches = TensorBatches(sys.argv[1], batch=8, fields="cls __key__", prefetch=3, service=sys.argv[2])
-model = Model()
-model.compile("sgd", run_eagerly=True)
-model.fit(batches.dataset(), callbacks=[batches.callback()], verbose=0)
-"""
-
-
-def test_keras_is_killed(shards: str, service: Any) -> None:
-    """What was acknowledged comes once; the batch in hand and those that were read ahead come to another process."""
-    command = [sys.executable, "-c", KILLED_IN_BATCH_4, shards, service.address]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert killed.returncode == -9, killed.stderr
-    given = [line.split() for line in killed.stdout.splitlines()]
-    options = {"batch": 8, "seed": 0, "run": 100, "block": 10_000, "service": service.address}
-    rest = list(chain(*Model().fit(made(shards, **options), epochs=1)))
-    every = every_key(COUNTS)
-    assert len(given) == 4 and {*chain(*given), *rest} == set(every) and done(service) == len(every)
-    assert set(rest) & set(chain(*given)) == set(given[3])
 
 
 def test_keras_reports_batches_of_records_that_were_fetched(service: Any) -> None:

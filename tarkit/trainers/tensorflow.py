@@ -1,4 +1,4 @@
-"""Shards to TensorFlow: a tf.data.Dataset of batches, a state for it, and Keras callbacks that say what was used.
+"""Shards to TensorFlow: a tf.data.Dataset of batches, a state for it, and Keras callbacks that count what was used.
 
 ``docs/order.md`` says which batches those are.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, library
 from tarkit.trainers.arrays import columns
-from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import consumer
@@ -59,9 +57,11 @@ class TensorBatches(EpochLoader):
         prefetch: int = 2,
         **options: Any,
     ) -> None:
-        if options.get("audit") is not None:
-            raise UsageError("audit= is for ShardDataset and tarkit.batches: fit() does not say when it uses a batch")
-        if options.get("world") is None and options.get("service") is None:
+        for name in ("audit", "service"):
+            if options.get(name) is not None:
+                why = "fit() does not say when it uses a batch"
+                raise UsageError(f"{name}= is for ShardDataset and tarkit.batches: {why}")
+        if options.get("world") is None:
             _check_named()
         source = BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": columns, **options})
         super().__init__(source)
@@ -70,7 +70,6 @@ class TensorBatches(EpochLoader):
         self._uncounted = self._miscounted = False
         self._unread = [0]
         """Batches that the last iteration of ``dataset()`` has not read yet."""
-        self._served = _Served(self)
 
     def __iter__(self) -> Iterator[Any]:
         self._uncounted = False
@@ -101,8 +100,6 @@ class TensorBatches(EpochLoader):
 
         With several ranks its ``shard`` is an error, as is dividing it by tf.distribute: each rank has its part.
         """
-        if self.source.service is not None:
-            return self._tensors(self._served.batches)
         if not self._uncounted:
             self._next = self._at  # what an interrupted fit() did not use
         whole = self._next[1] == 0
@@ -135,8 +132,8 @@ class TensorBatches(EpochLoader):
         """Where the training is: under 1 kB, the same for each rank.
 
         Raises:
-            UsageError: a service keeps it; or ``dataset()`` was read, and no ``callback()`` counted what was used; or
-                it counted batches that are not those of ``dataset()``.
+            UsageError: ``dataset()`` was read, and no ``callback()`` counted what was used; or it counted batches that
+                are not those of ``dataset()``.
         """
         if self._miscounted:
             raise UsageError(
@@ -153,7 +150,7 @@ class TensorBatches(EpochLoader):
         self._uncounted = self._miscounted = False
 
     def callback(self) -> Any:
-        """A Keras callback for ``fit``: it counts the batches that were used, for the state or for the service."""
+        """A Keras callback for ``fit``: it counts the batches that were used, for the state."""
         return _UseCounter(self)
 
     def begin_counting(self) -> None:
@@ -167,9 +164,6 @@ class TensorBatches(EpochLoader):
     def count_used(self, batches: int) -> None:
         """So many more batches of ``dataset()`` were used."""
         self._uncounted = False
-        if self.source.service is not None:
-            self._counts.used[0] += batches
-            return
         for _ in range(batches):
             epoch, number = self._at
             self.counts = Counter() if number == 0 else self.counts
@@ -180,40 +174,6 @@ class TensorBatches(EpochLoader):
                 log_gaps(self.counts, epoch, number)
                 self._at = epoch + 1, 0
         self._miscounted |= self._at > self._next
-
-
-class _Served:
-    """The batches of a service for a tf.data.Dataset: what an iteration left unused comes again in the next one."""
-
-    def __init__(self, loader: TensorBatches) -> None:
-        self._loader = loader
-        self._lock = threading.Lock()
-        self._stream: Iterator[Delivery] | None = None
-        self._read: deque[Delivery] = deque()
-
-    def batches(self) -> Iterator[Any]:
-        """Those that were not used, and all that follow."""
-        number = self._loader._counts.used[0]
-        while (delivery := self._delivery(number)) is not None:
-            yield delivery.value
-            number += 1
-
-    def _delivery(self, number: int) -> Delivery | None:
-        counts = self._loader._counts
-        # An iteration that was left may still be reading, in a thread of TensorFlow.
-        with self._lock:
-            if self._stream is None:
-                counts.begin()
-                self._stream = iter(self._loader._deliveries())
-            while self._read and self._read[0].number < min(number, counts.used[0]):
-                self._read.popleft()
-            first = self._read[0].number if self._read else number
-            while number - first >= len(self._read):
-                found = next((each for each in self._stream if not each.empty), None)
-                if found is None:
-                    return None
-                self._read.append(found)
-            return self._read[number - first]
 
 
 class _UseCounter(tf.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
@@ -239,16 +199,11 @@ class _UseCounter(tf.keras.callbacks.Callback):  # type: ignore[misc,name-define
         self._batches.count_used(batch + 1 - self._done)  # with steps_per_execution, several
         self._done = batch + 1
 
-    def on_train_end(self, logs: object = None) -> None:
-        if self._batches.source.service is not None:
-            self._batches.flush()
-
 
 class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
     """After each batch, the shard service learns that it was used.
 
-    For batches of records that ``service.fetch_shard()`` gave, in the order in which it gave them; those of
-    TensorBatches have ``callback()``.
+    For batches of records that ``service.fetch_shard()`` gave, in the order in which it gave them.
 
     Args:
         service: what :func:`tarkit.service.client.build_data_shard_service` made.
