@@ -244,7 +244,7 @@ def test_random_trainings(shards: str, tmp_path: Path) -> None:
 
 
 def test_every_cut_and_every_flipped_byte(shards: str, tmp_path: Path) -> None:
-    Launch(shards.replace("{0..3}", "0"), tmp_path / "a", batch=4, lanes=1).finish()
+    Launch(shards.replace("{0..3}", "0"), tmp_path / "a", batch=12, lanes=1).finish()
     ((path, _),) = lines_of(tmp_path / "a")
     whole = path.read_bytes()
     assert only(audit_folder(str(tmp_path / "a"))).complete

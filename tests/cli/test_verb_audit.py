@@ -26,9 +26,11 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "formats" / "audit.md").r
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """148 shards, of a sample each, and the audit of a training that used all of them."""
     monkeypatch.chdir(tmp_path)
-    for number in range(148):
-        with TarWriter(f"train-{number:04}.tar", index=True) as writer:
-            writer.write({"__key__": f"{number:03}", "cls": number})
+    with TarWriter("train-0000.tar", index=True) as writer:
+        writer.write({"__key__": "a", "cls": 1})
+    for number in range(1, 148):
+        for end in ("tar", "idx"):
+            shutil.copy(f"train-0000.{end}", f"train-{number:04}.{end}")
     list(training())
     return tmp_path
 
@@ -37,16 +39,10 @@ def training(folder: str = "audited", **options: Any) -> EpochLoader:
     return EpochLoader(BatchSource("train-{0000..0147}.tar", batch=4, audit=folder, **options))
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_of_the_help_runs(run: Run, folder: Path, example: str) -> None:
-    assert run(*shlex.split(example)) == (0, b"epoch 0: complete: 148 of 148 samples used\n", "")
-
-
-def test_there_are_examples() -> None:
+def test_the_examples_of_the_help_and_exit_codes(run: Run, folder: Path) -> None:
     assert len(EXAMPLES) == 2
-
-
-def test_exit_codes(run: Run, folder: Path) -> None:
+    for example in EXAMPLES:
+        assert run(*shlex.split(example)) == (0, b"epoch 0: complete: 148 of 148 samples used\n", "")
     result = run("tarkit", "audit", "nosuch")
     assert (result.code, result.stdout) == (66, b"") and "nosuch: no audit of a training" in result.stderr
     result = run("tarkit", "audit", "audited", "train-0000.tar")
