@@ -160,7 +160,7 @@ RUNS = {
     "cat --raw": ["tarkit", "cat", "-v", "--raw", "URL", "-o", "out.tar"],
     "show": ["tarkit", "show", "-v", "--json", "URL"],
     "show --count": ["tarkit", "show", "-v", "--count", "URL", "URL"],
-    "split": ["tarkit", "split", "-v", "URL", "-o", "part-%d.tar", "--post", WAIT],
+    "split": ["tarkit", "split", "-v", "URL", "-o", "part-%d.tar"],
     "create": ["tarkit", "create", "-v", "--plan", "../plan", "-o", "out.tar"],
     "put": ["tarkit", "put", "-v", "../list", "URL"],
     "get": ["tarkit", "get", "-v", "URL", "."],
@@ -303,14 +303,6 @@ def test_pipe_as_output(folder: Path) -> None:
         seen = watched(folder, "tarproc", "-v", *options)
         check(folder, seen, allowed=command.encode())
         assert seen.code == code
-
-
-def test_post_command_that_fails(folder: Path) -> None:
-    (folder.parent / "in.tar").write_bytes(SAMPLES)
-    post = f"exit 3 # {COMMAND} --token={TOKEN}"
-    seen = watched(folder, "tarkit", "split", "-v", "../in.tar", "-o", "part-%d.tar", "--post", post)
-    check(folder, seen, allowed=post.encode())
-    assert (seen.code, b"--post failed with exit code 3: exit" in seen.stderr) == (1, True)
 
 
 @pytest.mark.slow

@@ -85,31 +85,6 @@ def test_no_samples(run: Run, tmp_path: Path) -> None:
     assert (result.code, result.stdout, result.stderr) == (0, b"", "tarkit split: 0 samples in 0 shards\n")
 
 
-def test_post_runs_after_each_shard_was_published(run: Run, shard: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "it's a folder"
-    folder.mkdir()
-    log = tmp_path / "log"
-    result = run(
-        "tarkit", "split", shard, "-o", folder / "o-%d.tar", "--maxcount", "10",
-        "--post", f"tar tf {{}} | wc -l >> {log}; echo done {{}}; read line || mv {{}} {tmp_path}/",
-    )  # fmt: skip
-    assert result.code == 0
-    assert log.read_text().split() == ["20", "20", "10"]
-    assert result.lines == [str(folder / f"o-{number}.tar") for number in range(3)]
-    assert result.stderr.count("done ") == 3
-    assert keys(*(tmp_path / f"o-{number}.tar" for number in range(3))) == keys(shard)
-
-
-def test_post_that_fails_ends_the_run(run: Run, shard: Path, tmp_path: Path) -> None:
-    post = "case {} in *1.tar) exit 7;; esac"
-    result = run("tarkit", "split", shard, "-o", tmp_path / "o-%d.tar", "--maxcount", "10", "--post", post)
-    assert result.code == 1
-    assert "o-1.tar is published, but --post failed with exit code 7: case " in result.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tar", "o-0.tar", "o-1.tar"]
-    killed = run("tarkit", "split", shard, "-o", tmp_path / "k-%d.tar", "--post", "kill -9 $$")
-    assert killed.code == 1 and "signal 9" in killed.stderr
-
-
 def test_shards_of_an_earlier_run_are_an_error_unless_forced(run: Run, shard: Path, tmp_path: Path) -> None:
     """After a longer run, its last shards would be taken for those of this one."""
     others = ["o-7.tar", "o-0000003.tar", "o-000003.tar.gz", "xo-000003.tar", "o-abcdef.tar", "o-000003.tar.bak"]
