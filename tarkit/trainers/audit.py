@@ -117,7 +117,6 @@ class _EpochJudge:
         self._used: dict[int, list[tuple[int, int, GivenBatch]]] = defaultdict(list)
         self._reached: dict[tuple[AuditPoint, int, int], int] = defaultdict(int)
         """The last batch of which these slots were used, by processes that began at a point."""
-        self._twice: set[tuple[int, int]] = set()
 
     def take(self, given: GivenBatch, *, undone: bool) -> None:
         """Count a batch."""
@@ -135,21 +134,26 @@ class _EpochJudge:
         # Behind those of the order are only what fills the places of samples that were left out.
         if [place[:2] for place in expected] != samples[: len(expected)] or set(marks[len(expected) :]) - {"*"}:
             self._wrong(given, samples, expected)
+        first, end = rank_slots(order.settings.batch, rank, world)
         for at, ((shard, sample), mark) in enumerate(zip(samples, marks, strict=True)):
             if shard >= len(self._counts) or sample >= self._counts[shard]:
                 continue  # it was reported as another one than that of the order
             if mark != "-":
                 self._compare_key(given, (shard, sample), keys[8 * at : 8 * at + 8])
             if at < len(expected) and not expected[at].filler:
-                self._count((shard, sample), is_out=mark == "-")
-        self._used[number].append((*rank_slots(order.settings.batch, rank, world), given))
+                self._result.dropped += mark == "-"
+                place = self._starts[shard] + sample
+                if self._seen[place]:
+                    self._twice(given, (shard, sample), first + at)
+                self._seen[place] = 1
+        self._used[number].append((first, end, given))
+        part = given.begin.point, first, end
+        self._reached[part] = max(self._reached[part], number)
 
-    def _count(self, sample: tuple[int, int], *, is_out: bool) -> None:
-        self._result.dropped += is_out
-        place = self._starts[sample[0]] + sample[1]
-        if self._seen[place]:
-            self._twice.add(sample)
-        self._seen[place] = 1
+    def _twice(self, given: GivenBatch, sample: tuple[int, int], slot: int) -> None:
+        others = [other for first, end, other in self._used[given.point.batch] if first <= slot < end]
+        shown = " and ".join(map(str, [*others, given]))
+        self._result.problems.append(f"twice: epoch {self._epoch}, {self._named(sample)}: {shown}")
 
     def _wrong(self, given: GivenBatch, samples: list[tuple[int, int]], expected: list[Place]) -> None:
         for at in range(max(len(samples), len(expected))):
@@ -172,11 +176,6 @@ class _EpochJudge:
         """What is found of the epoch, when all was taken."""
         found = self._result
         found.used = sum(self._seen) - found.dropped
-        self._report_twice()
-        for parts in self._used.values():
-            for lo, hi, given in parts:
-                part = given.begin.point, lo, hi
-                self._reached[part] = max(self._reached[part], given.point.batch)
         for number in range(self._order.batches):
             size, end = self._order.settings.batch, 0
             for first, last in [*sorted(each[:2] for each in self._used[number]), (size, size)]:
@@ -187,18 +186,6 @@ class _EpochJudge:
         if found.complete and lacking:
             found.problems.append(f"missing: epoch {self._epoch}: {lacking} samples")
         return found
-
-    def _report_twice(self) -> None:
-        if not self._twice:
-            return
-        where: dict[tuple[int, int], list[GivenBatch]] = defaultdict(list)
-        for parts in self._used.values():
-            for _, _, given in parts:
-                for sample in self._twice.intersection(_evidence(given)[0]):
-                    where[sample].append(given)
-        for sample in sorted(where):
-            shown = " and ".join(map(str, where[sample]))
-            self._result.problems.append(f"twice: epoch {self._epoch}, {self._named(sample)}: {shown}")
 
     def _report_missing(self, number: int, first: int, end: int) -> None:
         """Slots of a batch that no process used: a gap, if the training went on behind it; else it may still come."""
