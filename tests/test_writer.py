@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,14 +198,13 @@ for ending in (".tar", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
 
 def test_the_same_bytes_wherever_and_whenever(tmp_path: Path) -> None:
     for number, (zone, umask, seed) in enumerate([("UTC", "022", "0"), ("Asia/Kathmandu", "077", "1")]):
-        if number:
-            time.sleep(1.1)  # gzip has seconds in its header
         env = {**os.environ, "TZ": zone, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / str(number)), umask], check=True, env=env)
     for ending in (".tar", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4"):
         paths = [tmp_path / f"{number}{ending}" for number in range(2)]
         assert len(list(read_samples(str(paths[0])))) == 2
         assert paths[0].read_bytes() == paths[1].read_bytes(), ending
+    assert (tmp_path / "0.tar.gz").read_bytes()[4:8] == bytes(4), "gzip's header has a time"
 
 
 @pytest.mark.parametrize("text", ["0", "1700000000", "8589934591"])

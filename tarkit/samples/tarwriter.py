@@ -311,11 +311,6 @@ class TarWriter(FileWriter):
         self._out.write(headers.END_OF_ARCHIVE)
         self._out.write(bytes(-self._out.bytes_written % RECORD))
 
-    @property
-    def archive_size(self) -> int:
-        """Bytes of the archive so far, headers included, before compression."""
-        return self._out.bytes_written
-
     def checksum_of_file(self) -> tuple[int, str | None]:
         """After close(): bytes of the file, and its digest in hex if that was asked for."""
         digest = self._out.digest

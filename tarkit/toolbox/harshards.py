@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tarkit.errors import DataError, UsageError, counted, printable
+from tarkit.errors import DataError, counted, printable
 from tarkit.formats.har import HarArchive
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import Tally, check_policy
 from tarkit.samples.gather import MemberFile, refuse_same_extension
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule, skip_reason
 
@@ -37,9 +37,8 @@ def har_samples(
         DataError: the archive is damaged; ``on_others`` or ``on_same_extension``. StreamError, TemporaryStreamError: it
         cannot be read. UsageError: a wrong argument.
     """
-    for value, policies in ((on_others, OTHERS_POLICIES), (on_same_extension, SAME_EXTENSION_POLICIES)):
-        if value not in policies:
-            raise UsageError(f"{value!r} is not a policy; it must be one of {', '.join(policies)}")
+    check_policy("on_others", on_others, OTHERS_POLICIES)
+    check_policy("on_same_extension", on_same_extension, SAME_EXTENSION_POLICIES)
     tally = Tally() if tally is None else tally
     for files in _samples_of(archive, key_rule(rule), on_others, tally):
         if on_same_extension == "error":

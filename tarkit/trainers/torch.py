@@ -235,10 +235,11 @@ class ShardLoader(EpochLoader):
         self._next = self._at = dataset.epoch, dataset._shared[1]
         if dataset.maker.stays_bytes:
             # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
-            options = {"collate_fn": _unconverted, **options}
+            options = {"collate_fn": list, **options}
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
-            options = _of_deliveries(options)
+            if options.get("collate_fn") is not None:
+                options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
         read = _Read(dataset, self._counts)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
@@ -255,10 +256,6 @@ class ShardLoader(EpochLoader):
         return self._loader
 
 
-def _unconverted(batch: list[Any]) -> list[Any]:
-    return batch
-
-
 class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
     """What a worker of ``loader()`` reads: batches, or deliveries where the loop's use of a batch counts."""
 
@@ -272,11 +269,6 @@ class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
         return iter(ServedBatches(self._dataset, self._counts, 0 if worker is None else worker.number))
 
 
-def _of_deliveries(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a DataLoader whose ``collate_fn`` is called with the batch in a delivery."""
-    collate = options.get("collate_fn")
-    return {**options, "collate_fn": partial(_collated, collate)} if collate is not None else dict(options)
-
-
 def _collated(collate: Callable[[Any], Any], delivery: Delivery) -> Delivery:
+    """A delivery whose batch a DataLoader's ``collate_fn`` was called with."""
     return delivery if delivery.empty else delivery._replace(value=collate(delivery.value))
