@@ -71,7 +71,7 @@ def raised(urls: str, **more: Any) -> TarkitError:
 
 def test_an_error_ends_the_epoch_by_default(broken: str) -> None:
     assert isinstance(raised(broken), (MissingInputError, DataError, UsageError))
-    with pytest.raises(UsageError, match="on_error is 'ignore'; it must be raise or count"):
+    with pytest.raises(UsageError, match="on_error is 'ignore'; it must be one of raise, count"):
         loader(broken, on_error="ignore")
 
 

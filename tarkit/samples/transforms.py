@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import DataError, MissingFieldError, UsageError, printable
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import Tally, check_policy
 from tarkit.samples.sample import Sample, is_reserved
 
 _FIELDS_SHOWN = 20
@@ -28,8 +28,7 @@ def keep_fields(
         UsageError: no fields, or another policy.
         DataError: a sample lacks one of the fields; or after the last one, no sample has it.
     """
-    if missing not in ("error", "ignore", "allow"):
-        raise UsageError(f"keep_fields: missing is {missing!r}; it must be error, ignore or allow")
+    check_policy("missing", missing, ("error", "ignore", "allow"))
     wanted = dict.fromkeys(fields.split() if isinstance(fields, str) else fields)
     if not wanted:
         raise UsageError("keep_fields: no fields are named")

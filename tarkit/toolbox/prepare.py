@@ -16,7 +16,7 @@ from typing import Any
 
 from tarkit.errors import DataError, TarkitError, UsageError, library, printable, quoted
 from tarkit.formats.example import encode_example
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import Tally, check_policy
 from tarkit.samples.codecs import extension_of
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import is_reserved
@@ -57,8 +57,7 @@ def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepa
     Raises (by the function):
         DataError: an image that does not decode, or in a folder that is not a class.
     """
-    if image not in IMAGES:
-        raise UsageError(f"image is {image!r}; it must be one of {', '.join(IMAGES)}")
+    check_policy("image", image, IMAGES)
     index = {name: number for number, name in enumerate(classes or ())}
 
     def prepare(file: SourceFile) -> Iterator[bytes]:
@@ -132,8 +131,7 @@ def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> P
     Raises:
         UsageError: the model file lacks a function. DataError (by the function): that function raised an exception.
     """
-    if codec not in CODECS:
-        raise UsageError(f"codec is {codec!r}; it must be one of {', '.join(CODECS)}")
+    check_policy("codec", codec, CODECS)
     function = model.get("prepare_data_for_a_single_file")
     if not callable(function):
         raise UsageError("the model file has no function prepare_data_for_a_single_file")

@@ -18,6 +18,7 @@ from types import NoneType
 from typing import NamedTuple
 
 from tarkit.errors import UsageError
+from tarkit.formats.tally import check_policy
 
 EQUALIZE = ("drop", "pad", "repeat")
 _MOST_RUNS = 10**8
@@ -60,8 +61,7 @@ class OrderSettings:
             raise UsageError(f"lanes is {self.lanes}; it must divide the batch, {self.batch}")
         if self.lanes * self.turns > _MOST_LANES:
             raise UsageError(f"lanes is {self.lanes} and turns is {self.turns}; their product can be {_MOST_LANES}")
-        if self.equalize not in EQUALIZE:
-            raise UsageError(f"equalize is {self.equalize!r}; it must be one of {', '.join(EQUALIZE)}")
+        check_policy("equalize", self.equalize, EQUALIZE)
 
     def batches(self, samples: int) -> int:
         """Global batches of an epoch of so many samples. UsageError: none can be filled, or there are more than 10**8

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.formats.tally import check_policy
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
@@ -91,8 +92,7 @@ class BatchSource:
     ) -> None:
         if shuffle and seed is None:
             raise UsageError("seed is None; every epoch's order follows from it. shuffle=False is that of the shards")
-        if on_error not in ("raise", "count"):
-            raise UsageError(f"on_error is {on_error!r}; it must be raise or count")
+        check_policy("on_error", on_error, ("raise", "count"))
         if service is not None:
             given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
             if on_error != "raise":

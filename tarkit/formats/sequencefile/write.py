@@ -13,6 +13,7 @@ from tarkit.formats.sequencefile.codecs import codec_class, codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header
 from tarkit.formats.sequencefile.vint import vint_bytes
 from tarkit.formats.sequencefile.writables import SERIALIZED, full_name, writable_of
+from tarkit.formats.tally import check_policy
 from tarkit.store.publish import FileWriter
 
 COMPRESSIONS = ("none", "record", "block")
@@ -58,8 +59,7 @@ class PairWriter(FileWriter):
         sync_interval: int = 102_400,
         block_bytes: int = 1_000_000,
     ) -> None:
-        if compression not in COMPRESSIONS:
-            raise UsageError(f"compression is {compression!r}; it must be one of {', '.join(COMPRESSIONS)}")
+        check_policy("compression", compression, COMPRESSIONS)
         if sync is not None and len(sync) != SYNC_BYTES:
             raise UsageError(f"a sync mark has {SYNC_BYTES} bytes, not {len(sync)}")
         if sync_interval < 1 or block_bytes < 1:
