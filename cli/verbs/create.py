@@ -88,10 +88,11 @@ def command(
     if not os.path.isdir(directory):
         raise MissingInputError("-C names no folder", url=directory)
     series = Series(_NAME, output, **limits) if is_pattern(output) else None
-    if series is None:
+    earlier: list[str] = []
+    if series is not None:
+        earlier = series.earlier()
+    else:
         reject_series_options()
-    earlier = series.earlier() if series is not None else []
-    if series is None:
         check_tar_output(output)
     files, notes = (
         _gathered(paths, earlier or [output], rule, directory, skip_others)

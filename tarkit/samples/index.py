@@ -293,7 +293,10 @@ def build_index(
             places = {field: place for field, place in sample.items() if isinstance(place, _Place)}
             for place in places.values():
                 if has_blank(place.name):
-                    raise _blank(place, stream.name)
+                    reason = "the name has a blank, which separates the words of an index"
+                    hint = "such a shard has no index; it can be read without"
+                    offset = place.offset - BLOCK
+                    raise DataError(reason, url=stream.name, offset=offset, member=place.name, hint=hint)
             index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
     return index
 
@@ -313,16 +316,6 @@ def _places(archive: Archive) -> Iterator[Member]:
         # The walk is behind the content and its padding.
         offset = archive.base + archive.position - size - -size % BLOCK
         yield name, _Place(name, offset, size) if name else content, header_offset
-
-
-def _blank(place: _Place, url: str) -> DataError:
-    return DataError(
-        "the name has a blank, which separates the words of an index",
-        url=url,
-        offset=place.offset - BLOCK,
-        member=place.name,
-        hint="such a shard has no index; it can be read without",
-    )
 
 
 def publish_index(index: ShardIndex, url: str) -> None:

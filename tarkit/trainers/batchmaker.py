@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, library
@@ -105,17 +105,6 @@ class BatchMaker:
         if counts["filtered"]:
             raise UsageError("transform returned None, which drops a sample: that cannot be with service=")
         return self._collate(values)
-
-    def example(self, samples: int) -> Any:
-        """The batch that the first samples make, without those that are left out: what a batch looks like.
-        Raises: DataError: all are left out. What reading them raises."""
-        counts = enumerate(self._samples.counts)
-        places = (Place(shard, number) for shard, count in counts for number in range(count))
-        values = (value for place in places for value in self._values([place], Counter()) if value is not None)
-        first = list(islice(values, samples))
-        if not first:
-            raise DataError("no sample of the data set is left", hint="see transform= and on_error=")
-        return self._collate(first)
 
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
         """What samples become; None: one is left out, and counted."""

@@ -19,7 +19,6 @@ from tarkit.trainers.world import consumer
 
 tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
 
-_SAMPLES_LOOKED_AT = 4
 _NAME_THEM = (
     "name rank= and world= for its part, such as context.input_pipeline_id and context.num_input_pipelines of "
     "distribute_datasets_from_function; rank=0, world=1 reads all of it"
@@ -37,7 +36,7 @@ class TensorBatches(EpochLoader):
 
     Args:
         urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
-        signature: the TensorSpecs of a batch; None: those of the first samples, with any number of them.
+        signature: the TensorSpecs of a batch; None: those of the first batch, with any number of samples.
         prefetch: batches that are read ahead.
 
     Raises:
@@ -239,7 +238,7 @@ def _check_named() -> None:
 
 
 def _signature_of(source: BatchSource) -> Any:
-    batch = source.maker.example(_SAMPLES_LOOKED_AT)
+    batch = next(source.epoch_batches(0))
     if isinstance(batch, dict):
         return {name: _spec(name, column) for name, column in batch.items()}
     if isinstance(batch, tuple):
