@@ -7,8 +7,6 @@ is of a shard, not of an archive: it knows which members are a sample, by the ke
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -51,12 +49,20 @@ class IndexedMember(NamedTuple):
 
 
 class ShardIndex:
-    """The members of each sample of a shard. ``len()`` is the number of samples, ``[i]`` the members of sample i."""
+    """The members of each sample of a shard. ``len()`` is the number of samples, ``[i]`` the members of sample i.
 
-    def __init__(self) -> None:
-        # Text and numbers take a tenth of the memory of tuples.
-        self._lines: list[bytes] = []
-        self._ends = array("Q", [0])
+    Lines that were read are not verified before :meth:`check`. A trainer compares each sample that it reads with the
+    sample's line, so to verify the lines, too, would only take time: in each of its processes as much as reading some
+    of the samples. That the shard has no such sample is found by reading it; that a key comes back is not, see
+    :meth:`check_keys`. With another rule than ``first_dot``, all are to be checked: a key may not be what is before the
+    field in a name.
+    """
+
+    def __init__(self, lines: list[bytes] | None = None, url: str = "", rule: KeyRule = first_dot) -> None:
+        # Text takes a tenth of the memory of tuples.
+        self._lines = [] if lines is None else lines
+        self._url, self._rule = url, rule
+        self._is_good = self._has_good_keys = lines is None
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -67,10 +73,14 @@ class ShardIndex:
 
     def __getitem__(self, number: int) -> list[IndexedMember]:
         words = self.words(number)
-        return [
-            IndexedMember(as_text(words[at]), int(words[at + 1]), int(words[at + 2]), as_text(words[at + 3]))
-            for at in range(0, len(words), 4)
-        ]
+        try:
+            return [
+                IndexedMember(as_text(words[at]), int(words[at + 1]), int(words[at + 2]), as_text(words[at + 3]))
+                for at in range(0, len(words), 4)
+            ]
+        except (ValueError, IndexError):  # the line is wrong, and so the index
+            self.check()
+            raise
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end in the shard. They
@@ -78,93 +88,32 @@ class ShardIndex:
         return self._end(start), self._end(end)
 
     def _end(self, number: int) -> int:
-        return self._ends[number]
+        """Where the samples before this one end."""
+        return self._end_of(self._lines[number - 1]) if number else 0
 
-    def bounds(self, start: int, end: int, size: int) -> Sequence[int]:
+    def _end_of(self, line: bytes) -> int:
+        try:
+            _, offset, size, _ = line.rsplit(b" ", 3)
+            end = int(offset) + int(size)
+        except ValueError:  # the line is wrong, and so the index
+            self.check()
+            raise
+        return end + -end % BLOCK
+
+    def bounds(self, start: int, end: int, size: int) -> list[int]:
         """Where the samples from ``start`` on begin, and the last of them ends: those before ``end`` that span ``size``
         bytes at most; or the first of them alone."""
-        stop = max(start + 1, bisect_right(self._ends, self._ends[start] + size, start, end + 1) - 1)
-        return self._ends[start : stop + 1]
-
-    def check_keys(self, near: int | None = None) -> None:
-        """Raises: DataError: a key comes back; with ``near``, at the sample before or behind that one."""
-
-    def checked(self) -> ShardIndex:
-        """This index, of which all lines were verified. Raises: DataError: see :func:`decode_index`."""
-        return self
-
-    def add(self, members: Sequence[IndexedMember]) -> None:
-        """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
-        last = members[-1]
-        words = (f"{field} {offset} {size} {name}" for field, offset, size, name in members)
-        self.append(" ".join(words).encode("utf-8", "surrogateescape"), last.offset + last.size + -last.size % BLOCK)
-
-    def append(self, line: bytes, end: int) -> None:
-        """The next sample by its line. end: where its last content and the padding of that end."""
-        self._lines.append(line)
-        self._ends.append(end)
-
-    def encode(self) -> bytes:
-        """The text."""
-        return b"".join(line + b"\n" for line in (b"v1.2 %d" % len(self), *self._lines))
-
-
-class UncheckedIndex(ShardIndex):
-    """The index that a text is, of which no line is verified until it is :meth:`checked`.
-
-    A trainer compares each sample that it reads with the sample's line, so to verify the lines, too, would only take
-    time: in each of its processes as much as reading some of the samples. That the shard has no such sample is found by
-    reading it; that a key comes back is not, see :meth:`check_keys`. With another rule than ``first_dot``, take it
-    :meth:`checked`: a key may not be what is before the field in a name.
-
-    Args:
-        text, url, rule: see :func:`decode_index`.
-
-    Raises:
-        DataError: the text is not an index, or is cut.
-    """
-
-    def __init__(self, text: bytes, url: str, rule: KeyRule = first_dot) -> None:
-        super().__init__()
-        self._url, self._rule = url, rule
-        self._has_good_keys = False
-        first, newline, rest = text.partition(b"\n")
-        match = _FIRST_LINE.fullmatch(first)
-        if match is None:
-            raise DataError(_NO_FIRST, url=url, hint=ANEW)
-        *self._lines, cut = rest.split(b"\n")
-        if cut or not newline:
-            raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
-        if len(self) != int(match[1]):
-            reason = f"its first line counts {int(match[1])} samples, and {len(self)} follow"
-            raise DataError(reason, url=url, hint=ANEW)
-
-    def __getitem__(self, number: int) -> list[IndexedMember]:
-        try:
-            return super().__getitem__(number)
-        except (ValueError, IndexError):  # the line is wrong, and so the index
-            return self.checked()[number]
-
-    def bounds(self, start: int, end: int, size: int) -> Sequence[int]:
-        found = [self._end(start), self._end(start + 1)]
-        for number in range(start + 2, end + 1):
-            if (stop := self._end(number)) > found[0] + size:
+        found = [self._end(start)]
+        limit = found[0] + size
+        for number in range(start, end):
+            stop = self._end_of(self._lines[number])
+            if stop > limit and number > start:
                 break
             found.append(stop)
         return found
 
-    def _end(self, number: int) -> int:
-        """Where the samples before this one end, by the line of the last of them."""
-        if not number:
-            return 0
-        try:
-            _, offset, size, _ = self._lines[number - 1].rsplit(b" ", 3)
-            end = int(offset) + int(size)
-        except ValueError:
-            return self.checked()._end(number)
-        return end + -end % BLOCK
-
     def check_keys(self, near: int | None = None) -> None:
+        """Raises: DataError: a key comes back; with ``near``, at the sample before or behind that one."""
         if self._has_good_keys:
             return
         lines = self._lines if near is None else self._lines[max(0, near - 1) : near + 2]
@@ -174,24 +123,32 @@ class UncheckedIndex(ShardIndex):
         except ValueError:
             keys = set()
         if len(keys) != len(lines):
-            self.checked()
+            self.check()
         self._has_good_keys = near is None
 
-    def checked(self) -> ShardIndex:
-        index, keys, end = ShardIndex(), set[bytes](), 0
+    def check(self) -> None:
+        """Verify all lines, unless it was done. Raises: DataError: see :func:`decode_index`."""
+        if self._is_good:
+            return
+        keys, end = set[bytes](), 0
         for number, line in enumerate(self._lines):
             try:
                 key, end = _key_and_end(line, end, self._rule)
                 if key in keys:
                     raise ValueError("the key comes back after other samples")
             except ValueError as error:
-                raise self._wrong(number, error) from None
+                raise DataError(f"line {number + 2}: {error}", url=self._url, hint=ANEW) from None
             keys.add(key)
-            index.append(line, end)
-        return index
+        self._is_good = self._has_good_keys = True
 
-    def _wrong(self, number: int, error: ValueError) -> DataError:
-        return DataError(f"line {number + 2}: {error}", url=self._url, hint=ANEW)
+    def add(self, members: Sequence[IndexedMember]) -> None:
+        """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
+        words = (f"{field} {offset} {size} {name}" for field, offset, size, name in members)
+        self._lines.append(" ".join(words).encode("utf-8", "surrogateescape"))
+
+    def encode(self) -> bytes:
+        """The text."""
+        return b"".join(line + b"\n" for line in (b"v1.2 %d" % len(self), *self._lines))
 
 
 def has_blank(name: str) -> bool:
@@ -208,7 +165,23 @@ def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex
     Raises:
         DataError: the text is not an index, is cut, has a key twice, or is of a shard that is read by another key rule.
     """
-    return UncheckedIndex(text, url, rule).checked()
+    index = unchecked_index(text, url, rule)
+    index.check()
+    return index
+
+
+def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
+    """The index that a text is, of which no line is verified. Raises: DataError: it is not an index, or is cut."""
+    first, newline, rest = text.partition(b"\n")
+    match = _FIRST_LINE.fullmatch(first)
+    if match is None:
+        raise DataError(_NO_FIRST, url=url, hint=ANEW)
+    *lines, cut = rest.split(b"\n")
+    if cut or not newline:
+        raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
+    if len(lines) != int(match[1]):
+        raise DataError(f"its first line counts {int(match[1])} samples, and {len(lines)} follow", url=url, hint=ANEW)
+    return ShardIndex(lines, url, rule)
 
 
 def _key_and_end(line: bytes, before: int, rule: KeyRule) -> tuple[bytes, int]:

@@ -18,7 +18,7 @@ from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
-from tarkit.samples.index import ShardIndex, UncheckedIndex, as_text
+from tarkit.samples.index import ShardIndex, as_text, unchecked_index
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import (
     KeyRule,
@@ -65,7 +65,7 @@ class IndexedShard:
 
     def keys(self) -> Iterator[str]:
         """The keys of all samples, in their order."""
-        self.index = self.index.checked()
+        self.index.check()
         for number in range(len(self)):
             split = self._rule(self.index[number][0].name)
             if split is not None:  # so they were when the index was read
@@ -204,7 +204,7 @@ class IndexedShard:
             yield from self._read_range(start, end)
 
     def _read_range(self, number: int, end: int) -> Iterator[Sample]:
-        self.index = self.index.checked()
+        self.index.check()
         begin, stop = self.index.span(number, end)
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
@@ -289,9 +289,9 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
             raise
         # Stores that do not report what is missing refuse access to it: so nothing is known to be there.
         return None
-    index: ShardIndex = UncheckedIndex(text, display_name(index_url(url)), rule)
+    index = unchecked_index(text, display_name(index_url(url)), rule)
     if check or rule is not first_dot or local_path(url) is None:
-        index = index.checked()
+        index.check()
     try:
         file = RangedFile(url)
     except StreamError as error:
