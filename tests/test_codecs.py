@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +33,6 @@ GREY = np.arange(35, dtype=np.uint8).reshape(5, 7)
 def needs(module: str) -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(module) is None
     return pytest.mark.skipif(missing, reason=f"{module} is not installed (pip install {module})")
-
-
-@pytest.mark.parametrize("field", ["png", "json.gz", "cls", "pyd", "unheard-of", "nii.gz"])
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_pass_under_any_extension(field: str, kind: Callable[[bytes], object]) -> None:
-    data = encode_field(field, kind(b"\x00raw\xff"))
-    assert type(data) is bytes
-    assert data == b"\x00raw\xff"
-
-
-@pytest.mark.parametrize("field", ["txt", "text", "transcript", "html", "htm", "unheard-of"])
-def test_text_is_utf8_in_fields_of_text_and_in_those_without_a_codec(field: str) -> None:
-    assert encode_field(field, "Käse 🧀") == "Käse 🧀".encode()
 
 
 @pytest.mark.parametrize(
@@ -553,17 +539,6 @@ def test_agreement_with_webdataset_both_ways() -> None:
                 assert same(we[field], they[field]), (spec, field)
 
 
-@needs("webdataset")
-def test_where_webdataset_would_lose_or_run_something() -> None:
-    from webdataset.writer import make_encoder as their_make_encoder  # type: ignore[import-untyped, import-not-found, unused-ignore]
-
-    packed = gzip.compress(b"volume", mtime=0)
-    twice = their_make_encoder(True)({"__key__": "k", "nii.gz": packed})["nii.gz"]
-    assert gzip.decompress(twice) == packed
-    assert encode_field("nii.gz", packed) == packed
-    assert pickle.loads(their_make_encoder(True)({"__key__": "k", "pyd": [1]})["pyd"]) == [1]
-
-
 # ---- a few bytes that stand for many
 
 
@@ -608,7 +583,7 @@ def test_a_bomb_in_a_field_stays_small_in_memory() -> None:
 import gzip, sys
 from tarkit.samples.codecs import decode_field
 from tarkit.errors import DecodeError
-bomb = gzip.compress(bytes(1 << 26), 9) * 64
+bomb = gzip.compress(bytes(1 << 24), 9) * 256
 try: decode_field("json.gz", bomb, max_bytes=1 << 26)
 except DecodeError: print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """

@@ -76,16 +76,6 @@ def test_large_fields_and_several_samples_at_once(tmp_path: Path) -> None:
     assert len(build_index(str(tmp_path / "a.tar"))) == 9
 
 
-def test_a_shard_of_no_samples(tmp_path: Path) -> None:
-    assert is_indexed(write(tmp_path / "a.tar", []))
-
-
-def test_values_that_are_encoded(tmp_path: Path) -> None:
-    with tarkit.TarWriter(tmp_path / "a.tar", index=True) as sink:
-        sink.write({"__key__": "a", "cls": 3, "json": {"b": [1, 2]}})
-    assert (tmp_path / "a.idx").read_bytes() == b"v1.2 1\ncls 512 1 a.cls json 1536 13 a.json\n"
-
-
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
