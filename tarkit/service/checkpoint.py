@@ -1,9 +1,8 @@
 """What of a data set is not done, as JSON text that a trainer keeps beside its model.
 
-An object with the keys of DLRover's: ``dataset_name``; ``epoch``, how many have begun; ``todo`` and ``doing``, shards
-``[start, end]``; ``splitter``, null. Shards of files, and of an epoch before, are ``[start, end, [], name, epoch,
-position]``. tarkit adds ``dead``, such shards too; ``unlisted``, how many shards at the end of the epoch's order are to
-be done beside those in ``todo``; and ``fingerprint``, of the declaration.
+An object: ``dataset_name``, and ``fingerprint`` of its declaration; ``epoch``, how many have begun; ``handed_out``, how
+many shards of that epoch's order were; ``records``, how many are done; and of the shards that were handed out and are
+not done, ``[epoch, position]`` each, ``todo``, ``doing`` and ``dead``.
 """
 
 from __future__ import annotations
@@ -12,43 +11,39 @@ import json
 from reprlib import repr as short_repr
 from typing import Any
 
-from tarkit.errors import UsageError, counted, printable, quoted
-from tarkit.service.dataset import INT32, MOST_RECORDS, DataSet
+from tarkit.errors import UsageError, printable, quoted
+from tarkit.service.dataset import INT32, MOST_RECORDS
 from tarkit.service.leases import Outstanding
 from tarkit.service.ledger import Ledger
+from tarkit.service.ranges import covered_records
 
 _STATES = {"doing": "leased", "todo": "todo", "dead": "dead"}
 """Key -> the ledger's word for such shards."""
-MOST_LISTED = 10_000
-"""Shards that were never handed out in a checkpoint; of a data set with millions, all would take seconds."""
+_KEYS = {
+    "dataset_name": str,
+    "fingerprint": str,
+    "epoch": int,
+    "handed_out": int,
+    "records": int,
+    **dict.fromkeys(_STATES, list),
+}
 MOST_BYTES = 16 << 20
 """Of a checkpoint that is restored."""
 _DEAD = "it was not tried any more when the checkpoint was made"
-_DLROVER_SHARDS = 50_000
-"""DLRover's checkpoint of a data set with more of them does not have them all."""
 
 
 def checkpoint(ledger: Ledger) -> str:
     """What is not done. Shards of which a part is done count as not done."""
-    dataset, entries = ledger.dataset, ledger.in_order()
-    shards = {
-        key: [_written(dataset, entry.key, ledger.epoch) for entry in entries if entry.state == state]
-        for key, state in _STATES.items()
+    entries = ledger.in_order()
+    saved = {
+        "dataset_name": ledger.dataset.name,
+        "fingerprint": ledger.dataset.fingerprint,
+        "epoch": ledger.epoch,
+        "handed_out": ledger.handed_out,
+        "records": ledger.records - sum(covered_records(entry.ranges) for entry in entries),
     }
-    never = dataset.shards if ledger.epoch else 0
-    listed = min(never, ledger.handed_out + MOST_LISTED)
-    shards["todo"] += (_written(dataset, (ledger.epoch, at), ledger.epoch) for at in range(ledger.handed_out, listed))
-    return json.dumps(
-        {
-            "dataset_name": dataset.name,
-            **shards,
-            "unlisted": never - listed,
-            "epoch": ledger.epoch,
-            "splitter": None,
-            "fingerprint": dataset.fingerprint,
-        },
-        separators=(",", ":"),
-    )
+    shards = {key: [entry.key for entry in entries if entry.state == state] for key, state in _STATES.items()}
+    return json.dumps(saved | shards, separators=(",", ":"))
 
 
 def restore(ledger: Ledger, content: str, now: float) -> None:
@@ -58,42 +53,39 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
         UsageError: not a checkpoint, one of another data set, or shards that this data set does not have.
     """
     dataset, saved = ledger.dataset, _object(content)
-    _check_dataset(dataset, saved)
-    epoch = saved.get("epoch")
+    if saved["dataset_name"] != dataset.name:
+        name = printable(short_repr(saved["dataset_name"]))
+        raise UsageError(f"the checkpoint is of data set {name}, not of {quoted(dataset.name)}")
+    if saved["fingerprint"] != dataset.fingerprint:
+        raise UsageError(
+            f"data set {quoted(dataset.name)} was declared in another way when the checkpoint was made; declare it as "
+            "it was, or reset it"
+        )
+    epoch, handed_out, records = saved["epoch"], saved["handed_out"], saved["records"]
     # Where epochs have no end: so many that counts of shards and records fit in messages.
     last = dataset.epochs or min(INT32, MOST_RECORDS // dataset.size)
-    if type(epoch) is not int or not 0 <= epoch <= last:
-        of = counted(last, "epoch") if dataset.epochs else f"no last epoch, and {last} at most can be counted"
+    most = dataset.shards if epoch else 0
+    if not (0 <= epoch <= last and 0 <= handed_out <= most and 0 <= records <= MOST_RECORDS):
         raise UsageError(
-            f"the checkpoint is of epoch {printable(short_repr(epoch))}; data set {quoted(dataset.name)} has {of}"
+            f"the checkpoint is of epoch {short_repr(epoch)}, with {short_repr(handed_out)} shards handed out and "
+            f"{short_repr(records)} records done, which data set {quoted(dataset.name)} cannot have"
         )
-    unlisted, most = saved.get("unlisted", 0), dataset.shards if epoch else 0
-    if type(unlisted) is not int or not 0 <= unlisted <= most:
-        raise UsageError(f"the checkpoint has {printable(short_repr(unlisted))} unlisted shards; the epoch has {most}")
-    listed = sum(len(saved.get(key, ())) for key in _STATES)
-    room = ledger.rules.outstanding + ledger.rules.dead + MOST_LISTED
-    if listed > room:
+    room = ledger.rules.outstanding + ledger.rules.dead
+    if (listed := sum(len(saved[key]) for key in _STATES)) > room:
         raise UsageError(f"the checkpoint lists {listed} shards; the service holds {room} one by one at most")
-    handed_out = most - unlisted
-    todo, dead = (
-        [_read(dataset, shard, epoch, handed_out) for name in names for shard in saved.get(name, ())]
-        for names in (("doing", "todo"), ("dead",))
-    )
-    if len({*todo, *dead}) < len(todo) + len(dead):
-        raise UsageError("the checkpoint lists a shard twice")
-    if dataset.strict_epochs and any(key[0] < epoch for key in todo):
-        raise UsageError("the checkpoint has shards of two epochs that are to be done; the data set has strict epochs")
-    # Those at the end of the epoch's order were never handed out: they need not be held one by one.
-    while todo and todo[-1] == (epoch, handed_out - 1):
-        todo.pop()
-        handed_out -= 1
-    entries = [Outstanding(*key) for key in todo] + [Outstanding(*key, ended=_DEAD) for key in dead]
-    ledger.resume(epoch, handed_out, entries, now)
+    entries: dict[tuple[int, int], Outstanding] = {}
+    for key in _STATES:
+        for shard in saved[key]:
+            if not _is_shard(shard, epoch, handed_out, dataset.shards) or tuple(shard) in entries:
+                shown = printable(short_repr(shard))
+                raise UsageError(f"the checkpoint lists a shard {shown} twice, or the data set does not have it")
+            entries[tuple(shard)] = Outstanding(shard[0], shard[1], ended=_DEAD if key == "dead" else "")
+    ledger.resume(epoch, handed_out, records, entries.values(), now)
 
 
 def name_in(content: str) -> str:
     """The data set that a checkpoint is of. UsageError: not a checkpoint."""
-    return str(_object(content).get("dataset_name", ""))
+    return str(_object(content)["dataset_name"])
 
 
 def _object(content: str) -> dict[str, Any]:
@@ -103,53 +95,13 @@ def _object(content: str) -> dict[str, Any]:
         saved = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"this is not a checkpoint of a data set: {printable(str(error))}") from error
-    if not isinstance(saved, dict) or not all(isinstance(saved.get(name, []), list) for name in _STATES):
-        raise UsageError("this is not a checkpoint of a data set: it must be a JSON object with lists of shards")
+    if not isinstance(saved, dict) or not all(type(saved.get(name)) is kind for name, kind in _KEYS.items()):
+        raise UsageError(f"this is not a checkpoint of a data set: it must be a JSON object with {', '.join(_KEYS)}")
     return saved
 
 
-def _check_dataset(dataset: DataSet, saved: dict[str, Any]) -> None:
-    name, fingerprint = saved.get("dataset_name", dataset.name), saved.get("fingerprint")
-    if name != dataset.name:
-        raise UsageError(f"the checkpoint is of data set {printable(short_repr(name))}, not of {quoted(dataset.name)}")
-    if fingerprint not in (None, dataset.fingerprint):
-        raise UsageError(
-            f"data set {quoted(name)} was declared in another way when the checkpoint was made; declare it as it was, "
-            f"or reset it"
-        )
-    if saved.get("splitter") is not None or (fingerprint is None and dataset.shards > _DLROVER_SHARDS):
-        raise UsageError(
-            f"a checkpoint of DLRover does not list all shards of a data set that has more than {_DLROVER_SHARDS} or "
-            f"a splitter"
-        )
-
-
-def _written(dataset: DataSet, key: tuple[int, int], current: int) -> list[Any]:
-    epoch, position = key
-    shard = dataset.bounds(epoch, position)
-    if not dataset.files and epoch == current:
-        return [shard.start, shard.end]
-    return [shard.start, shard.end, [], shard.name, epoch, position]
-
-
-def _read(dataset: DataSet, shard: Any, current: int, handed_out: int) -> tuple[int, int]:
-    """Epoch and position of a shard in a checkpoint."""
-    refused = UsageError(f"the checkpoint has a shard {printable(short_repr(shard))}, which the data set does not have")
-    if not isinstance(shard, list) or len(shard) not in (2, 3, 6):
-        raise refused
-    defaults: list[Any] = [[], dataset.name, current, -1]
-    start, end, indices, name, epoch, position = [*shard, *defaults[len(shard) - 2 :]]
-    if not all(type(number) is int for number in (start, end, epoch, position)) or not 1 <= epoch <= current:
-        raise refused
-    if len(shard) < 6:
-        position = dataset.position_of(epoch, start)
-    if position is None or not 0 <= position < (handed_out if epoch == current else dataset.shards):
-        raise refused
-    found = dataset.bounds(epoch, position)
-    if (found.name, found.start, found.end) != (name, start, end):
-        raise refused
-    # Their number first: the order of a shard takes time.
-    count = len(indices) if isinstance(indices, list) else -1
-    if indices and (count != end - start or indices != list(dataset.shard(epoch, position).indices)):
-        raise UsageError(f"the checkpoint's shard {start} to {end} has its records in another order than the data set")
-    return epoch, position
+def _is_shard(shard: Any, epoch: int, handed_out: int, shards: int) -> bool:
+    if not (isinstance(shard, list) and [type(number) for number in shard] == [int, int]):
+        return False
+    known = handed_out if shard[0] == epoch else shards
+    return bool(1 <= shard[0] <= epoch and 0 <= shard[1] < known)

@@ -123,28 +123,6 @@ class DataSet:
         """Number of shards in an epoch."""
         return self._ends[-1]
 
-    def records_in(self, epoch: int, shards: int) -> int:
-        """How many records the first ``shards`` shards of an epoch's order have."""
-        if not shards:
-            return 0
-        order = self._order(epoch) if self._reordered and shards < self.shards else None
-        short = 0
-        for number, missing in self._short:
-            if (order.index(number) if order else number) < shards:
-                short += missing
-        return shards * self.records_per_shard - short
-
-    @cached_property
-    def _short(self) -> list[tuple[int, int]]:
-        """The shards that have fewer than ``records_per_shard`` records: number, and how many fewer."""
-        if self.remainder == "drop":
-            return []
-        full = self.records_per_shard
-        lengths = zip(self._ends, (file.records for file in self._all_files), strict=True)
-        if self.remainder == "fill":
-            return [(end - 1, full - records) for end, records in lengths if 0 < records < full]
-        return [(end - 1, -records % full) for end, records in lengths if records % full]
-
     def shard(self, epoch: int, position: int) -> TaskShard:
         """The shard at a position, from 0, of the order of an epoch, from 1.
 
@@ -182,15 +160,6 @@ class DataSet:
 
     def _order(self, epoch: int) -> Permutation:
         return _order(self.shards, self.seed, epoch, "shards")
-
-    def position_of(self, epoch: int, start: int) -> int | None:
-        """The position, in an epoch's order, of the shard that begins at a record of a data set without files; None:
-        none begins there."""
-        number = -(-start // self.records_per_shard)  # rounded up: with "fill", the last one begins earlier
-        if self.files or not 0 <= number < self.shards:
-            return None
-        position = self._order(epoch).index(number) if self._reordered else number
-        return position if self.bounds(epoch, position).start == start else None
 
     def to_json(self) -> str:
         """The declaration as JSON, one line."""

@@ -200,7 +200,7 @@ class Dispatcher:
 
     async def reset(self, ledger: Ledger) -> None:
         """Begin the data set anew; what is leased now is stale."""
-        ledger.resume(0, 0, (), self._clock())
+        ledger.resume(0, 0, 0, (), self._clock())
         await self._begin_again(ledger)
 
     async def restore(self, ledger: Ledger, content: str) -> None:

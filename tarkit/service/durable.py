@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from tarkit.errors import StreamError
 from tarkit.service.dataset import DataSet
-from tarkit.service.journal import Change, Journal, change_of
+from tarkit.service.journal import Change, Journal, change_of, declaration_of
 from tarkit.service.ledger import Ledger
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Durable:
         """Why the journal cannot be written now."""
         self._journal = journal
         self._changed: dict[str, Ledger] = {}
-        self._changes: list[Change | DataSet] = []
+        self._changes: list[Change] = []
         """Taken from the ledgers, and not written yet."""
         self._to_write, self._to_sync = asyncio.Event(), asyncio.Event()
         self._unsynced = False
@@ -57,9 +57,8 @@ class Durable:
         await asyncio.wait(self._tasks, timeout=_STALLED)
 
     def add(self, dataset: DataSet) -> None:
-        """Write a new data set, soon."""
-        self._changes.append(dataset)
-        self._to_write.set()
+        """Write a new data set, with the first change of its ledger."""
+        self._changes.append(declaration_of(dataset))
 
     def changed(self, ledger: Ledger) -> None:
         """Write what changed in a ledger, soon."""

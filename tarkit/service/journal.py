@@ -22,9 +22,8 @@ from tarkit.errors import DataError, StreamError, TarkitError, UsageError, print
 from tarkit.service.dataset import DataSet
 from tarkit.service.leases import LeaseRules, Outstanding
 from tarkit.service.ledger import Ledger
-from tarkit.service.ranges import merged_ranges
 
-VERSION = 2
+VERSION = 3
 APPLICATION = 0x7461726B
 """SQLite's application id: "tark"."""
 _SCHEMA = """
@@ -54,12 +53,17 @@ def change_of(ledger: Ledger) -> Change:
     """What changed in a ledger since the last call."""
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
-    counts = [ledger.epoch, ledger.handed_out, ledger.last_token, float(ledger.longest), len(ledger.entries)]
+    counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest, len(ledger.entries)]
     rows = [_row(name, _COUNTS, counts)]
     for each in changed:
         value = [each.token, each.worker, [*each.lost], each.errors, each.losses, each.ranges, each.ended]
         rows.append(_row(name, each.key, value))
     return Change(rows, [(name, *key) for key in gone])
+
+
+def declaration_of(dataset: DataSet) -> Change:
+    """A data set that is new; the first change of its ledger is written with it."""
+    return Change([_row(dataset.name, _DECLARATION, dataset.to_json())], [])
 
 
 def _row(name: str, key: tuple[int, int], value: Any) -> tuple[Any, ...]:
@@ -155,7 +159,7 @@ class Journal:
                 if (declared, at) != (_DECLARATION, _COUNTS):
                     raise ValueError(f"rows of data set {name!r} are missing")
                 ledger = Ledger(DataSet.from_json(declaration), rules)
-                _fill(ledger, name, counts, [_entry(*key, *value) for key, value in entries], now)
+                _fill(ledger, counts, [_entry(*key, *value) for key, value in entries], now)
                 ledgers.append(ledger)
         except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError) as error:
             raise DataError(
@@ -163,8 +167,8 @@ class Journal:
             ) from error
         return ledgers
 
-    def write(self, changes: Iterable[Change | DataSet]) -> None:
-        """All of it, or none; in the file when it returns. A data set is one that is new.
+    def write(self, changes: Iterable[Change]) -> None:
+        """All of it, or none; in the file when it returns.
 
         Raises:
             StreamError: it could not be written: the disk is full, or gone.
@@ -173,10 +177,6 @@ class Journal:
         try:
             database.execute("BEGIN IMMEDIATE")
             for change in changes:
-                if isinstance(change, DataSet):
-                    name, declaration = change.name, change.to_json()
-                    empty = [_row(name, _DECLARATION, declaration), _row(name, _COUNTS, [0, 0, 0, 0.0, 0])]
-                    change = Change(empty, [])
                 database.executemany(_ROW, change.rows)
                 database.executemany(_GONE, change.gone)
             database.execute("COMMIT")
@@ -236,33 +236,23 @@ def _refusal(error: Exception, path: str) -> TarkitError:
     return DataError(f"this is not the state of a shard service: {text}", url=path, hint=_BEGIN_ANEW)
 
 
-def _fill(ledger: Ledger, name: str, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
-    """Give a ledger the state of a file. ValueError: it cannot be."""
-    epoch, handed_out, last_token, longest, outstanding = counts
-    dataset = ledger.dataset
+def _fill(ledger: Ledger, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
+    """Give a ledger the state of a file. ValueError: its rows are of several times."""
+    name, dataset = ledger.dataset.name, ledger.dataset
+    epoch, handed_out, records, last_token, longest, outstanding = counts
     if len(entries) != outstanding:
         raise ValueError(f"data set {name!r} has {len(entries)} shards outstanding, not {outstanding}")
-    if dataset.name != name or not 0 <= handed_out <= dataset.shards or not 0 <= longest < float("inf"):
-        raise ValueError(f"data set {name!r} has {handed_out} of {dataset.shards} shards")
-    if epoch < 0 or (dataset.epochs and epoch > dataset.epochs) or (handed_out and not epoch):
-        raise ValueError(f"data set {name!r} is in epoch {epoch} of {dataset.epochs}")
-    tokens: list[int] = []
     for entry in entries:
         known = handed_out if entry.epoch == epoch else dataset.shards
         if not (1 <= entry.epoch <= epoch and 0 <= entry.position < known):
             raise ValueError(f"data set {name!r} has position {entry.position} of epoch {entry.epoch}")
-        shard = dataset.bounds(*entry.key)
-        if entry.ranges != merged_ranges((), entry.ranges, shard.end - shard.start):
-            raise ValueError(f"data set {name!r} has records {entry.ranges} of a shard as done")
-        if entry.errors < 0 or entry.losses < 0:
-            raise ValueError(f"data set {name!r} has a shard with {entry.errors} errors and {entry.losses} losses")
-        tokens += [token for token in (entry.token, *entry.lost) if token]
-    if len(set(tokens)) < len(tokens) or not all(0 < token <= last_token for token in tokens):
+    tokens = [token for entry in entries for token in (entry.token, *entry.lost) if token]
+    if len(set(tokens)) < len(tokens) or max(tokens, default=0) > last_token:
         raise ValueError(f"data set {name!r} has tokens that were not given, or twice")
     ledger.last_token = last_token + SKIPPED_TOKENS
     if longest:
         ledger.learn(longest)
-    ledger.resume(epoch, handed_out, entries, now)
+    ledger.resume(epoch, handed_out, records, entries, now)
     ledger.take_changes()
 
 

@@ -256,22 +256,18 @@ class Ledger:
         self._durations.append(seconds)
         self.longest = max(self._durations)
 
-    def resume(self, epoch: int, handed_out: int, entries: Iterable[Outstanding], now: float) -> None:
-        """Take a state for this one; 0, 0 and no entries is the beginning.
+    def resume(self, epoch: int, handed_out: int, records: int, entries: Iterable[Outstanding], now: float) -> None:
+        """Take a state for this one; 0, 0, 0 and no entries is the beginning.
 
         Tokens that were given before and are not in it are stale. Entries with a token are leased from now on. What it
         says must be possible for the data set.
         """
-        self.epoch, self.handed_out = epoch, handed_out
+        self.epoch, self.handed_out, self.records = epoch, handed_out, records
         self.entries = {entry.key: entry for entry in entries}
         for emptied in (self._first, self._last, self._dead, self._by_token, self._holders):
             emptied.clear()
         self.leased, self.next_deadline = 0, math.inf
-        before = self.dataset.records_in(1, self.dataset.shards) * max(0, epoch - 1)
-        self.records = before + self.dataset.records_in(epoch, handed_out)
         for entry in self.entries.values():
-            shard = self.dataset.bounds(*entry.key)
-            self.records -= shard.end - shard.start - covered_records(entry.ranges)
             self._by_token.update(dict.fromkeys(entry.lost, entry))
             if entry.ended:
                 self._dead[entry.key] = entry

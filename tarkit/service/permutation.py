@@ -26,8 +26,8 @@ class Permutation:
     names: what the order depends on, such as a seed and an epoch.
 
     >>> order = Permutation(5, 7, 1, "shards")
-    >>> [order[position] for position in range(5)], order.index(order[3])
-    ([4, 1, 3, 0, 2], 3)
+    >>> [order[position] for position in range(5)]
+    [4, 1, 3, 0, 2]
     """
 
     __slots__ = ("_columns", "_keys", "_n", "_rows")
@@ -57,19 +57,3 @@ class Permutation:
             number = row * columns + column
             if number < n:
                 return number
-
-    def index(self, number: int) -> int:
-        """The position of a number. IndexError: the number is not in ``range(n)``."""
-        n, rows, columns, position = self._n, self._rows, self._columns, number
-        if not 0 <= position < n:
-            raise IndexError(position)
-        while True:
-            row, column = divmod(position, columns)
-            for first, second in reversed(self._keys):
-                mixed = (row + second) * _ODD & _WORD
-                column = (column - ((mixed ^ mixed >> 32) * second & _WORD) // 65536) % columns
-                mixed = (column + first) * _ODD & _WORD
-                row = (row - ((mixed ^ mixed >> 32) * first & _WORD) // 65536) % rows
-            position = row * columns + column
-            if position < n:
-                return position

@@ -10,7 +10,7 @@ import os
 import sys
 
 from tarkit.service.dataset import DataSet
-from tarkit.service.journal import Journal, change_of
+from tarkit.service.journal import Journal, change_of, declaration_of
 from tarkit.service.leases import Lease, LeaseRules
 from tarkit.service.ledger import Ledger
 
@@ -21,8 +21,8 @@ def main(path: str) -> None:
     journal = Journal(path)
     ledgers = journal.load(LeaseRules(), 0.0)
     if not ledgers:
-        journal.write([DATASET])
         ledgers = [Ledger(DATASET)]
+        journal.write([declaration_of(DATASET), change_of(ledgers[0])])
     (ledger,) = ledgers
     for held in ledger.workers():
         ledger.release(held)

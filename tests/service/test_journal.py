@@ -18,7 +18,7 @@ import pytest
 from tarkit.errors import DataError, StreamError, TarkitError, UsageError
 from tarkit.readers.reader import Shard
 from tarkit.service.dataset import DataSet
-from tarkit.service.journal import SKIPPED_TOKENS, VERSION, Journal, change_of
+from tarkit.service.journal import SKIPPED_TOKENS, VERSION, Journal, change_of, declaration_of
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger
 
@@ -32,9 +32,9 @@ def lease(ledger: Ledger, worker: str = "w") -> Lease:
 
 
 def begun(path: Path, dataset: DataSet) -> tuple[Journal, Ledger]:
-    journal = Journal(str(path))
-    journal.write([dataset])
-    return journal, Ledger(dataset, RULES)
+    journal, ledger = Journal(str(path)), Ledger(dataset, RULES)
+    journal.write([declaration_of(dataset), change_of(ledger)])
+    return journal, ledger
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_several_data_sets_are_in_one_file(tmp_path: Path) -> None:
     journal, ledger = begun(tmp_path / "state", first)
     other = Ledger(second)
     lease(ledger), lease(other)
-    journal.write([second, change_of(ledger), change_of(other)])
+    journal.write([declaration_of(second), change_of(ledger), change_of(other)])
     ledger.complete(1, 0.0)
     journal.write([change_of(ledger)])
     found = journal.load(RULES, 0.0)
@@ -224,34 +224,15 @@ def test_rows_that_others_changed_are_damage(tmp_path: Path, damage: str) -> Non
     assert "move it and its -wal file away to begin anew" in str(error)
 
 
-COUNTS: list[dict[str, Any]] = [
-    {"handed_out": 51},
-    {"handed_out": 1},
-    {"epoch": 2},
-    {"epoch": 0},
-    {"last_token": 1},
-    {"longest": -1.0},
-]
-ENTRY: list[dict[str, Any]] = [
-    {"token": 1},
-    {"epoch": 2},
-    {"epoch": 0},
-    {"position": 2},
-    {"ranges": [(0, 9)]},
-    {"ranges": [(1, 2), (0, 1)]},
-    {"lost": {2: None}},
-    {"lost": {9: None}},
-    {"errors": -1},
-]
-
-
-@pytest.mark.parametrize("field", [*COUNTS, *ENTRY])
-def test_a_state_that_cannot_be_is_damage(tmp_path: Path, field: dict[str, Any]) -> None:
-    """Though its checksums are right."""
+@pytest.mark.parametrize(
+    "field", [{"handed_out": 1}, {"epoch": 0}, {"last_token": 1}, {"token": 1}, {"position": 2}, {"lost": {2: None}}]
+)
+def test_rows_of_several_times_are_damage(tmp_path: Path, field: dict[str, Any]) -> None:
+    """Though their checksums are right: where a disk has lost a write."""
     journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
     lease(ledger), lease(ledger)
     for name, value in field.items():
-        setattr(ledger if field in COUNTS else ledger.entries[1, 1], name, value)
+        setattr(ledger if hasattr(ledger, name) else ledger.entries[1, 1], name, value)
     journal.write([change_of(ledger)])
     journal.close()
     error = refusal(tmp_path / "state")

@@ -169,7 +169,7 @@ def test_when_too_many_shards_are_dead_no_more_are_handed_out() -> None:
     with pytest.raises(TooManyDeadError, match="'d' has 2 dead shards, and the limit is 2: no more"):
         ledger.lease("a", 0.0)
     assert ledger.complete(held[2].token, 0.0) is Verdict.ACCEPTED
-    ledger.resume(0, 0, (), 0.0)
+    ledger.resume(0, 0, 0, (), 0.0)
     assert begins(ledger, 5) == [0, 2, 4, 6, 8]
 
 

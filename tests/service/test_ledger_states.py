@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from tarkit.readers.reader import Shard
 from tarkit.service.checkpoint import checkpoint, restore
 from tarkit.service.dataset import DataSet
-from tarkit.service.journal import SKIPPED_TOKENS, Journal, change_of
+from tarkit.service.journal import SKIPPED_TOKENS, Journal, change_of, declaration_of
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger
 
@@ -109,7 +109,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.shards = dataset.shards
         self.saved: tuple[str, Model] | None = None
         self.journal = Journal(":memory:")
-        self.journal.write([dataset])
+        self.journal.write([declaration_of(dataset), change_of(self.ledger)])
         self.committed = self.ledger.last_token, self.ledger.longest, deepcopy(self.model)
 
     def teardown(self) -> None:
@@ -267,7 +267,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if kind == "restore elsewhere":
             self._begin_journal()
         if kind == "reset" or self.saved is None:
-            self.ledger.resume(0, 0, (), self.now)
+            self.ledger.resume(0, 0, 0, (), self.now)
             self._take(Model())
         else:
             restore(self.ledger, self.saved[0], self.now)
@@ -281,7 +281,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.last_token = last
         self.journal.close()
         self.journal = Journal(":memory:")
-        self.journal.write([self.dataset, change_of(self.ledger)])
+        self.journal.write([declaration_of(self.dataset), change_of(self.ledger)])
         self.committed = last, 0.0, Model(tokens=self._spent())
         self.model.durations = []
 

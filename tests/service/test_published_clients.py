@@ -136,7 +136,7 @@ print(json.dumps([before, rest, sorted(json.loads(saved)), restored, again, epoc
 def test_checkpoint_restore_and_reset(name: str, service: Service) -> None:
     (found,) = lines_of(started(name, service.address, CHECKPOINT))
     before, rest, keys, restored, again, epoch, anew = found
-    assert {"dataset_name", "doing", "epoch", "splitter", "todo"} <= set(keys) and restored is True and epoch == 0
+    assert {"dataset_name", "doing", "epoch", "todo"} <= set(keys) and restored is True and epoch == 0
     whole = sorted([*range(0, 24, 4)] * 2)
     assert sorted(before + rest) == sorted(before + again) == sorted(anew) == whole
 
