@@ -51,7 +51,7 @@ class FileDataReader(AbstractDataReader):
         self.records_per_task = records_per_task
         self.tally = Tally()
         self._identities: dict[str, Identity] = {}
-        """Of each file whose records were counted."""
+        """Of each file that was counted or read: the others of its name are not read."""
         self._indexes: dict[str, Any] = {}
         """Of each file, what a derived class knows of where its records are."""
 
@@ -91,8 +91,8 @@ class FileDataReader(AbstractDataReader):
         if not 0 <= shard.start <= shard.end:
             raise UsageError(f"records {shard.start} to {shard.end} are not a range: 0 <= start <= end")
         identity = identify(shard.name)
-        if identity != self._identities.get(shard.name, identity):
-            raise DataError("was replaced since its records were counted", url=shard.name, hint=ANEW)
+        if identity != self._identities.setdefault(shard.name, identity):
+            raise DataError("was replaced since this reader first used it", url=shard.name, hint=ANEW)
         wanted = shard.end - shard.start
         given = 0
         for record in islice(self.read(shard.name, shard.start, shard.end), min(wanted, sys.maxsize)):
