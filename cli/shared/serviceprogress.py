@@ -19,27 +19,8 @@ _NAME = "tarkit serve"
 
 def progress_line(progress: list[DataSetProgress]) -> str:
     """All data sets on a line."""
-    from tarkit.k8s.durations import in_words
-
-    if not progress:
-        return "no data set was declared yet"
-    lines = [_standing(each) for each in progress[:3]] + (["…"] if len(progress) > 3 else [])
-    rate = sum(each.rate for each in progress)
-    if rate:
-        lines.append(f"{rate:.1f} shards/s" if rate < 100 else f"{rate:.0f} shards/s")
-        left = sum(each.total - each.done - each.dead for each in progress)
-        if all(each.total for each in progress) and left > 0:
-            lines.append(f"about {in_words(left / rate)} left")
-    return ", ".join(lines)
-
-
-def _standing(each: DataSetProgress) -> str:
-    done = f"{each.done} of {each.total} shards done" if each.total else f"{counted(each.done, 'shard')} done"
-    part = f" ({each.part:.0%})" if each.part is not None else ""
-    dead = f", {each.dead} dead" if each.dead else ""
-    of = f" of {each.epochs}" if each.epochs else ""
-    epoch = f"epoch {each.epoch}{of}, " if each.epochs != 1 and each.epoch else ""
-    return f"{printable(each.name)}: {epoch}{done}{part}{dead}, {counted(each.workers, 'worker')}"
+    shown = [f"{printable(each.name)}: {each.standing}" for each in progress[:3]] + (["…"] if len(progress) > 3 else [])
+    return ", ".join(shown) or "no data set was declared yet"
 
 
 def show_outcome(progress: list[DataSetProgress]) -> None:

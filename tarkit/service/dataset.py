@@ -193,12 +193,8 @@ def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
     text = f"{counted(len(mine), 'file')}, not {len(theirs)}" if len(mine) != len(theirs) else ""
     for number, (one, other) in enumerate(zip(mine, theirs), 1):  # noqa: B905 (up to the shorter one)
         if one != other:
-            return f"{text}{', ' if text else ''}file {number} is {_described(one)}, not {_described(other)}"
+            return f"{text}{', ' if text else ''}file {number} is {tuple(one)}, not {tuple(other)}"
     return text
-
-
-def _described(file: Shard) -> str:
-    return f"{quoted(file.name)} with {counted(file.records, 'record')} from {file.start}"
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -19,7 +18,6 @@ from tarkit.service.leases import Verdict
 from tarkit.service.statuspage import status_page
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 _SECONDS = 10.0
 """For which a caller may be silent, or not read."""
 _POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
@@ -105,23 +103,16 @@ def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path, status, kind = environ["PATH_INFO"], HTTPStatus.OK, "text/plain"
-        try:
-            if path == "/metrics":
-                found: Iterable[bytes] = metrics(environ, start_response)
-                return found
-            if path == "/":
-                kind, text = "text/html", in_loop(status_page, dispatcher, state)
-            elif path == "/healthz":
-                trouble = _trouble(dispatcher)
-                status, text = (HTTPStatus.SERVICE_UNAVAILABLE if trouble else status), trouble or "ok\n"
-            else:
-                status, text = HTTPStatus.NOT_FOUND, "the pages are /, /metrics, /healthz\n"
-        except Exception as error:
-            _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
-            status, text = (
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "this is a bug in tarkit; see the messages of the service\n",
-            )
+        if path == "/metrics":
+            found: Iterable[bytes] = metrics(environ, start_response)
+            return found
+        if path == "/":
+            kind, text = "text/html", in_loop(status_page, dispatcher, state)
+        elif path == "/healthz":
+            trouble = _trouble(dispatcher)
+            status, text = (HTTPStatus.SERVICE_UNAVAILABLE if trouble else status), trouble or "ok\n"
+        else:
+            status, text = HTTPStatus.NOT_FOUND, "the pages are /, /metrics, /healthz\n"
         start_response(f"{status.value} {status.phrase}", [("Content-Type", f"{kind}; charset=utf-8"), _POLICY])
         return [text.encode("utf-8", "backslashreplace")]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted
 
 MOST_DEAD = 1000
 """Dead shards of a data set that are listed; all of them are counted."""
@@ -63,9 +64,23 @@ class DataSetProgress:
         return self.shards * self.epochs
 
     @property
-    def part(self) -> float | None:
-        """How much of all epochs is over, dead shards included, 0.0 to 1.0; None: they have no end."""
-        return (self.done + self.dead) / self.total if self.total else None
+    def standing(self) -> str:
+        """How far it is, in one line."""
+        parts, over = [], self.done + self.dead
+        if self.epochs != 1 and self.epoch:
+            parts.append(f"epoch {self.epoch} of {self.epochs}" if self.epochs else f"epoch {self.epoch}")
+        if self.total:
+            parts.append(f"{self.done} of {self.total} shards done ({over / self.total:.0%})")
+        else:
+            parts.append(f"{counted(self.done, 'shard')} done")
+        if self.dead:
+            parts.append(f"{self.dead} dead")
+        parts.append(counted(self.workers, "worker"))
+        if self.rate:
+            parts.append(f"{self.rate:.1f} shards/s")
+            if self.total > over:
+                parts.append(f"about {timedelta(seconds=int((self.total - over) / self.rate))} left")
+        return ", ".join(parts)
 
 
 class Rate:

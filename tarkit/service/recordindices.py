@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,6 +83,8 @@ class RecordIndexService(DataShardService):
         self._ahead = context.Semaphore(_MOST_AHEAD)
         # Shards that were fetched, and those that were reported.
         self._turn = context.RawValue("Q")
+        self._numbers: Iterator[int] = iter(())
+        """Of the shard that was fetched last, those that are not in the queue yet."""
         self._feed()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -155,8 +157,9 @@ class RecordIndexService(DataShardService):
             done = call()
             return done
         finally:
-            wanted = chain(self._drop(), self._left)
-            self._feed(wanted if done is False else ())
+            wanted = chain(self._drop(), self._numbers)
+            self._numbers = wanted if done is False else iter(())
+            self._feed()
 
     def close(self) -> None:
         """As of :class:`DataShardService`."""
@@ -178,23 +181,27 @@ class RecordIndexService(DataShardService):
         return dropped
 
     def _stop(self) -> None:
-        """End the thread; ``_left`` is what it was about to put into the queue."""
+        """End the thread."""
         self._stopped.set()
         self._thread.join()
 
-    def _feed(self, first: Iterable[int] = ()) -> None:
+    def _feed(self) -> None:
         self._stopped = threading.Event()
-        self._left: Iterable[int] = ()
-        self._thread = threading.Thread(target=self._put_numbers, args=(first, self._stopped), daemon=True)
+        self._thread = threading.Thread(target=self._put_numbers, args=(self._stopped,), daemon=True)
         self._thread.start()
 
-    def _put_numbers(self, first: Iterable[int], stopped: threading.Event) -> None:
+    def _put_numbers(self, stopped: threading.Event) -> None:
         try:
-            self._put(first, stopped)
             while not stopped.is_set():
+                if not self._ahead.acquire(True, _LOOK):
+                    continue
+                if (number := next(self._numbers, None)) is not None:
+                    self._queue.put(number)
+                    continue
+                self._ahead.release()
                 if (found := self._fetch(stopped)) is not None:
                     part = found[1].part
-                    self._put(part.indices or range(part.start, part.end), stopped)
+                    self._numbers = iter(part.indices or range(part.start, part.end))
                 elif self._source.ended:
                     self._queue.put(_NoNumber())
                     return
@@ -205,17 +212,6 @@ class RecordIndexService(DataShardService):
                             self._queue.put(_NoNumber(self._turn.value))
         except TarkitError as error:
             self._queue.put(_NoNumber(error=type(error).__name__, message=str(error)))
-
-    def _put(self, numbers: Iterable[int], stopped: threading.Event) -> None:
-        left = iter(numbers)
-        for number in left:
-            while not stopped.is_set():
-                if self._ahead.acquire(True, _LOOK):
-                    self._queue.put(number)
-                    break
-            else:
-                self._left = chain([number], left)
-                return
 
     def _hand_out(self) -> tuple[int, Any]:
         self._turn.value += 1

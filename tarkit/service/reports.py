@@ -64,7 +64,6 @@ class Reports:
         self._holdings: dict[int, _Holding] = {}
         self._outbox: dict[int, _Holding] = {}
         self._sending: dict[int, _Holding] = {}
-        self._void: set[int] = set()
 
     @property
     def tokens(self) -> Collection[int]:
@@ -98,9 +97,6 @@ class Reports:
         """
         holding = self._holdings.get(token)
         if holding is None or holding.over:
-            if token in self._void:
-                self._void.remove(token)
-                self.counts["stale"] += 1
             return False
         if error:
             holding.error, holding.over = error, True
@@ -129,10 +125,8 @@ class Reports:
                 self._holdings.pop(token, None)
         self._sending = {}
 
-    def begin_anew(self, unused: Iterable[int]) -> None:
-        """No lease of before counts. unused: those that no caller has, who would report them."""
-        self._void |= {token for token, each in self._holdings.items() if not each.over}
-        self._void.difference_update(unused)
+    def begin_anew(self) -> None:
+        """No lease of before counts."""
         self._holdings.clear()
 
 

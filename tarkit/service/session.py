@@ -161,7 +161,7 @@ class Session:
             self.flush()
             answer = call()
             with self._lock:
-                self._reports.begin_anew(shard.token for shard in self._shards)
+                self._reports.begin_anew()
                 self._shards.clear()
                 self.ended = False
             return answer

@@ -36,7 +36,7 @@ def _lines(dispatcher: Dispatcher, state: str) -> Iterator[str]:
         yield f'<p class="bad">No shard is handed out: {_text(str(dispatcher.trouble))}</p>'
     progress = dispatcher.progress()
     yield "<h2>Data sets</h2>"
-    sets = ("data set", "is", "done", "epoch", "leased", "todo", "dead", "records done", "workers", "rate", "left")
+    sets = ("data set", "is", "progress", "leased", "todo", "records done")
     yield _table(sets, map(_data_set, progress), len(progress)) if progress else "<p>No data set was declared yet.</p>"
     if number := sum(each.dead for each in progress):
         yield f'<h2 class="bad">Dead shards ({number:,})</h2>'
@@ -52,17 +52,7 @@ def _data_set(each: DataSetProgress) -> tuple[str, ...]:
     if each.aborted or (each.ended and each.dead):
         why = "aborted, as too many shards are dead" if each.aborted else "ended, incomplete"
         state = f'<span class="bad">{why}</span>'
-    left = each.total - each.done - each.dead
-    of = f" of {each.total:,} shards ({each.part:.1%})" if each.part is not None else " shards"
-    return (
-        _text(each.name),
-        state,
-        f"{each.done:,}{of}",
-        f"{each.epoch:,} of {each.epochs:,}" if each.epochs else f"{each.epoch:,}",
-        *(f"{number:,}" for number in (each.leased, each.todo, each.dead, each.records, each.workers)),
-        f"{each.rate:,.1f} shards/s",
-        f"about {timedelta(seconds=int(left / each.rate))}" if each.rate and each.total and left else "",
-    )
+    return _text(each.name), state, each.standing, f"{each.leased:,}", f"{each.todo:,}", f"{each.records:,}"
 
 
 def _dead(progress: Iterable[DataSetProgress]) -> Iterator[tuple[str, ...]]:

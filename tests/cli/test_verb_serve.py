@@ -307,8 +307,8 @@ def test_progress_lines() -> None:
     assert progress_line([]) == "no data set was declared yet"
     line = "iris: epoch 2 of 3, 140 of 300 shards done (48%), 5 dead, 4 workers"
     assert progress_line([iris]) == line
-    assert progress_line([replace(iris, rate=10.0)]) == f"{line}, 10.0 shards/s, about 16 s left"
-    assert progress_line([replace(endless, rate=200.0)]) == "rose: epoch 7, 69 shards done, 1 worker, 200 shards/s"
+    assert progress_line([replace(iris, rate=10.0)]) == f"{line}, 10.0 shards/s, about 0:00:15 left"
+    assert progress_line([replace(endless, rate=200.0)]) == "rose: epoch 7, 69 shards done, 1 worker, 200.0 shards/s"
     times = iter([0.0, 10.0, 20.0, 130.0])
     rate = Rate(lambda: next(times))
     for done, expected in ((100, 0.0), (150, 5.0), (50, 0.0), (270, 2.0)):

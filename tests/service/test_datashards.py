@@ -284,19 +284,20 @@ def test_numbers_do_not_end_between_the_next_shard_and_its_numbers(
 
 def _numbers_do_not_end(service: RecordIndexService, monkeypatch: pytest.MonkeyPatch) -> None:
     held = threading.Event()
-    put = service._put
+    fetch = service._fetch
 
-    def put_late(numbers: Any, stopped: threading.Event) -> None:
-        held.set()
-        time.sleep(0.3)
-        put(numbers, stopped)
+    def fetch_late(stopped: threading.Event | None) -> Any:
+        if found := fetch(stopped):
+            held.set()
+            time.sleep(0.3)
+        return found
 
     found: list[int] = []
     for number in service.record_index_gen():
         found.append(number)
         while len(found) == 8 and service._queue.empty():
             time.sleep(0.01)
-        monkeypatch.setattr(service, "_put", put_late)
+        monkeypatch.setattr(service, "_fetch", fetch_late)
         service.report_batch_done(1)
         # The loop goes on when a shard of the next epoch is held, and none of its numbers is there.
         assert len(found) != 8 or held.wait(120)

@@ -28,13 +28,3 @@ def test_a_part_that_is_done_counts_before_the_rest_fails() -> None:
     reports.lease(7, 10, [(0, 10)])
     assert reports.add(7, [(0, 4)], "") and reports.add(7, None, "no label") and not reports.add(7, None, "")
     assert reports.take() == [{"token": 7, "ranges": [{"first": 0, "end": 4}]}, {"token": 7, "error": "no label"}]
-
-
-def test_leases_of_before_a_reset_are_stale() -> None:
-    reports = Reports()
-    for token in (1, 2, 3):
-        reports.lease(token, 10, [(0, 10)])
-    reports.add(1, None, "")
-    reports.begin_anew([2])
-    assert not any(reports.add(token, None, "") for token in (1, 2, 3, 3))
-    assert (list(reports.tokens), reports.counts["stale"]) == ([], 1)

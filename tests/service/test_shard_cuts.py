@@ -150,7 +150,7 @@ def test_how_declarations_differ() -> None:
     one = DataSet.of_files("d", [Shard("a", 0, 4), Shard("b", 0, 4)], 2)
     other = DataSet.of_files("d", [Shard("a", 0, 4), Shard("c", 2, 4)], 2)
     more = DataSet.of_files("d", [Shard("a", 0, 4), Shard("b", 0, 4), Shard("c", 0, 1)], 2)
-    assert one.differences(other) == "file 2 is 'b' with 4 records from 0, not 'c' with 4 records from 2"
+    assert one.differences(other) == "file 2 is ('b', 0, 4), not ('c', 2, 4)"
     assert one.differences(more) == "size 8, not 9; 2 files, not 3"
 
 
