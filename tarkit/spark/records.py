@@ -100,7 +100,7 @@ def generate_records(
         # After the context, which ends the tasks that still run when a job has failed; and only of this job: a folder
         # that was refused may be that of another one.
         if lingering is not None:
-            remove_left_by_tasks(folder, lingering, alone=True)
+            remove_left_by_tasks(folder, lingering)
     _check(folder, written)
     return written
 

@@ -9,20 +9,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tarkit.errors import MissingInputError, UsageError
+from tarkit.errors import UsageError
 from tarkit.runs.counts import MISSING_NAMES, Counts
-from tarkit.runs.donerecord import read_record
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import check_work, conclude, process_outputs, with_work_id
 from tarkit.runs.runrecord import record_of
 from tarkit.runs.work import Work
-from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
+from tarkit.spark.tasks import current_context, on_all_machines, run_tasks
 from tarkit.specs.inputslice import all_inputs
 from tarkit.specs.outputcheck import check_pairs
-from tarkit.specs.outputnames import DONE_SUFFIX, done_record_url, plan_outputs
+from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand
-from tarkit.store.entries import entries
-from tarkit.store.url import base_name
 
 _ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir")
 """Fields of Work that have no meaning here."""
@@ -49,7 +46,7 @@ def process(
         partitions: number of tasks; None is one for each shard.
 
     Returns:
-        The counts of all tasks. Of shards that a task made before it was lost, they are those of the done records.
+        The counts of all tasks. Shards that a task made before it was lost were done before the task that counts.
 
     Raises:
         ShardsFailedError: some shards could not be made; the others are published. EmptyResultError: samples came in,
@@ -78,50 +75,17 @@ def process(
     parts = [outputs[len(outputs) * each // number : len(outputs) * (each + 1) // number] for each in range(number)]
     counts = Counts()
     record_of(work, all_inputs(inputs, inputs), once=once).publish(str(work.outdir), time.time())
-    recorded = _names(str(work.outdir))
-    try:
-        for each, skipped in run_tasks(context, partial(_run, work), parts):
-            counts.add(each)
-            for url in skipped:
-                if base_name(url) + DONE_SUFFIX not in recorded:
-                    _count_as_done(url, counts)
-    finally:
-        remove_left_by_tasks(str(work.outdir), seconds_after_end(context), alone=False)
+    for each in run_tasks(context, partial(_run, work), parts):
+        counts.add(each)
     del counts.missing_names[MISSING_NAMES:]
     conclude(work, counts)
     return counts
 
 
-class _Skipped(Reporter):
-    """Keeps the names of outputs that were done before."""
-
-    def __init__(self) -> None:
-        self.urls: list[str] = []
-
-    def shard_skipped(self, output_url: str) -> None:
-        self.urls.append(output_url)
-
-
-def _run(work: Work, outputs: Sequence[tuple[str, str]]) -> tuple[Counts, list[str]]:
-    """The task: counts, and the outputs that it found done."""
-    counts, skipped = Counts(), _Skipped()
-    process_outputs(work, outputs, counts, skipped)
+def _run(work: Work, outputs: Sequence[tuple[str, str]]) -> Counts:
+    """The task."""
+    counts = Counts()
+    process_outputs(work, outputs, counts, Reporter())
     # Of a shard that could not be read to its end: a method of its stream, which cannot be sent.
     counts.met.part_read = None
-    return counts, skipped.urls
-
-
-def _names(folder: str) -> set[str]:
-    try:
-        return {entry.name for entry in entries(folder)}
-    except MissingInputError:
-        return set()
-
-
-def _count_as_done(output_url: str, counts: Counts) -> None:
-    """A shard that was done before for the task that counts, but by another attempt of this run."""
-    record = read_record(done_record_url(output_url))
-    if record is not None:
-        counts.shards_before -= 1
-        counts.shards_done += 1
-        counts.add(Counts.of(record))
+    return counts

@@ -25,7 +25,6 @@ _PATIENCE = 30.0
 """Seconds to wait for files that such a process still writes."""
 _BETWEEN = 0.2
 """Seconds between two looks at them."""
-_DAY = 86_400.0
 
 
 class TaskError(TarkitError):
@@ -119,15 +118,14 @@ def seconds_after_end(context: Any) -> float:
     return _KILLED_AFTER if context.getConf().get("spark.speculation", "false") == "true" else 0.0
 
 
-def remove_left_by_tasks(folder: str, lingering: float, *, alone: bool) -> None:
-    """Remove what tasks that were killed left in a folder under temporary names.
-    lingering: of :func:`seconds_after_end`. alone: no other program writes to the folder. Else what is not on a local
-    disk is removed when it is a day old, since a dead writer looks like a slow one there."""
+def remove_left_by_tasks(folder: str, lingering: float) -> None:
+    """Remove what tasks that were killed left in a folder under temporary names; no other program writes to it.
+    lingering: of :func:`seconds_after_end`."""
     time.sleep(lingering)
-    end = time.monotonic() + (_PATIENCE if alone else 0.0)
+    end = time.monotonic() + _PATIENCE
     try:
         while True:
-            for _ in remove_left_behind(folder, older_than=0 if alone else _DAY, now=time.time()):
+            for _ in remove_left_behind(folder, older_than=0, now=time.time()):
                 pass
             # A local file stays while its writer lives.
             if time.monotonic() >= end or not any(is_temporary_name(entry.name) for entry in entries(folder)):
