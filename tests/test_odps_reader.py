@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from odpsserver import Table, serve
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.odps import ODPSDataReader
 from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
 from tarkit.store.retry import Retry
-
-pytest.importorskip("odps", reason="pyodps is not installed, so ODPS tables are not tested")
-
-from odpsserver import Table, serve
 
 ROWS = [(number, f"name {number}" if number % 7 else None, number / 4) for number in range(1000)]
 COLUMNS = [("id", "bigint"), ("name", "string"), ("score", "double")]
@@ -29,6 +26,7 @@ def table() -> Table:
 
 @pytest.fixture
 def account(table: Table) -> Iterator[dict[str, Any]]:
+    pytest.importorskip("odps", reason="pyodps is not installed, so ODPS tables are not tested")
     with serve({"clicks": table, "daily": Table(COLUMNS, ROWS[:10], "day=20200101")}) as url:
         yield {
             "project": "p", "access_id": "id", "access_key": "SECRET", "endpoint": f"{url}/api", "tunnel_endpoint": url,
