@@ -153,19 +153,6 @@ def test_where_no_shard_is_left_batches_are_short_and_nothing_waits_for_ever(sha
     assert all(next(each, None) is None for each in iterators)
 
 
-def test_a_service_that_is_killed_and_started_again_is_ridden_out(shards: str, tmp_path: Path) -> None:
-    with Service(tmp_path) as running:
-        with ShardClient(running.address, declared(shards)) as client:
-            client.connect()
-        found = []
-        for number, (names,) in enumerate(loader(shards, running.address)):
-            found += names
-            if number == 2:
-                running.kill()
-                running.start()
-        assert sorted(found) == EVERY
-
-
 def test_a_lost_service_is_an_error_and_never_the_end(shards: str, tmp_path: Path) -> None:
     with Service(tmp_path) as running:
         with ShardClient(running.address, declared(shards)) as client:

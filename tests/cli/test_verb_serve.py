@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from shardservice import Caller, Service
 from tarkit.cli.shared.serviceprogress import show_outcome
 from tarproc_support import numbered, tar_bytes
 
+from tarkit.service.journal import Journal
+from tarkit.service.leases import LeaseRules
 from tarkit.service.progress import DataSetProgress, DeadShard
+from tarkit.service.serve import _withdraw
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -40,7 +43,7 @@ def drain(address: str, worker: str = "a") -> list[tuple[str, int, int]]:
     return got
 
 
-def test_complete(tmp_path: Path) -> None:
+def test_complete_and_started_again(tmp_path: Path) -> None:
     with Service(tmp_path, *SIZED, "--epochs", "2", "--drain", "0.2") as running:
         assert drain(running.address) == [("iris", 0, 8), ("iris", 8, 16), ("iris", 16, 22)] * 2
         code, out, err = running.end()
@@ -48,6 +51,19 @@ def test_complete(tmp_path: Path) -> None:
     assert err[0] == f"tarkit serve: listening on {running.address}, state in tarkit-serve.state"
     assert err[1] == "tarkit serve: all data sets have ended; workers get this answer for 0.2 s at most"
     assert {path.name for path in tmp_path.iterdir()} == {"tarkit-serve.state"}
+    with Service(tmp_path, *SIZED, "--epochs", "2", "--drain", "300") as running:
+        # A worker that was not told before is told now.
+        assert drain(running.address, "late") == []
+        running.process.terminate()
+        assert running.end()[0] == 0
+    # For as long as it was asked to, and no longer.
+    with Service(tmp_path, *SIZED, "--epochs", "2", "--drain", "0.2") as running:
+        code, out, err = running.end()
+    assert err[-1] == (
+        "tarkit serve: in tarkit-serve.state, all data sets have ended before; workers get this answer for 0.2 s; to "
+        "begin anew, give another --state"
+    )
+    assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
 
 
 def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
@@ -94,22 +110,13 @@ def test_too_many_dead_shards_end_the_service_with_1(tmp_path: Path) -> None:
         assert running.end()[0] == 3
 
 
-def test_stopped_and_begun_again(tmp_path: Path) -> None:
+def test_stopped_and_begun_again_with_the_same_data_set_alone(tmp_path: Path, run: Run) -> None:
     with Service(tmp_path, *SIZED) as running:
         with Caller(running.address) as call:
             lease = call("Exchange", worker="a", want=1).leases[0]
             call("Exchange", worker="a", reports=[{"token": lease.token}])
         running.process.terminate()
         assert running.end()[:2] == (143, ["iris: shards: done 1, dead 0, left 2; records done 8; epochs begun 1"])
-    with Service(tmp_path, *SIZED, *QUICK) as running:
-        assert drain(running.address) == [("iris", 8, 16), ("iris", 16, 22)]
-        assert running.end()[0] == 0
-
-
-def test_another_data_set_is_refused(tmp_path: Path, run: Run) -> None:
-    with Service(tmp_path, *SIZED) as running:
-        running.process.terminate()
-        running.end()
     command = ("tarkit", "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "tarkit-serve.state")
     for arguments, reason in (
         (("--dataset", "iris=23", "--records-per-shard", "8"), "size 22, not 23"),
@@ -118,6 +125,9 @@ def test_another_data_set_is_refused(tmp_path: Path, run: Run) -> None:
         result = run(*command, *arguments)
         assert (result.code, result.stdout) == (2, b"")
         assert reason in result.stderr and "give another --state" in result.stderr
+    with Service(tmp_path, *SIZED, *QUICK) as running:
+        assert drain(running.address) == [("iris", 8, 16), ("iris", 16, 22)]
+        assert running.end()[0] == 0
 
 
 def test_a_service_that_cannot_start_leaves_the_ready_file_of_the_one_that_runs(tmp_path: Path, run: Run) -> None:
@@ -139,19 +149,9 @@ def test_a_service_that_cannot_start_leaves_the_ready_file_of_the_one_that_runs(
 
 
 def test_the_ready_file_of_a_service_that_came_later_stays(tmp_path: Path) -> None:
-    with Service(tmp_path, *SIZED, *QUICK) as running:
-        (tmp_path / "ready").write_text("127.0.0.1:9\n\n")
-        drain(running.address)
-        assert running.end()[0] == 0
+    (tmp_path / "ready").write_text("127.0.0.1:9\n\n")
+    _withdraw(str(tmp_path / "ready"), b"127.0.0.1:8\n\n")
     assert (tmp_path / "ready").read_text() == "127.0.0.1:9\n\n"
-
-
-def test_shards_of_files(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(5)))
-    (tmp_path / "b.tar").write_bytes(tar_bytes(numbered(3)))
-    with Service(tmp_path, "--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos", *QUICK) as running:
-        assert drain(running.address) == [("a.tar", 0, 3), ("a.tar", 3, 5), ("b.tar", 0, 3)]
-        assert running.end()[:2] == (0, ["photos: shards: done 3, dead 0; records done 8; epochs begun 1"])
 
 
 def test_a_reader_of_ones_own(tmp_path: Path) -> None:
@@ -186,37 +186,21 @@ def test_an_error_of_a_reader_of_ones_own_is_not_a_bug_of_tarkit(
     assert "bug" not in result.stderr
 
 
-def test_watch(tmp_path: Path) -> None:
-    with Service(tmp_path, *SIZED, "--drain", "300") as running:
+def test_watch_shards_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(5)))
+    (tmp_path / "b.tar").write_bytes(tar_bytes(numbered(3)))
+    data = ("--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos")
+    with Service(tmp_path, *data, "--drain", "300") as running:
         command = [sys.executable, "-m", "tarkit.cli.tarkit", "serve", "--watch", running.address, "-q"]
         with Caller(running.address) as call:
             # A second worker, for whom the service waits at the end.
             call("Exchange", worker="b")
             watcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            drain(running.address)
-            line = "iris: shards: done 3, dead 0; records done 22; epochs begun 1\n"
+            assert drain(running.address) == [("a.tar", 0, 3), ("a.tar", 3, 5), ("b.tar", 0, 3)]
+            line = "photos: shards: done 3, dead 0; records done 8; epochs begun 1\n"
             assert watcher.communicate(timeout=120)[0] == line
             assert call("Exchange", worker="b", want=1).end
         assert (watcher.returncode, running.end()[0]) == (0, 0)
-
-
-def test_complete_before_and_started_again(tmp_path: Path) -> None:
-    with Service(tmp_path, *SIZED, *QUICK) as running:
-        drain(running.address)
-        assert running.end()[0] == 0
-    with Service(tmp_path, *SIZED, "--drain", "300") as running:
-        # A worker that was not told before is told now.
-        assert drain(running.address, "late") == []
-        running.process.terminate()
-        assert running.end()[0] == 0
-    # For as long as it was asked to, and no longer.
-    with Service(tmp_path, *SIZED, "--drain", "1") as running:
-        code, out, lines = running.end()
-    assert lines[-1] == (
-        "tarkit serve: in tarkit-serve.state, all data sets have ended before; workers get this answer for 1 s; to "
-        "begin anew, give another --state"
-    )
-    assert (code, out) == (0, ["iris: shards: done 3, dead 0; records done 22; epochs begun 1"])
 
 
 def test_data_sets_that_clients_declare(tmp_path: Path) -> None:
@@ -233,14 +217,15 @@ def test_data_sets_that_clients_declare(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["--listen", "--http"])
 def test_a_start_that_failed_leaves_no_data_set_in_the_state(taken: str, tmp_path: Path, run: Run) -> None:
-    state = ("--state", str(tmp_path / "state"))
+    state = str(tmp_path / "state")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        result = run("tarkit", "serve", *state, "--dataset", "iris=22", "--listen", "127.0.0.1:0", taken, address)
+        result = run(
+            "tarkit", "serve", "--state", state, "--dataset", "iris=22", "--listen", "127.0.0.1:0", taken, address
+        )
         assert result.code == 2 and "already in use" in result.stderr
-    with Service(tmp_path, *state, "--dataset", "rose=22", *QUICK) as running:
-        assert drain(running.address) == [("rose", 0, 22)]
-        assert running.end()[0] == 0
+    with closing(Journal(state)) as journal:
+        assert journal.load(LeaseRules(), 0.0) == []
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_several_data_sets_are_in_one_file(tmp_path: Path) -> None:
 def test_killed_at_random_points_nothing_answered_is_lost_or_given_again(tmp_path: Path) -> None:
     state, tokens, done, chance = tmp_path / "state", set[int](), set[int](), random.Random(7)
     program = [sys.executable, str(Path(journalloop.__file__)), str(state)]
-    for _ in range(5):
+    for _ in range(3):
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == "begun\n"
@@ -351,7 +351,7 @@ def test_a_file_stays_small(tmp_path: Path) -> None:
     journal, ledger = begun(tmp_path / "state", DataSet("d", 10**9, 1))
     held: list[Lease] = []
     largest = 0
-    for number in range(6000):
+    for number in range(3000):
         held.append(lease(ledger, f"worker-{number % 100}"))
         if len(held) > 100:
             ledger.complete(held.pop(0).token, 0.0)
