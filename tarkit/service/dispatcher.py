@@ -1,7 +1,6 @@
 """All data sets of a service in one place: what callers ask, the calls that are held, the journal, and the clock.
 
-It runs in one event loop. What a caller is answered is in the journal before: a lease in its file, a report and the end
-on the disk.
+It runs in one event loop. What a caller is answered is on the disk before.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ class Dispatcher:
                 raise OtherDataSetError(text)
             self.differing += 1
             _log.warning("%s; the first declaration counts", text)
-        await self._durable.synced()
+        await self._durable.written()
         return known is None
 
     def ledger(self, name: str) -> Ledger:
@@ -211,7 +210,7 @@ class Dispatcher:
     async def _begin_again(self, ledger: Ledger) -> None:
         self.presence.forget_told()
         self._moved(ledger)
-        await self._durable.synced()
+        await self._durable.written()
 
     # Workers.
 
@@ -243,7 +242,7 @@ class Dispatcher:
                 wait = 0.0 if reports else request.wait
                 answer = await self._lease(ledger, worker, request, None if wait is None else now + wait)
             if reports:
-                await self._durable.synced()
+                await self._durable.written()
         except asyncio.CancelledError:
             if isinstance(answer, list):
                 self._take_back(ledger, worker, answer)
@@ -290,7 +289,7 @@ class Dispatcher:
                 self.held.moves(ledger)
                 return leases
             if leases is NoShard.END:
-                await self._durable.synced()
+                await self._durable.written()
                 if ledger.ended:
                     self.presence.told(worker)
                     return leases
@@ -368,8 +367,6 @@ class Dispatcher:
                     self.held.end_standstill(ledger, now)
                     self._rates.setdefault(ledger.dataset.name, Rate(self._clock)).add(ledger.progress().done)
                 self._ticked = self._clock()
-                # No lease is only in the file for long: a machine that ends would forget it.
-                self._durable.begin_sync()
             except Exception as error:  # else the service would stand still in silence
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
 

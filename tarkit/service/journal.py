@@ -1,4 +1,4 @@
-"""Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is in the file when it returns.
+"""Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is on the disk when it returns.
 
 Rows of one table, by data set, epoch and position, each a JSON value. Epoch -1: the declaration, which may be long.
 Epoch 0: the counts. From epoch 1: a shard that was handed out and is not done. What is done leaves no row, so the file
@@ -34,8 +34,8 @@ _DECLARATION, _COUNTS = (-1, 0), (0, 0)
 _ROW = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)"
 _GONE = "DELETE FROM state WHERE dataset = ? AND epoch = ? AND position = ?"
 SKIPPED_TOKENS = 1 << 20
-"""At each start. Where a machine ended, workers on others may have tokens of leases that were not on its disk yet;
-given again, they would say of another shard that it is done."""
+"""At each start. Where the file is a copy of before, workers may have tokens of leases that are not in it; given again,
+they would say of another shard that it is done."""
 _WAL = 4 << 20
 """Bytes of the write-ahead log, beyond which it is cut when it has been copied into the file."""
 _BEGIN_ANEW = "move it and its -wal file away to begin anew, and restore a checkpoint if there is one"
@@ -90,15 +90,13 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._log = -1
-        """Descriptor of the write-ahead log."""
-        self._torn = False
-        """Whether ``sync`` failed."""
+        self._known: dict[str, os.stat_result] = {}
+        """The file and its log, as they were first seen."""
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
             reason = "is a folder" if os.path.isdir(path) else "is in a folder that does not exist"
             raise UsageError(f"{quoted(path)} {reason}; the state of a service needs the name of a file")
         try:
-            # The server closes it, and checks it after an error, in other threads than that which writes.
+            # Threads write, one after the other.
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
         except sqlite3.Error as error:
             raise StreamError(f"the state cannot be opened: {error}", url=path) from error
@@ -130,8 +128,7 @@ class Journal:
             raise StreamError(
                 "the file system does not allow a write-ahead log", url=self.path, hint="use a local disk"
             )
-        # What is committed survives the end of the process; ``sync`` is for the end of the machine.
-        run("PRAGMA synchronous = NORMAL")
+        run("PRAGMA synchronous = FULL")
         run(f"PRAGMA journal_size_limit = {_WAL}")
         run("BEGIN IMMEDIATE")
         if application != APPLICATION:
@@ -140,7 +137,6 @@ class Journal:
             run(f"PRAGMA application_id = {APPLICATION}")
         run("COMMIT")
         self._file: str = run("PRAGMA database_list").fetchone()[2]
-        self._known = os.stat(self._file or os.curdir)
         found = run("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise DataError(f"the state is damaged: {printable(found)}", url=self.path, hint=_BEGIN_ANEW)
@@ -168,10 +164,10 @@ class Journal:
         return ledgers
 
     def write(self, changes: Iterable[Change]) -> None:
-        """All of it, or none; in the file when it returns.
+        """All of it, or none; on the disk when it returns. It may be called in a thread.
 
         Raises:
-            StreamError: it could not be written: the disk is full, or gone.
+            StreamError: it could not be written: the disk is full, or gone. What is written again is the same.
         """
         database = self._database
         try:
@@ -180,37 +176,19 @@ class Journal:
                 database.executemany(_ROW, change.rows)
                 database.executemany(_GONE, change.gone)
             database.execute("COMMIT")
-        except (sqlite3.Error, UnicodeError) as error:
+            self._check_place()
+        except (sqlite3.Error, UnicodeError, OSError) as error:
             with suppress(sqlite3.Error):  # the first error says more
                 if database.in_transaction:
                     database.execute("ROLLBACK")
             raise StreamError(f"the state cannot be written: {printable(str(error))}", url=self.path) from error
 
-    def sync(self) -> None:
-        """Have on the disk what was written before; it may be called in a thread.
-
-        Raises:
-            StreamError: the disk is full, or gone. The next call writes it anew.
-        """
-        try:
-            if self._torn:
-                # The system may have dropped what it failed to write: into the file with it, from SQLite's own view.
-                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            elif self._log < 0 and self._file:
-                self._log = os.open(f"{self._file}-wal", os.O_RDONLY)
-            if self._log >= 0:
-                os.fsync(self._log)
-                self._check_place()
-            self._torn = False
-        except (OSError, sqlite3.Error) as error:
-            self._torn = True
-            raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
-
     def _check_place(self) -> None:
         """A file that was removed is written without an error, and gone with this process. OSError: so it is."""
-        for path, known in ((self._file, self._known), (f"{self._file}-wal", os.fstat(self._log))):
+        for path in (self._file, f"{self._file}-wal") if self._file else ():
             try:
-                same = os.path.samestat(os.stat(path), known)
+                found = os.stat(path)
+                same = os.path.samestat(found, self._known.setdefault(path, found))
             except FileNotFoundError:
                 same = False
             if not same:
@@ -221,9 +199,6 @@ class Journal:
 
     def close(self) -> None:
         """Make the file free for other processes."""
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
         self._database.close()
 
 

@@ -36,7 +36,6 @@ def main(path: str) -> None:
         ledger.complete(leases[-1].token, 0.0, [(0, 1)])
         ledger.release("w")
         journal.write([change_of(ledger)])
-        journal.sync()
         os.write(1, "".join(f"done {lease.token} {places[lease.token]}\n" for lease in leases[:-1]).encode())
 
 
