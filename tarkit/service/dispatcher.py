@@ -241,11 +241,11 @@ class Dispatcher:
             if request is not None:
                 wait = 0.0 if reports else request.wait
                 answer = await self._lease(ledger, worker, request, None if wait is None else now + wait)
-            if reports:
-                await self._durable.written()
+            await self._durable.written()
         except asyncio.CancelledError:
-            if isinstance(answer, list):
-                self._take_back(ledger, worker, answer)
+            if isinstance(answer, list):  # the caller has gone without them
+                ledger.release(worker, [lease.token for lease in answer])
+                self._moved(ledger)
             raise
         return verdicts, answer
 
@@ -281,11 +281,6 @@ class Dispatcher:
                 raise
             if isinstance(leases, list):
                 self._durable.changed(ledger)
-                try:
-                    await self._durable.written()
-                except asyncio.CancelledError:
-                    self._take_back(ledger, worker, leases)
-                    raise
                 self.held.moves(ledger)
                 return leases
             if leases is NoShard.END:
@@ -312,11 +307,6 @@ class Dispatcher:
             leases.append(lease)
             indices += len(lease.shard.indices)
         return leases
-
-    def _take_back(self, ledger: Ledger, worker: str, leases: Iterable[Lease]) -> None:
-        """The caller has gone without them."""
-        ledger.release(worker, [lease.token for lease in leases])
-        self._moved(ledger)
 
     def unanswered(self, ledger: Ledger, worker: str, call: int, held: Iterable[int]) -> list[int]:
         """Tokens of a worker's leases that it does not know of, because the answer was lost.
