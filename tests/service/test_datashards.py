@@ -120,31 +120,6 @@ def test_tasks_have_numbers(build: Build) -> None:
     assert sorted(seen) == [0, 12] and task.start == task.end
 
 
-def test_a_data_set_is_reset(build: Build) -> None:
-    service = build(batch_size=4, num_epochs=1, dataset_size=16, num_minibatches_per_shard=2)
-    while service.fetch_shard():
-        service.report_batch_done(8)
-    service.reset_dataset()
-    assert service.get_current_epoch() == 0
-    assert service.fetch_shard() and service.get_current_epoch() == 1
-
-
-def test_a_checkpoint_is_restored(build: Build) -> None:
-    service = build(batch_size=4, num_epochs=1, dataset_size=24, num_minibatches_per_shard=2)
-    service.fetch_shard()
-    service.report_batch_done(8)
-    service.fetch_shard()
-    saved = service.get_shard_checkpoint()
-    service.report_batch_done(8)
-    assert not service.restore_shard_from_checkpoint("{}")
-    assert service.restore_shard_from_checkpoint(saved)
-    starts = []
-    while shard := service.fetch_shard():
-        starts.append(shard.start)
-        service.report_batch_done(8)
-    assert starts == [8, 16]
-
-
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"num_minibatches_per_shard": -1}, {"dataset_size": -5}])
 def test_parameters_that_cannot_be(build: Build, wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):

@@ -78,16 +78,6 @@ def test_shards_that_take_longer_than_the_first_lease_teach_it() -> None:
     assert sum(given.values()) <= 20 + 4
 
 
-def test_a_lease_that_is_made_shorter_ends_earlier() -> None:
-    ledger = ledger_of()
-    held = lease(ledger, "a", 0.0)
-    ledger.complete(lease(ledger, "b", 0.0).token, 1.0)
-    assert ledger.renew("a", 1.0) == 1
-    assert ledger.next_deadline == 11.0
-    assert (ledger.expire(10.9), ledger.expire(11.0)) == (0, 1)
-    assert lease(ledger, "c", 11.0).shard == held.shard
-
-
 @pytest.mark.parametrize("meanwhile", ["queued", "leased to another", "dead", "failed and queued"])
 def test_the_first_success_counts(meanwhile: str) -> None:
     ledger = ledger_of()
@@ -146,17 +136,6 @@ def test_budgets_for_failures_and_for_losses_are_separate() -> None:
     assert (dead.errors, dead.losses, dead.reason[:12], len(dead.reason)) == (3, 1, "bad record 8", 2000)
     assert ledger.lease("a", 0.0) is NoShard.END
     assert (ledger.ended, ledger.progress().dead) == (True, 1)
-
-
-def test_a_dead_shard_is_tried_again_in_the_next_epoch_and_holds_none_up() -> None:
-    ledger = ledger_of(4, epochs=0, strict_epochs=True, rules=LeaseRules(errors=1))
-    for epoch in range(1, 6):
-        held = lease(ledger)
-        assert (held.epoch, held.shard.start, lease(ledger).shard.start) == (epoch, 0, 2)
-        assert ledger.lease("a", 0.0) is NoShard.WAIT
-        ledger.fail(held.token, 0.0, "bad")
-        ledger.complete(held.token + 1, 0.0)
-    assert (ledger.progress().dead, ledger.progress().done, ledger.ended) == (5, 5, False)
 
 
 def test_when_too_many_shards_are_dead_no_more_are_handed_out() -> None:

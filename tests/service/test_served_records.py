@@ -49,8 +49,7 @@ def number_of(record: Any) -> int:
     return int(record[0] if isinstance(record, (list, tuple)) else record)
 
 
-@pytest.mark.parametrize("make", [tar, recordio, csv])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("make", "shuffle"), [(tar, True), (recordio, False), (csv, True)])
 def test_each_record_of_files_is_used_once(make: Any, shuffle: bool, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     options = {"header": False} if make is csv else {}

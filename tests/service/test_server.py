@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,20 +171,6 @@ def test_elasticdl_calls_that_are_not_about_data() -> None:
             await server.channel.unary_unary(f"/proto.Master/{method}")(b"\x08\x01")
         stub = server.channel.unary_unary("/proto.Master/get_comm_rank")
         assert (await refusal(stub(b"")))[0] == "UNIMPLEMENTED"
-
-    with_server(calls)
-
-
-def test_elasticdl_protocol_ends_with_an_empty_task() -> None:
-    async def calls(server: Server) -> None:
-        call = partial(server.call, elasticdl=True, dataset_name="iris")
-        params = {"batch_size": 4, "num_epochs": 2, "dataset_size": 22, "num_minibatches_per_shard": 2}
-        await call("report_dataset_shard_params", task_type=1, **params)
-        shards = []
-        while (task := await call("get_dataset_task")).type:
-            shards.append((task.shard.start, task.shard.end))
-            await call("report_dataset_task_result", task_id=task.task_id)
-        assert shards == [(0, 8), (8, 16), (16, 22)] * 2
 
     with_server(calls)
 

@@ -138,14 +138,6 @@ def test_numbers_that_make_no_sense(options: dict[str, Any]) -> None:
         ShardClient("localhost:1", **options)
 
 
-def test_a_range_that_the_shard_does_not_have_is_refused_where_it_is_reported(tmp_path: Path) -> None:
-    with InThread(tmp_path / "state") as service, ShardClient(service.address, IRIS) as client:
-        shard = taken(client)
-        for wrong in ((0, 9), (3, 3), (-1, 2)):
-            with pytest.raises(UsageError, match="not in a shard of 8 records"):
-                client.done(shard, [wrong])
-
-
 def test_a_reason_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     with (
         InThread(tmp_path / "state", LeaseRules(errors=1)) as service,
@@ -614,16 +606,6 @@ def refused(address: str, patience: float = 1.0, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_a_token_is_needed_and_the_right_one(tmp_path: Path) -> None:
-    with InThread(tmp_path / "state", security=Security(token="open sesame")) as service:
-        began = time.monotonic()
-        assert "bearer token" in refused(service.address, patience=300)
-        assert "bearer token" in refused(service.address, patience=300, token="sesame")
-        assert time.monotonic() - began < 60, "it was tried again"
-        with ShardClient(service.address, IRIS, token="open sesame") as client:
-            assert len(read_all(client)) == 44
-
-
 def test_tls_needs_the_certificate_of_the_service(tmp_path: Path) -> None:
     own = (PEM / "certificate.pem").read_bytes()
     security = Security((PEM / "key.pem").read_bytes(), own, "t")
@@ -631,6 +613,7 @@ def test_tls_needs_the_certificate_of_the_service(tmp_path: Path) -> None:
         address = service.address
         with ShardClient(address, IRIS, token="t", certificate=own) as client:
             assert len(read_all(client)) == 44
+        assert "bearer token" in refused(address, patience=300, token="u", certificate=own)
         assert "if the service has TLS, give its certificate" in refused(address, token="t")
         assert "not PEM" in refused(address, token="t", certificate=b"nonsense")
         other = (PEM / "other.pem").read_bytes()
