@@ -63,7 +63,9 @@ class ServiceConnection:
             )
         calls = protocol("shards").calls
         self.patience = patience
-        self._address, self._error, self._cancelled = address, grpc.RpcError, grpc.FutureCancelledError
+        self._address = address
+        self.broken = (grpc.RpcError, grpc.FutureCancelledError)
+        """What a call raises that has no answer."""
         self._tls = bool(certificate)
         if certificate and b"-----BEGIN CERTIFICATE-----" not in certificate:
             raise UsageError("the certificate of the shard service is not PEM: it has no BEGIN CERTIFICATE")
@@ -86,12 +88,10 @@ class ServiceConnection:
 
     def call(self, name: str, patience: float | None = None, /, **fields: Any) -> Any:
         """The answer to a call, which is tried again; it raises what :meth:`insist` does."""
-        return self.insist(lambda progress: self.once(name, **fields), threading.Event(), patience)
+        return self.insist(lambda: self.once(name, **fields), threading.Event(), patience)
 
-    def insist(
-        self, attempt: Callable[[Callable[[], None]], T], stopped: threading.Event, patience: float | None = None
-    ) -> T:
-        """What ``attempt(progress)`` returns in the end; it calls ``progress`` when the service has answered it.
+    def insist(self, attempt: Callable[[], T], stopped: threading.Event, patience: float | None = None) -> T:
+        """What ``attempt()`` returns in the end.
 
         Raises:
             UsageError: the service refuses it, with its sentence.
@@ -101,16 +101,11 @@ class ServiceConnection:
         patience = self.patience if patience is None else patience
         waits = Retry(base=0.1, cap=2.0)
         failures, since, quiet = 0, time.monotonic(), _QUIET
-
-        def progress() -> None:
-            nonlocal failures
-            failures = 0
-
         while not stopped.is_set():
             began = time.monotonic()
             try:
-                return attempt(progress)
-            except (self._error, self._cancelled) as error:
+                return attempt()
+            except self.broken as error:
                 reason = self._reason(error)
             if stopped.is_set():
                 break
@@ -132,7 +127,7 @@ class ServiceConnection:
 
     def _reason(self, error: Any) -> str:
         """Why a call failed that may be tried again. Raises: UsageError: it may not."""
-        if isinstance(error, self._cancelled) or not hasattr(error, "code"):
+        if not hasattr(error, "code"):
             return "the call was cancelled"
         code, said = error.code().name, error.details() or ""
         details = printable(said)

@@ -239,7 +239,7 @@ class Session:
         while not self._stopped.is_set():
             with self._lock:
                 self._room.wait_for(lambda: self._stopped.is_set() or self._wanted())
-            self.connection.insist(lambda progress: self._ask(), self._stopped)
+            self.connection.insist(self._ask, self._stopped)
 
     def _ask(self) -> None:
         with self._lock:
@@ -290,7 +290,7 @@ class Session:
         while (reports := self._collect_reports()) is not None:
             tries = 0
 
-            def attempt(progress: Callable[[], None], reports: list[dict[str, Any]] = reports) -> Any:
+            def attempt(reports: list[dict[str, Any]] = reports) -> Any:
                 nonlocal tries
                 tries += 1
                 return self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
@@ -320,14 +320,19 @@ class Session:
                 self._room.wait_for(lambda: self._stopped.is_set() or not self._idle)
             self.connection.insist(self._be_there, self._stopped)
 
-    def _be_there(self, progress: Callable[[], None]) -> None:
+    def _be_there(self) -> None:
         with self._lock:
             if self._idle:
                 return
             self._attending = self.connection.start("Attend", worker=self.worker)
-        for _ in self._attending:
-            progress()
-        self._stopped.wait(1.0)
+        answered = False
+        try:
+            for _ in self._attending:
+                answered = True
+            self._stopped.wait(1.0)
+        except self.connection.broken:
+            if not answered:
+                raise
 
     @property
     def _idle(self) -> bool:
