@@ -169,20 +169,11 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         assert running.end()[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("class Reader(AbstractDataReader): create_shards = lambda self: {'a': 1}", "TypeError: Can't instantiate"),
-        ("import sqlite3\ndef Reader(data_origin): sqlite3.connect('nosuch/a.db')", "OperationalError: unable to open"),
-    ],
-)
-def test_an_error_of_a_reader_of_ones_own_is_not_a_bug_of_tarkit(
-    tmp_path: Path, run: Run, code: str, reason: str
-) -> None:
-    (tmp_path / "reader.py").write_text(f"from tarkit.readers.reader import AbstractDataReader\n{code}\n")
+def test_an_error_of_a_reader_of_ones_own_is_not_a_bug_of_tarkit(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "reader.py").write_text("import sqlite3\ndef Reader(data_origin): sqlite3.connect('nosuch/a.db')\n")
     result = run("tarkit", "serve", "--state", "none", "--custom_data_reader", f"{tmp_path}/reader.py:Reader")
     assert result.code == 1
-    assert f"reader.py:Reader could not list its shards: {reason}" in result.stderr
+    assert "reader.py:Reader could not list its shards: OperationalError: unable to open" in result.stderr
     assert "bug" not in result.stderr
 
 
@@ -237,6 +228,7 @@ def test_a_start_that_failed_leaves_no_data_set_in_the_state(taken: str, tmp_pat
         (("--state", "state"), 65, "not the state of a shard service"),
         (("--watch", "127.0.0.1:1", "--token-file", "nosuch"), 66, "nosuch"),
         (("--watch", "50001"), 2, "'50001' is not HOST:PORT"),
+        (("--watch", "127.0.0.1:99999"), 2, "is not HOST:PORT of a shard service"),
     ],
 )
 def test_files_that_are_missing_or_damaged(
@@ -328,9 +320,3 @@ def test_usage_errors(arguments: tuple[str, ...], reason: str, tmp_path: Path, r
     result = run("tarkit", "serve", "--state", "none", *arguments)
     assert (result.code, result.stdout) == (2, b"")
     assert reason in result.stderr and result.stderr.count("\n") == 1
-
-
-def test_a_port_that_cannot_be_is_not_taken_for_another_one(run: Run) -> None:
-    for port in ("99999", "0", "\u00b2"):
-        result = run("tarkit", "serve", "--watch", f"127.0.0.1:{port}")
-        assert result.code == 2 and "is not HOST:PORT of a shard service" in result.stderr

@@ -91,15 +91,6 @@ async def samples_of(ask: Ask) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_nothing_declared() -> None:
-    async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
-        text = await text_of(ask)
-        assert "No data set was declared yet." in text
-        assert "No worker has called yet." in text
-
-    with_pages(calls)
-
-
 def test_progress_workers_and_dead_shards() -> None:
     async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
         await dispatcher.declare(DataSet("photos", 2_000_000, 1, 2))
@@ -129,12 +120,15 @@ def test_progress_workers_and_dead_shards() -> None:
     with_pages(calls, errors=1)
 
 
-def test_the_metrics_are_on_the_page() -> None:
+def test_the_metrics_are_on_the_page_and_nothing_else_before_a_data_set() -> None:
     page = (Path(__file__).parents[2] / "docs" / "shard-service.md").read_text("utf-8")
     written = re.findall(r"`(tarkit_\w+)`", page.partition("| metric |")[2].partition("## ")[0])
 
     async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
         assert sorted(written) == sorted(set(re.findall(r"# TYPE (\w+)", (await ask("/metrics"))[1])))
+        text = await text_of(ask)
+        assert "No data set was declared yet." in text and "No worker has called yet." in text
+        assert await ask("/no") == (404, "the pages are /, /metrics, /healthz\n")
 
     with_pages(calls)
 
@@ -177,13 +171,6 @@ def test_health_is_503_with_the_reason() -> None:
         dispatcher._durable.trouble = None
         dispatcher.close()
         assert await ask("/healthz") == (503, "the service is stopping\n")
-
-    with_pages(calls)
-
-
-def test_other_pages() -> None:
-    async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
-        assert await ask("/no") == (404, "the pages are /, /metrics, /healthz\n")
 
     with_pages(calls)
 

@@ -84,21 +84,6 @@ def test_a_tenth_of_a_second_of_work_is_ahead(
         assert abs(client._opened()._number - number) <= 1
 
 
-def test_a_worker_waits_for_the_shards_of_others(tmp_path: Path) -> None:
-    with (
-        InThread(tmp_path / "state") as service,
-        ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as holder,
-        ShardClient(service.address, "iris") as other,
-    ):
-        shard = taken(holder)  # the other one, which has not asked yet, has none
-        assert other.fetch(0.3) is NoShard.WAIT
-        holder.failed(shard, "cannot be decoded")
-        again = taken(other)
-        assert (again.start, again.end) == (shard.start, shard.end) and again.token != shard.token
-        other.done(again)
-        assert holder.fetch(120) is NoShard.END and other.fetch(120) is NoShard.END
-
-
 def test_a_shard_that_comes_back_reaches_a_worker_that_never_waits(tmp_path: Path) -> None:
     with (
         InThread(tmp_path / "state") as service,
@@ -124,12 +109,6 @@ def test_another_declaration_is_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="data set 'flowers' was not declared"):
             ShardClient(service.address, "flowers").connect()
         assert time.monotonic() - began < 60, "it was tried again"
-
-
-@pytest.mark.parametrize("address", ["localhost", "50001", ":50001", "host:port", ""])
-def test_an_address_has_a_host_and_a_port(address: str) -> None:
-    with pytest.raises(UsageError, match="HOST:PORT"):
-        ShardClient(address).connect()
 
 
 @pytest.mark.parametrize("options", [{"prefetch": -1}, {"patience": -1.0}, {"patience": float("nan")}])
