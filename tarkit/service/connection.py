@@ -83,8 +83,7 @@ class ServiceConnection:
 
     def once(self, name: str, /, **fields: Any) -> Any:
         """The answer to a call of one answer, tried once."""
-        stub, request = self._stubs[name]
-        return stub(request(**fields), metadata=self._metadata)
+        return self.start(name, **fields).result()
 
     def call(self, name: str, patience: float | None = None, /, **fields: Any) -> Any:
         """The answer to a call, which is tried again; it raises what :meth:`insist` does."""
