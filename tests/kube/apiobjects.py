@@ -103,44 +103,6 @@ def _field_test(plural: str, part: str) -> Test:
     return lambda thing: (text(thing) == found[3]) is (found[2] != "!=")
 
 
-class Log:
-    """The output of a container: lines with their times; readers may follow until it is closed."""
-
-    def __init__(self, changed: threading.Condition) -> None:
-        self._changed = changed
-        self._lines: list[tuple[datetime, bytes]] = []
-        self._closed = False
-
-    def add(self, text: str, *, end: bool) -> None:
-        """More lines; end: it gets no others."""
-        with self._changed:
-            now = datetime.now(timezone.utc)
-            self._lines += [(now, line) for line in text.encode().splitlines(keepends=True)]
-            self._closed = end
-            self._changed.notify_all()
-
-    def read(self, query: dict[str, str], gone: Callable[[], bool]) -> Iterator[bytes]:
-        """As the query of pods/log says: follow, tailLines, sinceTime, timestamps."""
-        with self._changed:
-            lines, seen = list(self._lines), len(self._lines)
-        if query.get("sinceTime"):
-            # A server passes it on without fractions of a second.
-            since = datetime.fromisoformat(query["sinceTime"].replace("Z", "+00:00")).replace(microsecond=0)
-            lines = [one for one in lines if one[0] >= since]
-        if "tailLines" in query:
-            lines = lines[max(0, len(lines) - int(query["tailLines"])) :]
-        while True:
-            for when, line in lines:
-                yield (when.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode() if "timestamps" in query else b"") + line
-            with self._changed:
-                if len(self._lines) == seen and "follow" in query and not self._closed:
-                    self._changed.wait(0.2)
-                lines, seen = self._lines[seen:], len(self._lines)
-                over = self._closed or "follow" not in query
-            if (over and not lines) or gone():
-                return
-
-
 class Objects:
     """All objects, behind one lock. Each change is a line of a log, which watches read."""
 
@@ -151,7 +113,7 @@ class Objects:
         self._changes: list[tuple[str, Json | None, Json | None]] = []
         """(plural, before, after); the version is the number of the line."""
         self._oldest = 0
-        self._logs: dict[tuple[str, str], Log] = {}
+        self._logs: dict[tuple[str, str], list[bytes]] = {}
 
     def get(self, plural: str, space: str, name: str) -> Json:
         """One object."""
@@ -283,12 +245,12 @@ class Objects:
             self.closed = True
             self.changed.notify_all()
 
-    def log_of(self, uid: str, container: str) -> Log:
-        """The log of a pod's container; a new one if it has none yet."""
+    def add_log(self, uid: str, container: str, text: str) -> None:
+        """What a pod's container has written."""
         with self.changed:
-            return self._logs.setdefault((uid, container), Log(self.changed))
+            self._logs.setdefault((uid, container), []).extend(text.encode().splitlines(keepends=True))
 
-    def read_log(self, space: str, name: str, query: dict[str, str], gone: Callable[[], bool]) -> Iterator[bytes]:
+    def read_log(self, space: str, name: str, query: dict[str, str]) -> Iterator[bytes]:
         """What pods/NAME/log answers."""
         pod = self.get("pods", space, name)
         names = [each["name"] for each in pod["spec"]["containers"]]
@@ -301,7 +263,8 @@ class Objects:
         if (pod["metadata"]["uid"], container) not in self._logs:
             why = f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'
             raise Refused(400, "BadRequest", why)
-        return self.log_of(pod["metadata"]["uid"], container).read(query, gone)
+        lines = self._logs[pod["metadata"]["uid"], container]
+        return iter(lines[max(0, len(lines) - int(query.get("tailLines", len(lines)))) :])
 
     def _put(self, plural: str, before: Json | None, after: Json | None) -> Json:
         thing = json.loads(json.dumps(after or before))

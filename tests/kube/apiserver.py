@@ -122,7 +122,7 @@ class _Server(ThreadingHTTPServer):
         if known is None or GROUPS[known[0]] != prefix or len(parts) > 3 or part not in ("", "status", "log"):
             raise Refused(404, "NotFound", "the server could not find the requested resource")
         if part == "log":
-            return self.objects.read_log(space, name, query, request.is_gone)
+            return self.objects.read_log(space, name, query)
         if request.command == "GET":
             return self._read(request, plural, space, name, query)
         return self._write(request, plural, space, name, part, query, json.loads(body or b"{}"))

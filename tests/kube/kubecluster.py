@@ -142,7 +142,7 @@ class Cluster:
         self.set_status("pods", name, phase=phase, **status)
         if log is not None:
             for each in containers:
-                self.standin.objects.log_of(made["metadata"]["uid"], each).add(log, end=phase != "Running")
+                self.standin.objects.add_log(made["metadata"]["uid"], each, log)
         return name
 
     def end_pod(self, name: str) -> None:

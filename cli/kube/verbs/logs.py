@@ -11,10 +11,9 @@ import click
 from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.failures import deciding_container
-from tarkit.k8s.cluster.joblogs import followed_log, has_log, pod_to_follow, pods_with_logs
+from tarkit.k8s.cluster.joblogs import has_log, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 
 from ...shared.program import say
@@ -26,7 +25,6 @@ _EPILOG = """\b
 Examples:
   kubetpl logs grey --failed --tail 20
   kubetpl logs grey --index 3,7-9 | grep Error
-  kubetpl logs grey --index 3 --follow
 
 \b
 Exit codes: 0 something was shown; 2 options that do not go together, or more pods than can be shown;
@@ -40,47 +38,37 @@ _say = partial(say, "kubetpl logs")
 @click.option("--failed", is_flag=True, help="Of indexes whose last pod failed; the default once the Job has failed.")
 @click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
-@click.option("--follow", is_flag=True, help="Wait for the pod, and go on until it has ended; for one index.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @cluster_options
 def command(
-    name: str, failed: bool, indexes: str | None, tail: int | None,
-    follow: bool, container: str | None, verbose: bool, **access: Any,
-) -> int:  # fmt: skip
+    name: str, failed: bool, indexes: str | None, tail: int | None, container: str | None, verbose: bool, **access: Any
+) -> int:
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
-    Where the pods of a Job are gone, kubetpl status says what became of the shards.
+    Where the pods of a Job are gone, kubetpl status says what became of the shards. kubectl logs -f follows one pod.
     """
     wanted = None if indexes is None else set(parse_indexes(indexes))
     cluster = open_cluster(**access)
-    watching = Watching(_say)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
         raise not_one(name, jobs, "and logs are those of one")
     job = jobs[0]
     wanted = _existing(job, wanted)
-    failed = not follow and (failed or (wanted is None and state_of(job) == "failed"))
+    failed = failed or (wanted is None and state_of(job) == "failed")
 
     def lines_of(pod: Object) -> Iterator[bytes]:
         # For a pod with several containers, a server needs the name of one.
-        chosen = container or deciding_container(pod).get("name")
-        if follow:
-            return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
-        return cluster.log(name_of(pod), container=chosen, tail=tail)
+        return cluster.log(name_of(pod), container=container or deciding_container(pod).get("name"), tail=tail)
 
-    if follow:
-        pods = pod_to_follow(cluster, job, wanted, watching)
-    else:
-        pods = pods_with_logs(cluster, job, wanted, failed=failed)
+    pods = pods_with_logs(cluster, job, wanted, failed=failed)
     if wanted is None and not failed and len(pods) > _MOST_PODS:
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed or --index SET")
     # Indexes that were asked for, or have failed, and have no pod any more.
     lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
     shown = 0
     with Results() as results:
-        show = results.now if follow else results.line
         for line in _log_lines(pods, lines_of, lost):
-            show(line)
+            results.line(line)
             shown += 1
     if lost:
         what = "index" if len(lost) == 1 else "indexes"

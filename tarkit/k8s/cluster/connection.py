@@ -91,17 +91,9 @@ class Cluster:
         policy = "Foreground" if foreground else "Background"
         self._json("delete", kind, name, body={"propagationPolicy": policy, "preconditions": {"uid": uid}})
 
-    def log(
-        self, pod: str, *, container: str | None = None, tail: int | None = None, follow: bool = False,
-        stamped: bool = False, since: str | None = None,
-    ) -> Generator[bytes, None, None]:  # fmt: skip
-        """Lines of a container's log, without their ends.
-        follow: until the container has ended. stamped: each line begins with its time. since: only lines from that time
-        on, in seconds: a server ignores what is smaller."""
-        query = {"follow": "true" if follow else None, "container": container, "tailLines": tail,
-                 "timestamps": "true" if stamped else None, "sinceTime": since}  # fmt: skip
-        seconds = None if follow else _READ_SECONDS
-        yield from self._lines(self._send("get", "pods", pod, "log", query, read_seconds=seconds))
+    def log(self, pod: str, *, container: str | None = None, tail: int | None = None) -> Generator[bytes, None, None]:
+        """Lines of a container's log as it is now, without their ends; the last ``tail`` of them."""
+        yield from self._lines(self._send("get", "pods", pod, "log", {"container": container, "tailLines": tail}))
 
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
@@ -149,7 +141,7 @@ class Cluster:
 
     def _send(
         self, verb: str, kind: str, name: str | None = None, part: str = "", query: Mapping[str, object] | None = None,
-        *, body: Object | None = None, read_seconds: float | None = _READ_SECONDS,
+        *, body: Object | None = None, read_seconds: float = _READ_SECONDS,
     ) -> Any:  # fmt: skip
         """The response, its body not yet read; busy servers are asked again.
         verb: as roles name it. kind: of ``_GROUPS``. name: of an object, None for all of a kind. part: a subresource.
