@@ -272,16 +272,12 @@ def test_a_list_that_took_too_long_may_be_asked_for_again(cluster: Cluster, serv
 
 def test_writes(cluster: Cluster, server: Server) -> None:
     server.says({})
-    cluster.create("jobs", {"kind": "Job"})
     cluster.patch("jobs", "x", {"spec": {"parallelism": 2}})
     cluster.delete("jobs", "x", "uid-1")
     cluster.delete("jobs", "x", "uid-1", foreground=True)
     kinds = [(method, headers["Content-Type"]) for method, _, headers, _ in server.asked]
-    assert kinds == [
-        ("POST", "application/json"), ("PATCH", "application/merge-patch+json"), *[("DELETE", "application/json")] * 2,
-    ]  # fmt: skip
-    assert "fieldValidation=Strict" in server.asked[0][1]
-    bodies = [json.loads(each[3]) for each in server.asked[2:]]
+    assert kinds == [("PATCH", "application/merge-patch+json"), *[("DELETE", "application/json")] * 2]
+    bodies = [json.loads(each[3]) for each in server.asked[1:]]
     assert [each["propagationPolicy"] for each in bodies] == ["Background", "Foreground"]
     assert [each["preconditions"] for each in bodies] == [{"uid": "uid-1"}] * 2, "not another one of its name"
 
@@ -321,23 +317,9 @@ def test_the_log_of_a_pod_that_may_not_be_read(cluster: Cluster, server: Server)
         list(cluster.log("p"))
 
 
-def test_a_name_that_is_taken(cluster: Cluster, server: Server) -> None:
-    server.says(refusal(409, 'jobs.batch "x" already exists'))
-    with pytest.raises(ClusterError, match="refuses to create jobs .409.*already exists") as caught:
-        cluster.create("jobs", {})
-    assert caught.value.status == 409
-
-
 def test_busy_servers_are_asked_again(cluster: Cluster, server: Server) -> None:
     server.says(refusal(429, **{"Retry-After": "3600"}), refusal(503), named("x"))
     assert cluster.get("jobs", "x") == named("x")
-
-
-def test_what_may_have_been_done_is_not_done_twice(cluster: Cluster, server: Server) -> None:
-    server.says(refusal(500), {})
-    with pytest.raises(ClusterUnreachableError, match="is busy .500."):
-        cluster.create("jobs", {})
-    assert len(server.asked) == 1
 
 
 def test_a_body_that_is_cut(cluster: Cluster, server: Server) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli.kube.jobtext import status_lines, table_lines
+from tarkit.cli.kube.jobtext import status_lines
 
 from tarkit.errors import (
-    ClusterDeniedError,
     ClusterError,
     ClusterUnreachableError,
     DataError,
@@ -250,20 +249,3 @@ def test_a_config_map_with_another_list_than_it_is_named_after() -> None:
     assert listed_specs(other) == ["/in/a.tar"]
     with pytest.raises(UsageError, match="holds another list of shards than it is named after"):
         listed_specs({**other, "metadata": config_map["metadata"]})
-
-
-def test_the_log_of_a_shard_service_that_may_not_be_read_is_reported() -> None:
-    class WithoutLogs(Pretended):
-        def log(self, name: str, *, tail: int) -> list[bytes]:
-            # One that has not begun is passed over.
-            raise ClusterDeniedError("no pods/log", 403) if name == "b" else ClusterError("it has not begun", 400)
-
-    labels = {"batch.kubernetes.io/controller-uid": "Uiris-shards"}
-    pods = [{"metadata": {"name": name, "uid": name, "labels": labels}, "status": {}} for name in ("a", "b")]
-    job = made("iris-shards")
-    job["metadata"]["labels"] = {"tarkit.dev/run": "iris", "role": "shards"}
-    found = look(WithoutLogs(pods=pods), job)
-    assert found.notes == ["logs cannot be read: no pods/log"]
-    for lines in (status_lines(found), table_lines([found, found], False)):
-        assert "logs cannot be read: no pods/log" in "\n".join(lines)
-    assert look(WithoutLogs(pods=pods[:1]), job).notes == []

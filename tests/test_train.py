@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -127,9 +126,7 @@ def test_a_model_zoo_is_found_from_the_folder_above_it(tmp_path: Path) -> None:
     assert here.returncode == 2 and "go to the folder that it is in" in here.stderr
 
 
-def test_a_run_here_is_not_created_in_a_cluster() -> None:
-    done = kubetpl("local", "train", *COMMON, "--apply")
-    assert done.code == 2 and "leave one out" in done.err
+def test_a_run_here_points_to_the_help_of_train() -> None:
     assert "(try 'kubetpl train --help')" in kubetpl("local", "train").err
 
 
@@ -269,19 +266,6 @@ def test_nothing_heavy_is_imported_to_print() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "train", *COMMON], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
-
-
-def test_apply_gives_it_to_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "kubectl"
-    fake.write_text('#!/bin/sh\ncat > "$(dirname "$0")/got"; echo "$@" >> "$(dirname "$0")/got"; exit 3\n')
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert kubetpl("train", *COMMON, "--apply").code == 3
-    assert (tmp_path / "got").read_text().endswith("apply -f -\n")
-    fake.write_text("#!/bin/sh\ncat >/dev/null; kill -9 $$\n")
-    assert kubetpl("train", *COMMON, "--apply").code == 137
-    monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert kubetpl("train", *COMMON, "--apply").code == 127
 
 
 def test_an_elastic_job_that_is_resized() -> None:

@@ -20,7 +20,7 @@ MOST = 10
 _INDEX_TEXT = 60
 _ALIKE = 3
 """So many Jobs that are alike have a line each; more have one for all."""
-_WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:", "served:")
+_WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:")
 """How the lines begin that a table has below a Job."""
 
 
@@ -36,7 +36,6 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
         if status.done_all_the_same:
             yield f"but every shard has its done record: exit code {status.exit_code}"
         yield f"{'pods' if view.total is None else 'indexes'}: {_numbers(view)}"
-    yield from (f"served: {line}" for line in status.served)
     if status.records is not None:
         yield from _shards(status.records, most)
     if view is not None and view.per_minute is not None and view.seconds_left is not None and not view.finished:
@@ -74,7 +73,7 @@ def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
     """A line for each Job, what is wrong below it; of many that are alike, one for all of them unless ``verbose``."""
     groups: dict[tuple[object, ...], list[tuple[JobStatus, str, list[str]]]] = {}
     for number, each in enumerate(found):
-        more = each.exit_code or each.failures or each.reasons or each.notes or each.served
+        more = each.exit_code or each.failures or each.reasons or each.notes
         lines = status_lines(each) if more else ()
         wrong = [f"  {line}" for line in lines if line.startswith(_WRONG)]
         # Without the Job's name and the time left.

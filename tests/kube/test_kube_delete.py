@@ -99,9 +99,8 @@ def test_pods_of_a_job_that_is_gone_are_not_joined_by_a_retry(
     cluster.delete("jobs", gone, "Orphan")
     for each in ("grey1", "grey2") if run else ():
         cluster.set_job(each, "failed")
-    for more in ([], ["--apply"]):
-        said = kubetpl("retry", *words, *more)
-        assert (said.code, said.out) == (2, "") and f"of a Job {gone} that was deleted still run" in said.err, said
+    said = kubetpl("retry", *words)
+    assert (said.code, said.out) == (2, "") and f"of a Job {gone} that was deleted still run" in said.err, said
     cluster.end_pod(pod)
     assert kubetpl("retry", *words).code == 0
 
@@ -128,7 +127,7 @@ def test_lists_of_shards_go_with_the_last_job_that_uses_them(
         return [one["metadata"]["name"] for one in cluster.items("configmaps")]
 
     run_pods(cluster, "grey", tmp_path)
-    assert kubetpl("retry", "grey", "--apply").code == 0
+    cluster.apply(kubetpl("retry", "grey").out)
     run_pods(cluster, "grey-r2", tmp_path)
     second, first = (each for each in maps() if "shards" in each)
     said = kubetpl("cancel", "grey", "--delete")

@@ -21,7 +21,6 @@ from tarkit.k8s.apiobject import Object, name_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.retryjob import (
     Changes,
-    create_documents,
     refuse_orphans,
     refuse_running,
     retry_documents,
@@ -34,7 +33,6 @@ from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.yamltext import dump_documents
 
 from ...shared.program import say, write_stdout
-from ...shared.results import Results
 from ..clusteroptions import (
     cluster_options,
     job_argument,
@@ -49,12 +47,12 @@ _say = partial(say, "kubetpl retry")
 _EPILOG = """\b
 Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
-  kubetpl retry grey --failed --apply
+  kubetpl retry grey --failed | kubectl apply -f -
   kubetpl retry grey -f grey.yaml | kubectl apply -f -     # the cluster is another one
-  kubetpl retry job --apply                 # of kubetpl jobs -n 'job{i}', those that failed
+  kubetpl retry job | kubectl apply -f -    # of kubetpl jobs -n 'job{i}', those that failed
 
 \b
-Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or cannot be retried so;
+Exit codes: 0 printed, or nothing is left; 2 the Job still runs, or cannot be retried so;
 66 no such Job; 75 the cluster cannot be reached, and there is no -f MANIFEST.
 """
 
@@ -72,12 +70,11 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 @click.option("-j", "--parallelism", type=click.IntRange(1), metavar="P", help="Pods at once.")
 @click.option("--slices", type=click.IntRange(1, INDEXES), metavar="W", help="Pods in all; one a shard is the most.")
 @click.option("--list-url", metavar="URL", help="Write the list of shards there, not into a ConfigMap.")
-@click.option("--apply", "create", is_flag=True, help="Create it in the cluster, rather than print it.")
 @manifest_option
 @record_options
 @cluster_options
 def command(
-    name: str, new_name: str | None, failed: bool, missing: bool, create: bool, verbose: bool, kubeconfig: str | None,
+    name: str, new_name: str | None, failed: bool, missing: bool, verbose: bool, kubeconfig: str | None,
     context: str | None, namespace: str | None, manifest: str | None, outdir: str | None, specs: tuple[str, ...],
     check_inputs: bool, **changed: Any,
 ) -> int:  # fmt: skip
@@ -89,7 +86,7 @@ def command(
     """
     source, changes = record_source(outdir, specs, check_inputs, manifest), Changes(new_name, **changed)
     opened = partial(open_cluster, kubeconfig, context, namespace)
-    cluster, jobs, taken = _jobs(name, source, opened, new_name, create)
+    cluster, jobs, taken = _jobs(name, source, opened, new_name)
     whole = [name_of(job) for job in jobs if not is_per_shard(job)]
     if whole:
         these = f"Job {whole[0]} does" if len(whole) == 1 else f"the Jobs {', '.join(whole)} do"
@@ -103,17 +100,12 @@ def command(
         if urls or urls is None:
             made += retry_documents(job, urls, changes if urls is None else with_list(changes, job, urls), taken)
             taken.add(name_of(made[-1]))
-    if cluster is None or not create:
-        write_stdout(dump_documents(made).encode("utf-8"))
-        return EXIT_OK
-    with Results(only_messages=True) as results:
-        for line in create_documents(cluster, made, _say):
-            results.line(line)
+    write_stdout(dump_documents(made).encode("utf-8"))
     return EXIT_OK
 
 
 def _jobs(
-    name: str, source: RecordSource, opened: Callable[[], Cluster], new_name: str | None, create: bool
+    name: str, source: RecordSource, opened: Callable[[], Cluster], new_name: str | None
 ) -> tuple[Cluster | None, list[Object], set[str]]:
     """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken.
     A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have
@@ -137,7 +129,7 @@ def _jobs(
             raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
         known = {name_of(job): job for job in cluster.list("jobs")}
     except (ClusterUnreachableError, ClusterDeniedError, UsageError, MissingExtraError) as error:
-        if given is None or create:
+        if given is None:
             raise
         _say(f"{error}; taken from the manifest, and whether it still runs is not known")
         return None, [given], set()

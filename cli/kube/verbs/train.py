@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_NOT_FOUND, EXIT_OK, CommandNotRunnableError, UsageError, printable
+from tarkit.errors import EXIT_OK, UsageError, printable
 from tarkit.redaction import exposure
 
 from ...shared.program import Seconds, say, standard_options, write_stdout
@@ -162,9 +160,8 @@ def _resource_options(command: Any) -> Any:
     help="Pod security standard to meet: all pods run as user 65532.",
 )  # fmt: skip
 @_resource_options
-@click.option("--apply", "create", is_flag=True, help="Create it with kubectl, rather than print it.")
 @standard_options
-def command(create: bool, verbose: bool, **options: Any) -> int:
+def command(verbose: bool, **options: Any) -> int:
     """Print an elastic training job: a shard service, workers that come and go, and what trains beside them.
 
     The arguments are those of elasticdl train; an argument that has nothing to set is refused, with what to use.
@@ -177,32 +174,14 @@ def command(create: bool, verbose: bool, **options: Any) -> int:
     documents = _job(**options).documents()
     if wrong := exposure("--training_data", options["training_data"] or ""):
         say("kubetpl", f"warning: {printable(wrong)}")
-    text = dump_documents(documents).encode()
-    if create:
-        return _applied(text)
-    write_stdout(text)
+    write_stdout(dump_documents(documents).encode())
     return EXIT_OK
-
-
-def _applied(manifest: bytes) -> int:
-    """The exit code of ``kubectl apply`` of a manifest."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        reason = (
-            "kubectl is not on this machine; install it, or leave --apply out and pipe the manifest to it elsewhere"
-        )
-        raise CommandNotRunnableError(reason, EXIT_NOT_FOUND)
-    code = subprocess.run([kubectl, "apply", "-f", "-"], input=manifest, check=False).returncode
-    return 128 - code if code < 0 else code
 
 
 def train_documents(words: list[str]) -> list[dict[str, Any]]:
     """The manifests that the arguments ask for, to run on this machine."""
     with command.make_context("kubetpl train", words) as context:
-        if context.params["create"]:
-            raise UsageError("--apply creates the job in a cluster, and kubetpl local runs it here; leave one out")
-        given = {name: value for name, value in context.params.items() if name != "create"}
-        return _job(**given).documents(here=os.getcwd())
+        return _job(**context.params).documents(here=os.getcwd())
 
 
 def _job(**given: Any) -> TrainJob:

@@ -1,4 +1,4 @@
-"""A cluster's API, as plain JSON objects: get, list, watch, create, patch, delete, and logs of pods.
+"""A cluster's API, as plain JSON objects: get, list, watch, patch, delete, and logs of pods.
 
 The official client brings the configuration, the credentials and the connections. Its model
 classes are not used: what the API answers is passed on as it is, as dicts.
@@ -30,7 +30,7 @@ from tarkit.store import waits
 
 _GROUPS = {"jobs": "/apis/batch/v1", "networkpolicies": "/apis/networking.k8s.io/v1"}
 """Of kinds; the others are of the core group."""
-_METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
+_METHODS = {"patch": "PATCH", "delete": "DELETE"}
 """Of verbs; the others only read."""
 _BUSY = (429, 500, 502, 503, 504)
 _PASSING = (*_BUSY, 410)
@@ -76,10 +76,6 @@ class Cluster:
             if not metadata.get("continue"):
                 return found, str(metadata.get("resourceVersion") or "")
             query["continue"] = metadata["continue"]
-
-    def create(self, kind: str, body: Object) -> Object:
-        """A new object, as the server has stored it. A field that the server does not know is an error."""
-        return self._json("create", kind, query={"fieldValidation": "Strict", "fieldManager": "kubetpl"}, body=body)
 
     def patch(self, kind: str, name: str, changes: Object) -> Object:
         """Merge changes into an object: None removes a field."""
@@ -154,7 +150,7 @@ class Cluster:
         words = [quote(word, safe="") for word in (*place, kind, name, part) if word]
         given = urlencode({key: value for key, value in (query or {}).items() if value not in (None, "")})
         url = "/".join([f"{self._host}{_GROUPS.get(kind, '/api/v1')}", *words]) + (f"?{given}" if given else "")
-        # What was sent may have arrived: an object is not created twice.
+        # All of these may arrive twice: nothing is created here, and a deletion names the very object.
         retries = urllib3.Retry(
             _RETRIES, connect=0, allowed_methods=("GET", "PATCH", "DELETE"), status_forcelist=_BUSY,
             backoff_factor=_BACKOFF_SECONDS, raise_on_status=False, respect_retry_after_header=False,

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from tarkit.errors import (
@@ -28,7 +27,7 @@ from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import only_retries, run_state
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.trainjobs import advice as train_advice
-from tarkit.k8s.cluster.trainjobs import served, train_role
+from tarkit.k8s.cluster.trainjobs import train_role
 from tarkit.k8s.cluster.whynot import UNKNOWN, Reason, subject_of, subjects, why_not
 from tarkit.k8s.wellknown import CONTROLLER, INDEX
 
@@ -45,8 +44,7 @@ _ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "
 @dataclass
 class JobStatus:
     """A Job and its shards. view: None if the cluster does not know the Job, or is not there. records: None if there
-    are none to be read. notes: what could not be looked at, and why.
-    served: of a shard service, what it reports."""
+    are none to be read. notes: what could not be looked at, and why."""
 
     name: str
     view: JobView | None = None
@@ -54,7 +52,6 @@ class JobStatus:
     reasons: list[Reason] = field(default_factory=list)
     records: RunRecords | None = None
     notes: list[str] = field(default_factory=list)
-    served: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -96,7 +93,6 @@ class JobStatus:
             "reasons": [asdict(each) for each in self.reasons],
             "shards": records,
             "notes": self.notes,
-            **({"served": self.served} if self.served else {}),
         }
 
 
@@ -119,8 +115,6 @@ def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, 
         status.records = None if source is None else source.try_to_read(cluster, job, status.notes.append)
         status.failures = _failures(job, view, own[uid] or ())
         status.reasons = why_not(job, own[uid], about, now)
-        if view.is_service:
-            status.served = _allowed(status.notes, "logs", partial(served, cluster, job)) or []
         found.append(status)
     return found
 

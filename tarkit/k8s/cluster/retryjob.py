@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import ClusterError, UsageError, counted, printable
+from tarkit.errors import UsageError, counted, printable
 from tarkit.k8s import apiobject as api
 from tarkit.k8s import wellknown
 from tarkit.k8s.apiobject import Object
@@ -120,21 +120,6 @@ def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
     url = place_of(changes.list_url, content_sha256(urls, counts))
     written = put_list(url, urls, counts, job_plan(job).outdir)
     return replace(changes, list_url=url, list_sha256=written.offsets_sha256)
-
-
-def create_documents(cluster: Cluster, documents: Sequence[Object], report: Callable[[str], None]) -> Iterator[str]:
-    """Create a manifest's objects in their order: a line for each, as it is created.
-    report: called with a line about what is different."""
-    for document in documents:
-        kind, name = f"{document['kind'].lower()}s", api.name_of(document)
-        try:
-            cluster.create(kind, document)
-        except ClusterError as error:
-            if error.status != 409 or kind != "configmaps":
-                raise
-            # The name has the content's checksum in it: it is the very list.
-            report(f"ConfigMap {name} is there already")
-        yield f"{document['kind']} {name} is created"
 
 
 def _resize(pod: Object, changes: Changes) -> None:

@@ -1,45 +1,20 @@
-"""The Jobs of ``kubetpl train`` in a cluster: which they are, how far their shard service is, what is beside them."""
+"""The Jobs of ``kubetpl train`` in a cluster: which they are, and what is beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, printable
-from tarkit.k8s.apiobject import Object, created, labels_of, name_of, run_of, uid_of
+from tarkit.errors import ClusterError, NoSuchObjectError, UsageError
+from tarkit.k8s.apiobject import Object, labels_of, name_of, run_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.wellknown import CONTROLLER, MANAGED_BY, RUN, SERVICE
-
-_TAIL = 40
+from tarkit.k8s.wellknown import MANAGED_BY, RUN, SERVICE
 
 
 def train_role(job: Object) -> str:
     """The role of a Job that ``kubetpl train`` has made: worker, ps, chief, evaluator or shards; "" of others."""
     role = str(labels_of(job).get("role") or "")
     return role if role and name_of(job) == f"{run_of(job)}-{role}" else ""
-
-
-def served(cluster: Cluster, job: Object) -> list[str]:
-    """The last lines of the log of a shard service that say how far it is: one while it runs; at its end the counts of
-    each data set, and its dead shards. None before its first pod.
-
-    Raises:
-        ClusterError: pods or their logs may not be read.
-    """
-    pods = sorted(cluster.list("pods", labels=f"{CONTROLLER}={uid_of(job)}"), key=created, reverse=True)
-    for pod in pods:
-        try:
-            lines = [line.decode("utf-8", "replace") for line in cluster.log(name_of(pod), tail=_TAIL)]
-        except ClusterDeniedError:
-            raise
-        except ClusterError:
-            # A pod that has not begun has no log.
-            continue
-        end = [line for line in lines if ": shards: done " in line or line.startswith("dead ")]
-        now = [line.partition("tarkit serve: ")[2] for line in lines if " done" in line]
-        if found := end or [each for each in now if each][-1:]:
-            return [printable(line) for line in found]
-    return []
 
 
 def advice(job: Object, *, memory: bool) -> str:
