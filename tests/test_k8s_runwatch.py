@@ -1,4 +1,4 @@
-"""Jobs of a run as they are waited for, and what stands still, by a cluster that answers as it is told."""
+"""Jobs of a run as they are waited for, by a cluster that answers as it is told."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from tarkit.cli.kube.verbs.cancel import suspend_jobs
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
-from tarkit.k8s.cluster.jobstatus import Standstill
-from tarkit.k8s.cluster.jobview import job_view
 from tarkit.k8s.cluster.runjobs import RunState, failed_of, sum_line
 from tarkit.k8s.cluster.watching import Watching, run_states
 
@@ -167,86 +165,3 @@ def test_a_run_that_was_suspended_in_part_is_told() -> None:
     assert cluster.asked == [("patch", "a"), ("patch", "b"), ("patch", "c")]
     beside = [made("a", "suspended"), made("a-r2", of="a", at=1), made("b", "suspended")]
     assert suspend_jobs(Told(None), "part", beside, undo=True) == "part: 1 Job goes on"  # type: ignore[arg-type]
-
-
-class Stuck:
-    """A cluster with events of a Job, and no pods; what is forbidden is refused."""
-
-    namespace = "etl"
-
-    def __init__(self, *forbidden: str) -> None:
-        self.forbidden = forbidden
-        self.said = 'pods "a-x7k2p" is forbidden: exceeded quota: team, used: 1'
-        self.looks = 0
-
-    def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[list[dict[str, Any]], str]:
-        return self.list(kind), "1"
-
-    def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
-        self.looks += kind == "pods"
-        if kind in self.forbidden:
-            raise ClusterError(f"you may not list {kind}", 403)
-        if "unreachable" in self.forbidden:
-            raise ClusterUnreachableError("gone")
-        if kind != "events":
-            return []
-        return [{"involvedObject": {"uid": "a"}, "reason": "FailedCreate", "message": self.said,
-                 "lastTimestamp": "2027-01-15T07:00:00Z"}]  # fmt: skip
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def watching(cluster: Stuck) -> tuple[Clock, list[str], Callable[..., None]]:
-    clock, told = Clock(), []
-    standstill = Standstill(cluster, told.append, clock)  # type: ignore[arg-type]
-
-    def see(now: float, *jobs: dict[str, Any]) -> None:
-        clock.now = now
-        standstill.see(jobs, [job_view(job, None, 0.0) for job in jobs])
-
-    return clock, told, see
-
-
-def test_a_standstill_is_told_once_and_again_when_it_is_another() -> None:
-    cluster = Stuck()
-    _, told, see = watching(cluster)
-    job = made("a")
-    for now in (0.0, 10.0, 29.0):
-        see(now, job)
-    assert not told and not cluster.looks
-    see(30.0, job)
-    assert len(told) == 1 and told[0].startswith("a: not running: pods are refused: pods")
-    cluster.said = 'pods "a-p9qrs" is forbidden: exceeded quota: team, used: 2'
-    see(59.0, job)
-    assert cluster.looks == 1, "not at each look"
-    see(60.0, job)
-    assert cluster.looks == 2 and len(told) == 1, "names of pods and numbers make no other reason"
-    cluster.said = 'pods "a-p9qrs" is forbidden: violates PodSecurity "restricted:latest"'
-    see(210.0, job)
-    assert len(told) == 2 and told[1].endswith("→ --security restricted")
-
-
-def test_what_runs_or_goes_on_does_not_stand_still() -> None:
-    cluster = Stuck()
-    _, told, see = watching(cluster)
-    for now in range(0, 300, 20):
-        see(now, made("a"), made("b", active=1, ready=int(now % 40 == 0)))
-    for now in range(300, 600, 20):
-        see(now, made("a"), made("b", succeeded=now))
-    see(700, made("a", "complete"), made("b", "failed"))
-    see(800, made("a", "complete"), made("b", "failed"))
-    assert not told and not cluster.looks
-
-
-@pytest.mark.parametrize("forbidden", [("events",), ("pods", "events", "jobs"), ("unreachable",)])
-def test_who_may_not_ask_why_is_told_nothing_and_waits_on(forbidden: tuple[str, ...]) -> None:
-    cluster = Stuck(*forbidden)
-    _, told, see = watching(cluster)
-    for now in (0.0, 30.0, 60.0):
-        see(now, made("a"))
-    assert cluster.looks == 2 and not told

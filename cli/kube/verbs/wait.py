@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_TEMPORARY
-from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill, look
+from tarkit.k8s.cluster.jobstatus import JobStatus, look
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
 from tarkit.k8s.cluster.trainjobs import train_role
@@ -25,7 +25,8 @@ from ..clusteroptions import cluster_options, job_argument, open_cluster, record
 from ..jobtext import short_line, show_status
 
 _say = partial(say, "kubetpl wait")
-_MOST_LEFT = 20
+_IDLE = 30.0
+"""Seconds without a pod that runs, after which a line points to the reason."""
 _ALONE = 120.0
 """Seconds, longer than a shard service takes to end once all is done."""
 _EPILOG = """\b
@@ -57,7 +58,7 @@ def command(
 
     NAME may be a run of kubetpl jobs, too: until all its Jobs have ended, with a line for each that has
     failed, and the sum; or of kubetpl train, whose Jobs need one another: until one has failed, or only
-    the shard service is left. If no pod runs for 30 s, stderr says why. Lost connections and restarts of
+    the shard service is left. If no pod runs for 30 s, a line on stderr says so. Lost connections and restarts of
     the API server are waited out.
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
@@ -70,7 +71,7 @@ def command(
         source = record_source(outdir, specs, check_inputs)
         if of_run:
             source.refuse_many()
-        standstill, alone_at = Standstill(cluster, _say, time.monotonic), math.inf
+        hint_at, alone_at = time.monotonic() + _IDLE, math.inf
         for state in run_states(cluster, name, watching, of_run=of_run):
             views = [job_view(job, None, time.time()) for job in state.jobs]
             total = sum_line([view.state for view in views], len(state.retried), len(state.deleted))
@@ -96,8 +97,11 @@ def command(
                 # That one has failed outweighs that one is gone, or has set samples aside.
                 codes = {EXIT_FAILED} if alone or EXIT_FAILED in codes else codes
                 return max(codes)
-            standstill.see(state.jobs, views)
-            last += _left(views) if of_run else ""
+            if any(view.running for view in views):
+                hint_at = time.monotonic() + _IDLE
+            elif time.monotonic() > hint_at:
+                _say(f"no pod of {name} runs; kubetpl status {name} says why")
+                hint_at = math.inf
     unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
     _say(f"the time is up after {(timeout or '').strip()}{unit}: {last}")
     return EXIT_TEMPORARY
@@ -120,9 +124,3 @@ def _is_alone(state: RunState, views: Sequence[JobView]) -> bool:
         if train_role(job) in (SERVICE, *TRAINERS)
     ]
     return (True, False) in over and (False, True) in over and (False, False) not in over
-
-
-def _left(views: Sequence[JobView]) -> str:
-    names = [view.name for view in views if not view.finished]
-    more = f" and {len(names) - _MOST_LEFT} more" if len(names) > _MOST_LEFT else ""
-    return f"; left: {', '.join(names[:_MOST_LEFT])}{more}" if names else ""

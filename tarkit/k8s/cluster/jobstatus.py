@@ -4,7 +4,6 @@ One list of each kind of object, however many Jobs there are; and none that is n
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,19 +21,17 @@ from tarkit.errors import (
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
+from tarkit.k8s.cluster.failures import FailureGroup, group_failures
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import only_retries, run_state
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.trainjobs import advice as train_advice
 from tarkit.k8s.cluster.trainjobs import train_role
-from tarkit.k8s.cluster.whynot import UNKNOWN, Reason, subject_of, subjects, why_not
+from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
 from tarkit.k8s.wellknown import CONTROLLER, INDEX
 
 T = TypeVar("T")
 
-IDLE_SECONDS = 30.0
-_MOST_REASONS = 3
 _MOST_INDEXES = 50
 _DEAD_SHARDS = f" failed with exit code {EXIT_SET_ASIDE} matching FailJob rule"
 # Events that say that all is well, of which there are many.
@@ -204,45 +201,3 @@ def _events(cluster: Cluster, uids: Collection[str]) -> list[Object]:
         return []
     fields = ",".join(f"reason!={each}" for each in _ROUTINE)
     return cluster.list("events", fields=fields if len(uids) > 1 else f"involvedObject.uid={next(iter(uids))}")
-
-
-class Standstill:
-    """Looks into it whenever no pod has run for a while, and reports what is new.
-    report: called with a line. clock: seconds from anywhere."""
-
-    def __init__(self, cluster: Cluster, report: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._cluster = cluster
-        self._report = report
-        self._clock = clock
-        self._next = 0.0
-        self._over = -1
-        self._reported: object = ()
-
-    def see(self, jobs: Sequence[Object], views: Sequence[JobView]) -> None:
-        """How Jobs are now; of several, the first that has not ended is looked into."""
-        over = sum(view.done + view.failed + view.finished for view in views)
-        waiting = [job for job, view in zip(jobs, views, strict=True) if not view.finished]
-        moves = not waiting or any(view.running for view in views) or over != self._over
-        if moves:
-            # Pods may be so short that none is seen to run.
-            self._over, self._reported = over, ()
-        elif self._clock() >= self._next:
-            self._look(waiting[0])
-        if moves or self._clock() >= self._next:
-            self._next = self._clock() + IDLE_SECONDS
-
-    def _look(self, job: Object) -> None:
-        try:
-            (found,) = look(self._cluster, [job], None, now=time.time())
-        except TarkitError:
-            # The user asked to wait; without the right to ask why, that goes on.
-            return
-        # Its pods may run, and not be ready; and what may not be read gives nothing to report.
-        running = found.view is not None and found.view.running
-        reasons = [each for each in found.reasons if each != UNKNOWN and not running]
-        # Pods' own names and numbers in a sentence do not make it another one.
-        known = [normalised(re.sub(r"-[a-z0-9]{5}\b", "", each.text)) for each in reasons]
-        if reasons and known != self._reported:
-            self._reported = known
-            for each in reasons[:_MOST_REASONS]:
-                self._report(f"{found.name}: {each.line}")

@@ -72,9 +72,6 @@ class Reason:
         return f"not running: {self.text}{many}" + (f" → {self.advice}" if self.advice else "")
 
 
-UNKNOWN = Reason("no pod exists, and events may not be read")
-
-
 def why_not(
     job: Object, pods: Iterable[Object] | None, events: Mapping[str, Sequence[Object]] | None, now: float
 ) -> list[Reason]:
@@ -181,7 +178,7 @@ def _between(status: Object, events: object) -> Reason:
     if status.get("failed"):
         return Reason("failed indexes are tried again after a pause, of 10 s at first and 10 min at most")
     if events is None:
-        return UNKNOWN
+        return Reason("no pod exists, and events may not be read")
     return Reason("no pod exists yet; if it stays so, no Job controller is at work, or spec.managedBy is set")
 
 
