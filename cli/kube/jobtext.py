@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tarkit.errors import counted, printable
 from tarkit.k8s.cluster.jobstatus import JobStatus
@@ -18,8 +17,6 @@ from ..shared.results import Results, emptied
 
 MOST = 10
 _INDEX_TEXT = 60
-_ALIKE = 3
-"""So many Jobs that are alike have a line each; more have one for all."""
 _WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:")
 """How the lines begin that a table has below a Job."""
 
@@ -57,7 +54,7 @@ def show_status(
             results.line(line)
         return
     shown = [each for each in found if all_of_them or each.exit_code or each.done_all_the_same]
-    for line in (*table_lines(shown, verbose), *(f"{name}: deleted before it had ended" for name in deleted)):
+    for line in (*table_lines(shown), *(f"{name}: deleted before it had ended" for name in deleted)):
         results.line(line)
     states = [each.view.state for each in found if each.view is not None]
     results.line(sum_line(states, retried, len(deleted)))
@@ -69,26 +66,12 @@ def short_line(view: JobView) -> str:
     return f"{view.name}: {view.state}, {_numbers(view)}{rest}"
 
 
-def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
-    """A line for each Job, what is wrong below it; of many that are alike, one for all of them unless ``verbose``."""
-    groups: dict[tuple[object, ...], list[tuple[JobStatus, str, list[str]]]] = {}
-    for number, each in enumerate(found):
-        more = each.exit_code or each.failures or each.reasons or each.notes
-        lines = status_lines(each) if more else ()
-        wrong = [f"  {line}" for line in lines if line.startswith(_WRONG)]
-        # Without the Job's name and the time left.
-        brief = "" if each.view is None else short_line(each.view).partition(": ")[2].partition(";")[0]
-        own_names = re.compile(rf"\b{re.escape(each.name)}\b(-[0-9]+)?(-[a-z0-9]{{5}}\b)?")
-        alike = (own_names.sub("JOB", line) for line in (brief, *wrong))
-        groups.setdefault((number if verbose else None, *alike), []).append((each, brief, wrong))
-    for group in groups.values():
-        if len(group) > _ALIKE:
-            _, brief, wrong = group[0]
-            yield f"{len(group)} Jobs ({', '.join(each.name for each, *_ in group[:_ALIKE])}, …), each {brief}"
-            yield from wrong
-        for each, _, wrong in group if len(group) <= _ALIKE else ():
-            yield short_line(each.view) if each.view is not None else each.name
-            yield from wrong
+def table_lines(found: Iterable[JobStatus]) -> Iterator[str]:
+    """A line for each Job, what is wrong below it."""
+    for each in found:
+        yield short_line(each.view) if each.view is not None else each.name
+        if each.exit_code or each.failures or each.reasons or each.notes:
+            yield from (f"  {line}" for line in status_lines(each) if line.startswith(_WRONG))
 
 
 def _state(view: JobView) -> str:

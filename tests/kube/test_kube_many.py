@@ -1,4 +1,4 @@
-"""What is asked of a cluster does not depend on how many Jobs a run has, and what is alike is said once."""
+"""What is asked of a cluster does not depend on how many Jobs a run has."""
 
 from __future__ import annotations
 
@@ -39,12 +39,7 @@ def test_five_hundred_jobs_take_as_many_requests_as_ten(cluster: Cluster, kubetp
     make_run(cluster, 3, 501, suspend=True)
     many, more = asked(cluster, lambda: kubetpl("status", "part"))
     assert more == ["/jobs/part", "/jobs", "/jobs", "/pods"], "a page more"
-    assert many.out.splitlines() == [
-        "501 Jobs (part0000, part0001, part0002, …), each suspended, 0 of 1 done, 0 running, 0 failed, 1 left",
-        "  not running: the Job is suspended (spec.suspend) → kubetpl cancel --undo",
-        "501 Jobs: 501 suspended",
-    ]
-    assert kubetpl("status", "part", "-v").out.count("not running: ") == 501
+    assert many.out.count("not running: ") == 501 and many.out.endswith("\n501 Jobs: 501 suspended\n")
     _, waiting = asked(cluster, lambda: kubetpl("wait", "part", "--timeout", "0"))
     assert len(waiting) <= 5 and not [one for one in waiting if "/jobs/part0" in one], waiting
 
@@ -57,9 +52,7 @@ def test_events_are_one_list_and_only_of_what_waits(cluster: Cluster, kubetpl: C
         cluster.set_job(f"part{number:04}", active=1)
     said, requests = asked(cluster, lambda: kubetpl("status", "part"))
     assert requests == ["/jobs/part", "/jobs", "/pods", "/events"]
-    first, reason, last = said.out.splitlines()
-    assert first.startswith("12 Jobs (part0000, part0001, part0002, …), each waiting, 0 of 1 done")
-    assert reason.startswith("  not running: no node takes it: ") and last == "12 Jobs: 12 waiting"
+    assert said.out.count("  not running: no node takes it: ") == 12 and said.out.endswith("\n12 Jobs: 12 waiting\n")
 
 
 def test_a_watch_lists_once_and_says_once_that_the_server_is_away(

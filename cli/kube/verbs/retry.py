@@ -60,7 +60,6 @@ Exit codes: 0 printed, or nothing is left; 2 the Job still runs, or cannot be re
 @click.command("retry", epilog=_EPILOG)
 @job_argument
 @click.option("--failed", is_flag=True, help="Only shards that failed.  [default: all that are not done]")
-@click.option("--missing", is_flag=True, help="Only shards that were not begun, or cut short.")
 @click.option(
     "-n", "--name", "new_name", metavar="NAME", callback=not_empty, help="Of the new Job.  [default: NAME-r2, -r3, …]"
 )
@@ -74,7 +73,7 @@ Exit codes: 0 printed, or nothing is left; 2 the Job still runs, or cannot be re
 @record_options
 @cluster_options
 def command(
-    name: str, new_name: str | None, failed: bool, missing: bool, verbose: bool, kubeconfig: str | None,
+    name: str, new_name: str | None, failed: bool, verbose: bool, kubeconfig: str | None,
     context: str | None, namespace: str | None, manifest: str | None, outdir: str | None, specs: tuple[str, ...],
     check_inputs: bool, **changed: Any,
 ) -> int:  # fmt: skip
@@ -90,13 +89,13 @@ def command(
     whole = [name_of(job) for job in jobs if not is_per_shard(job)]
     if whole:
         these = f"Job {whole[0]} does" if len(whole) == 1 else f"the Jobs {', '.join(whole)} do"
-        if failed or missing or changes.slices or changes.list_url:
+        if failed or changes.slices or changes.list_url:
             raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
         all_of = "it" if len(whole) == 1 else "each"
         _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
     made: list[Object] = []
     for job in jobs:
-        urls = _left(source.read(cluster, job), failed, missing) if is_per_shard(job) else None
+        urls = _left(source.read(cluster, job), failed) if is_per_shard(job) else None
         if urls or urls is None:
             made += retry_documents(job, urls, changes if urls is None else with_list(changes, job, urls), taken)
             taken.add(name_of(made[-1]))
@@ -139,16 +138,14 @@ def _jobs(
     return cluster, jobs, set(known)
 
 
-def _left(records: RunRecords | None, failed: bool, missing: bool) -> list[str]:
+def _left(records: RunRecords | None, failed: bool) -> list[str]:
     """URLs of the shards that the retry makes, in their order; if none are left, it is printed why."""
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:
         raise UsageError("the Job does not say what its inputs were; name them: --shards SPEC")
-    found, which, wanted = records.found, "left", records.unfinished_names()
-    if failed != missing:
-        which = "failed" if failed else "missing"
-        wanted = set(found.failed) if failed else {*found.missing, *found.stale}
+    found = records.found
+    wanted = set(found.failed) if failed else {*found.missing, *found.stale, *found.failed}
     urls = [url for url, each in zip(records.shards.urls, records.shards.names, strict=True) if each in wanted]
     done = f"{len(found.done)} of {counted(len(records.shards.names), 'shard')} done"
     if urls:
@@ -156,5 +153,5 @@ def _left(records: RunRecords | None, failed: bool, missing: bool) -> list[str]:
     else:
         aside = sum(found.set_aside.values())
         more = f"; {counted(aside, 'sample')} set aside: tarproc --retry-failed" if aside else ""
-        _say(f"nothing to retry: {done}, none {which}{more}")
+        _say(f"nothing to retry: {done}, none {'failed' if failed else 'left'}{more}")
     return urls

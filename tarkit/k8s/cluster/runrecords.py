@@ -55,10 +55,6 @@ class RunRecords:
         """How many shards the run has."""
         return None if self.shards is None else len(self.shards.names)
 
-    def unfinished_names(self) -> set[str]:
-        """Shards that a retry would make."""
-        return {*self.found.missing, *self.found.stale, *self.found.failed}
-
 
 def listed_specs(config_map: Object) -> list[str]:
     """The shard specs in a ConfigMap that kubetpl made: its name has the checksum of the list."""
