@@ -48,7 +48,7 @@ ROOMS = {
     "cli.tarkit": "",
     "cli.sparkrecords": "",
     "spark.recordio_gen": "",
-    "cli.kube": "generator settingoptions",
+    "cli.kube": "generator",
     "cli.kubetpl": "",
     "__main__": "",
 }

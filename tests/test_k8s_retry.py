@@ -53,8 +53,6 @@ def manifest() -> list[dict[str, Any]]:
                         "s3://b/out",
                         "--slices",
                         "4",
-                        "--spot",
-                        "gke",
                         "--max-failed",
                         "3",
                         "-C",

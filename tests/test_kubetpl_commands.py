@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refused, rendered
+from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refused
 
-from tarkit.k8s.generate import generate
+from tarkit.k8s.fill import fill_template
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
@@ -75,7 +74,7 @@ def check(container: dict[str, Any], command: str) -> None:
 def test_commands_of_a_job_come_back(command: str) -> None:
     """Through generators and both texts, without the command line."""
     made = Settings(name="x", command=command, env={"A": "value of A"})
-    documents_ = generate("job", Request(made, read_template(template_path("job"))))
+    documents_ = fill_template(Request(made, read_template(template_path("job"))))
     check(at(documents(dump_documents(documents_))[0], MAIN), command)
     assert at(json.loads(json.dumps(documents_))[0], MAIN) == at(documents(dump_documents(documents_))[0], MAIN)
 
@@ -211,36 +210,11 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         home = tmp_path / f"home{number}"
         home.mkdir()
         env = {"PYTHONHASHSEED": str(number), "USER": f"u{number}", "HOSTNAME": f"h{number}", "TZ": f"UTC{number}"}
-        outputs.add(run([*words, "--spot", "gke"], home, **env))
+        outputs.add(run(words, home, **env))
     ((code, text, err),) = outputs
     assert (code, err) == (0, b"")
     assert b"/tmp" not in text
     assert os.uname().nodename.encode() not in text
-
-
-def test_unique_names_differ_and_nothing_else() -> None:
-    first, second, plain = one("job", "-n", "x", "--unique"), one("job", "-n", "x", "--unique"), one("job", "-n", "x")
-    names = [each["metadata"].pop("name") for each in (first, second, plain)]
-    assert all(re.fullmatch("x-[0-9a-f]{6}", name) for name in names[:2])
-    assert names[0] != names[1]
-    assert first == second == plain
-
-
-def test_unique_names_of_the_other_generators() -> None:
-    Path("file").write_text("x")
-    for words, start in (
-        (["configmap", "files", "file"], "files"), (["service", "-a", "web", "-P", "1"], "web"), (["pod"], "mytask"),
-    ):  # fmt: skip
-        plain, found = one(*words), one(*words, "--unique")
-        assert re.fullmatch(f"{start}-[0-9a-f]{{6}}", found["metadata"].pop("name"))
-        del plain["metadata"]["name"]
-        assert found == plain
-    found_all = rendered("jobs", "--over", "{0..3}", "-n", "j{i}", "--unique")
-    assert len({each["metadata"]["name"] for each in found_all}) == 4
-    (run_,) = {each["metadata"]["labels"]["tarkit.dev/run"] for each in found_all}
-    assert re.fullmatch("j-[0-9a-f]{6}", run_)
-    assert "name the app" in refused("service", "-P", "1", "--unique")
-    assert "name the ConfigMap" in refused("configmap", "--unique")
 
 
 # Nothing but YAML on stdout.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 import yaml
 from kubetplrun import MAIN, alone, at, env_of, kubetpl, one, printed, refused
 
-from tarkit.errors import UsageError
-from tarkit.k8s.configuration import FOLDER_FILES, read_environment, read_settings
-from tarkit.k8s.settings import TABLE
+from tarkit.k8s.configuration import FOLDER_FILES, read_settings
 
 
 @pytest.fixture(autouse=True)
@@ -27,19 +24,16 @@ def write(path: Path | str, content: Any) -> None:
 
 
 # Sources from the lowest to the highest.
-SOURCES = ["home", *FOLDER_FILES, "-l first", "-l second", "environment", "command line"]
+SOURCES = ["home", *FOLDER_FILES, "-l first", "-l second", "command line"]
 
 
-def say(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> list[str]:
+def say(source: str, folder: Path, settings: dict[str, Any]) -> list[str]:
     """Let a source set something; returns the words of the command line that this needs."""
     if source == "home":
         write(folder.parent / "home" / ".config" / "kubetpl" / "config.yaml", settings)
     elif source.startswith("-l "):
         write(folder / source[3:], settings)
         return ["-l", source[3:]]
-    elif source == "environment":
-        for name, value in settings.items():
-            monkeypatch.setenv(f"KUBETPL_{name.upper()}", value if isinstance(value, str) else json.dumps(value))
     elif source == "command line":
         return [word for name, value in settings.items() for each in _each(value) for word in (f"--{name}", each)]
     else:
@@ -54,12 +48,12 @@ def _each(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("low", "high"), list(itertools.pairwise(SOURCES)), ids=lambda source: source)
-def test_the_higher_of_two_neighbours_wins(low: str, high: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_higher_of_two_neighbours_wins(low: str, high: str, folder: Path) -> None:
     """Lists and pairs are put together; settings of the lower source alone stay."""
-    words = say(low, folder, monkeypatch, {
+    words = say(low, folder, {
         "image": "low", "memory": "7G", "env": {"A": "low", "B": "low"}, "port": ["1", "2"],
     })  # fmt: skip
-    words += say(high, folder, monkeypatch, {
+    words += say(high, folder, {
         "image": "high", "env": {"B": "high", "C": "high"}, "port": ["2", "3"],
     })  # fmt: skip
     document = yaml.safe_load(printed("job", *words))
@@ -102,7 +96,8 @@ def test_forms_of_the_original(folder: Path) -> None:
         ("env: {A: [1]}\n", "env (--env) is a text; got "),
         ("env: [A]\n", "env (--env) is NAME=VALUE; got 'A'"),
         ("gpu: 1.5\n", "gpu (--gpu) is a whole number, and not negative; got '1.5'"),
-        ("spot: gcp\n", "spot (--spot) is one of gke, eks, aks, karpenter; got 'gcp'"),
+        ("security: high\n", "security (--security) is one of restricted, baseline, none; got 'high'"),
+        ("port: [1, {}]\n", "port (--port) is a text; got "),
         ("raw: 3\n", "raw (--raw) is true or false; got '3'"),
     ],
 )
@@ -153,43 +148,10 @@ def test_files_that_cannot_be_read(folder: Path) -> None:
     assert one("job", "-I", "i")
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("KUBETPL_IMAGGE", "x", "no setting 'KUBETPL_IMAGGE'; did you mean image?"),
-        ("KUBETPL_GPU", "many", "KUBETPL_GPU: gpu (--gpu) is a whole number, and not negative; got 'many'"),
-        ("KUBETPL_ENV", "A", "KUBETPL_ENV: env (--env) is NAME=VALUE; got 'A'"),
-        ("KUBETPL_ENV", "{bad", "KUBETPL_ENV: this is not JSON: "),
-        ("KUBETPL_ENV", '{"A": true}', "KUBETPL_ENV: env (--env) is a text, and YAML reads this as true or false"),
-        ("KUBETPL_PORT", "[1, {}]", "KUBETPL_PORT: port (--port) is a text; got "),
-        ("KUBETPL_MEMORY", "9GB", "--memory: 9GB is not a quantity"),
-    ],
-)
-def test_bad_variables_are_refused_by_name(
-    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert said in refused("job")
-
-
-def test_variables() -> None:
-    """The original never read them. A variable that is empty is not set."""
-    environ = {
-        "KUBETPL_MEMORY": "9G", "KUBETPL_ENV": "A=1, B=x=y,", "KUBETPL_PORT": '[1, "2"]', "KUBETPL_RAW": "yes",
-        "KUBETPL_LABEL": '{"x": "1.2", "y": 3}', "KUBETPL_IMAGE": "", "KUBETPL": "x", "kubetpl_image": "x",
-    }  # fmt: skip
-    found = read_settings({}, (), environ)
-    assert (found.memory, found.env, found.port) == ("9G", {"A": "1", "B": "x=y"}, ["1", "2"])
-    assert (found.label, found.image, found.raw) == ({"x": "1.2", "y": "3"}, None, True)
-    assert len(list(read_environment({f"KUBETPL_{name.upper()}": "1" for name in TABLE}))) == len(TABLE)
-    with pytest.raises(UsageError, match="KUBETPL_X"):
-        list(read_environment({"KUBETPL_X": "1"}))
-
-
 def test_false_zero_and_empty_in_a_higher_source_win(folder: Path) -> None:
     write("a", "raw: true\ngpu: 2\nretries: 3\nshell_flags: -x\ngac: /key\n")
     write("b", "raw: false\ngpu: 0\nretries: 0\nshell_flags: ''\ngac: none\n")
-    found = read_settings({}, ["a", "b"], {})
+    found = read_settings({}, ["a", "b"])
     assert (found.raw, found.gpu, found.retries, found.shell_flags, found.gac) == (False, 0, 0, "", "none")
 
 
@@ -201,9 +163,7 @@ def test_shards_given_here_are_not_added_to_those_of_a_file() -> None:
     assert manifest["metadata"]["annotations"]["tarkit.dev/shards"] == "10"
 
 
-INDEXED = ("indexed", "-n", "x", "-c", "echo {k}", "-I", "i:1", "--shards", "s3://b/{0..9}.tar", "-O", "s3://b/o")
 IDLE = [
-    ("min_parallelism", "2", (*INDEXED, "-j", "4"), ("--queue", "q")),
     ("config_map_path", "/x", ("job",), ("--config-map", "files")),
     ("gpu_resource", "amd.com/gpu", ("pod",), ("--gpu", "1")),
     ("param", "k=v", ("job",), ("--command", "echo {k}")),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubetplrun import MAIN, SPEC, alone, at, env_of, kubetpl, one, refused, rendered
 
-from tarkit.k8s.generate import generate
+from tarkit.k8s.generators.indexed import INDEXED
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
@@ -248,15 +248,6 @@ def test_a_list_goes_into_a_config_map(folder: Path) -> None:
     assert rendered(*listed(folder, NAMES[1:]))[0]["metadata"]["name"] != name
 
 
-def test_unique_keeps_the_job_and_its_list_together(folder: Path) -> None:
-    config_map, job = rendered(*listed(folder, NAMES), "--unique")
-    volumes = {each["name"]: each for each in at(job, f"{SPEC} volumes")}
-    assert volumes["shards"]["configMap"]["name"] == config_map["metadata"]["name"]
-    assert job["metadata"]["annotations"]["tarkit.dev/list"] == config_map["metadata"]["name"]
-    assert env_of(job)["TARKIT_RUN"] == job["metadata"]["name"] != "x"
-    assert job["metadata"]["labels"]["tarkit.dev/run"] == job["metadata"]["name"]
-
-
 def test_a_config_map_of_ones_own_beside_that_of_the_list(folder: Path) -> None:
     _, job = rendered(*listed(folder, NAMES), "--config-map", "shards", "--secret", "s")
     mounts = {each["mountPath"]: each["name"] for each in at(job, f"{MAIN} volumeMounts")}
@@ -310,7 +301,7 @@ def test_here_paths_and_images_do_not_matter(folder: Path) -> None:
     (folder / "a.tar").write_bytes(bytes(1024))
     made = Settings(name="x", command="true", shards=[str(folder / "a.tar")], outdir="out")
     request = Request(made, read_template(template_path("indexed")), here=True)
-    text = dump_documents(generate("indexed", request))
+    text = dump_documents(INDEXED.documents(request))
     assert yaml.safe_load(text)["spec"]["completions"] == 1
 
 

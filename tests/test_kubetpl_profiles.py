@@ -1,4 +1,4 @@
-"""Spot nodes, queues, the security standard, and everything else that a cluster wants of a pod."""
+"""Queues, the security standard, and everything else that a cluster wants of a pod."""
 
 from __future__ import annotations
 
@@ -24,35 +24,6 @@ def pod_spec(document: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-# Labels and taints as the clouds document them: GKE and AKS taint, the others do not.
-
-SPOT = {
-    "gke": ("cloud.google.com/gke-spot", "true", True),
-    "eks": ("eks.amazonaws.com/capacityType", "SPOT", False),
-    "aks": ("kubernetes.azure.com/scalesetpriority", "spot", True),
-    "karpenter": ("karpenter.sh/capacity-type", "spot", False),
-}
-
-
-@pytest.mark.parametrize("cloud", SPOT)
-def test_spot_nodes_are_preferred(cloud: str) -> None:
-    label, value, tainted = SPOT[cloud]
-    plain, spot = one(*SHARDED), one(*SHARDED, "--spot", cloud)
-    spec, before = pod_spec(spot), pod_spec(plain)
-    expression = {"key": label, "operator": "In", "values": [value]}
-    entry = {"weight": 100, "preference": {"matchExpressions": [expression]}}
-    assert spec["affinity"] == {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [entry]}}
-    new = [each for each in spec["tolerations"] if each not in before["tolerations"]]
-    taint = {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
-    assert new == ([taint] if tainted else [])
-    # Being taken away costs no retry.
-    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    assert spot["spec"]["podFailurePolicy"]["rules"][0] == rule
-    del spec["affinity"]
-    spec["tolerations"] = before["tolerations"]
-    assert spot == plain
-
-
 TEMPLATE = """\
 apiVersion: v1
 kind: Pod
@@ -66,17 +37,9 @@ spec:
 """
 
 
-def test_a_longer_grace_is_cut_and_a_shorter_one_stays(folder: Path) -> None:
-    for given, expected in ((300, 15), (5, 5), (0, 0)):
-        (folder / "t.yaml").write_text(TEMPLATE.format(more=f"  terminationGracePeriodSeconds: {given}\n"))
-        document = one("pod", "--template", "t.yaml", "--spot", "eks")
-        assert document["spec"]["terminationGracePeriodSeconds"] == expected
-
-
-def test_a_queue_is_a_label_and_fewer_pods_may_start() -> None:
-    document = one(*SHARDED, "--queue", "etl", "--min-parallelism", "2")
+def test_a_queue_is_a_label() -> None:
+    document = one(*SHARDED, "--queue", "etl")
     assert document["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "etl"
-    assert document["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] == "2"
     # Kueue's webhook suspends it.
     assert "suspend" not in document["spec"]
 
@@ -114,7 +77,7 @@ def breaches(spec: dict[str, Any], level: str = "restricted") -> list[str]:
 
 
 EVERYTHING = (
-    "--spot", "gke", "--secret", "s", "--config-map", "c", "--gac", "default", "--toleration", "a", "--scratch",
+    "--secret", "s", "--config-map", "c", "--gac", "default", "--toleration", "a", "--scratch",
     "memory:1Gi", "--run-as", "1234", "--service-account", "etl", "-P", "80", "-G", "1", "--image-pull-secret", "r",
 )  # fmt: skip
 

@@ -173,20 +173,6 @@ def test_several_documents(folder: Path) -> None:
     assert changed[1]["spec"]["template"]["spec"]["containers"][1]["image"] == "x:2"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ name }}\n",
-        "kind: Pod\n{% for p in port %}\nport: {{p}}\n{% endfor %}\n",
-    ],
-)
-def test_templates_of_text_are_refused(text: str, folder: Path) -> None:
-    (folder / "t.yaml").write_text(text)
-    said = refused("job", "--template", "t.yaml")
-    assert said.startswith("t.yaml: line ")
-    assert "a template is a complete manifest here" in said
-
-
 def test_braces_in_a_command_are_no_template_of_text(folder: Path) -> None:
     text = manifest("Job").replace("print(1)", "{{ x }} {% y %}")
     (folder / "t.yaml").write_text(text)
@@ -204,12 +190,12 @@ def test_braces_in_a_command_are_no_template_of_text(folder: Path) -> None:
         ("kind: Job\nspec: {template: {spec: {containers: {a: b}}}}\n", "where the list containers belongs"),
         ("kind: Job\nmetadata: {labels: 3}\n", "the template has '3' where a mapping belongs"),
         ("kind: Job\nmetadata:\nspec: {template: {spec: {containers: [{env: 3}]}}}\n", "where the list env belongs"),
-        ("kind: Job\nspec: {template: {spec: {affinity: 3, containers: [{}]}}}\n", "where a mapping belongs"),
+        ("kind: Job\nspec: {template: {spec: {tolerations: 3, containers: [{}]}}}\n", "the list tolerations belongs"),
     ],
 )  # fmt: skip
 def test_templates_that_are_none(text: str, said: str, folder: Path) -> None:
     (folder / "t.yaml").write_text(text)
-    words = ["-e", "A=1", "-M", "1G", "--config-map", "c", "--toleration", "a", "--spot", "eks", "-L", "a=b"]
+    words = ["-e", "A=1", "-M", "1G", "--config-map", "c", "--toleration", "a", "-L", "a=b"]
     assert said in refused("job", "--template", "t.yaml", *words)
 
 
@@ -304,26 +290,17 @@ def test_our_own_templates_are_valid_as_they_stand(path: Path) -> None:
 def test_filling_changes_no_template() -> None:
     template = read_template(template_path("job"))[0]
     kept = read_template(template_path("job"))[0]
-    filled(template, Settings(name="x", image="y", env={"A": "1"}, spot="gke", scratch="memory:1Gi", port=["1"]))
+    filled(template, Settings(name="x", image="y", env={"A": "1"}, toleration=["a"], scratch="memory:1Gi", port=["1"]))
     assert template == kept
 
 
-@pytest.mark.parametrize("words", [("-I", "x:1"), ("-e", "A=1"), ("--deadline", "1h"), ("-P", "80"), ("--spot", "eks")])
+@pytest.mark.parametrize("words", [("-I", "x:1"), ("-e", "A=1"), ("--deadline", "1h"), ("-P", "80")])
 def test_what_needs_a_pod_is_not_lost_quietly(words: tuple[str, ...], folder: Path) -> None:
     (folder / "c.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
     assert "nothing in the template runs a pod" in refused("job", "--template", "c.yaml", *words)
     # A file serves all of them.
     (folder / "kubetpl.yaml").write_text("image: x\nenv: {A: b}\nttl: 1d\nshards: [x]\n")
     assert one("job", "--template", "c.yaml")["metadata"]["name"] == "c"
-
-
-def test_unique_names_of_manifests_without_one(folder: Path) -> None:
-    (folder / "t.yaml").write_text(manifest("Job").replace("  name: own\n", ""))
-    assert one("job", "--template", "t.yaml", "--unique")["metadata"]["name"].startswith("job-")
-
-
-def test_what_never_ends_is_no_template() -> None:
-    assert "over 4 MiB is not a template" in refused("job", "--template", "/dev/zero")
 
 
 def test_the_selector_follows_the_labels(folder: Path) -> None:

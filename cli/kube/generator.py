@@ -51,16 +51,16 @@ def generator_command(generator: str) -> click.Command:
 
 
 def asked(
-    generator: str, words: list[str], *, config: Sequence[str], template: str | None, unique: bool,
-    assignments: tuple[str, ...], **settings: Any,
+    generator: str, words: list[str], *, config: Sequence[str], template: str | None, assignments: tuple[str, ...],
+    **settings: Any,
 ) -> Asked:  # fmt: skip
-    """What the command line, the environment and the configuration files ask for together."""
+    """What the command line and the configuration files ask for together."""
     from tarkit.k8s.configuration import read_settings
     from tarkit.k8s.generate import Asked
 
     given = {name: settings[name] for name in TABLE if settings.get(name) not in (None, ())}
-    found = read_settings(given, _files(config), os.environ)
-    return Asked(generator, found, given, words, template, assignments, os.urandom(3).hex() if unique else None)
+    found = read_settings(given, _files(config))
+    return Asked(generator, found, given, words, template, assignments)
 
 
 def _files(given: Sequence[str]) -> list[str]:

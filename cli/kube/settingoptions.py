@@ -1,4 +1,4 @@
-"""Flags, environment and files into settings: what all commands of kubetpl that make manifests share."""
+"""Flags into settings: what all commands of kubetpl that make manifests share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from ..shared.program import option_group
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def setting_options(generator: str | None) -> Callable[[F], F]:
-    """The flags of a generator's settings; of all settings, if it is None."""
-
-    return option_group(*(_option(each) for each in TABLE.values() if generator is None or each.applies(generator)))
+def setting_options(generator: str) -> Callable[[F], F]:
+    """The flags of a generator's settings."""
+    return option_group(*(_option(each) for each in TABLE.values() if each.applies(generator)))
 
 
 def _option(setting: Setting) -> Callable[[F], F]:
@@ -37,7 +36,6 @@ switch_options = option_group(
     click.option(
         "--set", "assignments", metavar="PATH=VALUE", multiple=True, help="Set any field, such as spec.suspend=true."
     ),
-    click.option("--unique", is_flag=True, help="Add something to the name that it never had before."),
     click.option(
         "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
     ),

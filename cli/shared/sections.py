@@ -21,7 +21,7 @@ _SECTIONS = {
     "multi subdirs separator working_dir",
     "Output": "output create outdir force work_id include exclude add_log mtime format index manifest report quiet",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
-    "Speed": "parallel mem parallelism slices min_parallelism",
+    "Speed": "parallel mem parallelism slices",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "
     "image image_pull_secret cpu memory gpu gpu_resource accelerator scratch port hostname subdomain",
     "Files, secrets and identity": "config_map config_map_path secret gac service_account security run_as",
@@ -30,8 +30,8 @@ _SECTIONS = {
         for role in ("master", "worker", "ps", "chief", "evaluator")
         for word in ("resource_request", "resource_limit", "pod_priority")
     ),
-    "Nodes and queues": "spot node_selector toleration queue priority_class",
-    "Settings and templates": "config template assignments unique",
+    "Nodes and queues": "node_selector toleration queue priority_class",
+    "Settings and templates": "config template assignments",
 }
 _OTHER = "Other"
 HEADINGS = {name: heading for heading, names in _SECTIONS.items() for name in names.split()}

@@ -1,14 +1,13 @@
-"""Settings from their sources: flags, environment, configuration files.
+"""Settings from their sources: flags and configuration files.
 
-From high to low: the command line; ``KUBETPL_*``; files given by ``--config``, later ones first; the
-files of the current folder; the user's own file. Lists and pairs of all of them are added up, but for the shards."""
+From high to low: the command line; files given by ``--config``, later ones first; the files of the current
+folder; the user's own file. Lists and pairs of all of them are added up, but for the shards."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
@@ -18,19 +17,15 @@ from tarkit.k8s.yamltext import load_yaml, read_bytes
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
 
-ENV_PREFIX = "KUBETPL_"
 _REPLACED = ("shards",)
 """Lists of which the highest source counts alone: shards are not meant to be added to those of a file."""
 
-Layer = tuple[str, Mapping[str, Any]]
-"""A source, for messages; and its settings by name, not yet converted."""
 
-
-def read_settings(given: Mapping[str, Any], files: Sequence[str], environ: Mapping[str, str]) -> Settings:
-    """The settings of the command line (``given``), the environment and the files, lowest first, together."""
+def read_settings(given: Mapping[str, Any], files: Sequence[str]) -> Settings:
+    """The settings of the command line (``given``) and the files, lowest first, together."""
     layers = [(name, read_file(read_bytes(name), name)) for name in files]
     values: dict[str, Any] = {}
-    for origin, layer in (*layers, *read_environment(environ), ("command line", given)):
+    for origin, layer in (*layers, ("command line", given)):
         for name, raw in layer.items():
             if raw is None:
                 continue
@@ -52,24 +47,6 @@ def read_file(text: bytes, where: str) -> dict[str, Any]:
     if len(documents) > 1 or not isinstance(top, (dict, type(None))):
         raise UsageError(f"{printable(where)}: a configuration is one mapping, such as image: ubuntu:24.04")
     return {_known(str(key), where): value for key, value in (top or {}).items()}
-
-
-def read_environment(environ: Mapping[str, str]) -> Iterator[Layer]:
-    """The settings of ``KUBETPL_*``. Lists and pairs are JSON or separated by commas; an empty variable is not set."""
-    for variable in sorted(environ):
-        if not variable.startswith(ENV_PREFIX) or not environ[variable]:
-            continue
-        name = _known(variable.removeprefix(ENV_PREFIX).lower(), "the environment", variable)
-        value: Any = environ[variable]
-        if TABLE[name].kind in (LIST, PAIRS):
-            if value.lstrip()[:1] not in ("[", "{"):
-                value = [part.strip() for part in value.split(",") if part.strip()]
-            else:
-                try:
-                    value = json.loads(value)
-                except ValueError as error:
-                    raise UsageError(f"{variable}: this is not JSON: {error}") from None
-        yield variable, {name: value}
 
 
 def _converted(name: str, raw: Any, origin: str) -> Any:
@@ -122,11 +99,11 @@ def _wrong(name: str, origin: str, kind: str, got: Any) -> UsageError:
     return UsageError(f"{printable(origin)}: {shown} is {kind}; got {printable(str(got))!r}")
 
 
-def _known(key: str, where: str, shown: str | None = None) -> str:
+def _known(key: str, where: str) -> str:
     """The setting's own name; ``config-map`` and ``config_map`` are the same."""
     name = key.replace("-", "_")
     if name not in TABLE:
         near = difflib.get_close_matches(name, TABLE, 1, 0.5)
         hint = f"; did you mean {near[0]}?" if near else "; kubetpl job --help lists what there is"
-        raise UsageError(f"{printable(where)}: no setting {printable(shown or key)!r}{hint}")
+        raise UsageError(f"{printable(where)}: no setting {printable(key)!r}{hint}")
     return name

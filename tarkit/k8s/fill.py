@@ -16,18 +16,7 @@ from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.wellknown import APP_NAME, QUEUE
 from tarkit.k8s.yamltext import Document
 
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_SPOT_GRACE = 15
-"""Seconds: of the 30 that GKE gives by default, 15 are for its own pods."""
-
-# Label and value of nodes that may be taken away; whether they carry a taint of the same name.
-_SPOT = {
-    "gke": ("cloud.google.com/gke-spot", "true", True),
-    "eks": ("eks.amazonaws.com/capacityType", "SPOT", False),
-    "aks": ("kubernetes.azure.com/scalesetpriority", "spot", True),
-    "karpenter": ("karpenter.sh/capacity-type", "spot", False),
-}
 
 
 def pod_of(document: Document) -> Document | None:
@@ -145,15 +134,13 @@ def _fill_job(job: Document, settings: Settings) -> None:
 
 
 def _fill_placement(spec: Document, settings: Settings) -> None:
-    """Node selectors, tolerations, spot nodes, priority, identity, image pull secrets, host name."""
+    """Node selectors, tolerations, priority, identity, image pull secrets, host name."""
     if settings.accelerator is not None:
         part(spec, "nodeSelector")["cloud.google.com/gke-accelerator"] = settings.accelerator
     if settings.node_selector:
         part(spec, "nodeSelector").update(settings.node_selector)
     for text in settings.toleration:
         _add(listed(spec, "tolerations"), _toleration(text))
-    if settings.spot is not None:
-        _prefer_spot(spec, settings.spot)
     for name in settings.image_pull_secret:
         _add(listed(spec, "imagePullSecrets"), {"name": name})
     for field, value in (
@@ -184,19 +171,6 @@ def _toleration(text: str) -> Document:
 def _add(items: list[Document], entry: Document) -> None:
     if entry not in items:
         items.append(entry)
-
-
-def _prefer_spot(spec: Document, cloud: str) -> None:
-    """Preferred, not required: without a spot node, the work goes on elsewhere."""
-    label, value, tainted = _SPOT[cloud]
-    if tainted:
-        _add(listed(spec, "tolerations"), {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"})
-    expression = {"key": label, "operator": "In", "values": [value]}
-    entry = {"weight": 100, "preference": {"matchExpressions": [expression]}}
-    _add(listed(part(spec, "affinity", "nodeAffinity"), _PREFERRED), entry)
-    grace = spec.get("terminationGracePeriodSeconds")
-    if not isinstance(grace, int) or grace > _SPOT_GRACE:
-        spec["terminationGracePeriodSeconds"] = _SPOT_GRACE
 
 
 def _fill_security(spec: Document, settings: Settings) -> None:

@@ -14,13 +14,13 @@ from tarkit.k8s.fieldtypes import check_types
 from tarkit.k8s.fill import main_ones, pod_of
 from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import part, replace_params
-from tarkit.k8s.settings import GENERATORS, MANY, OWN_PARAMS, TABLE, Generator, Request, Settings
+from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Generator, Request, Settings
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.wellknown import SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import exposure
 
-_NEEDS = {"min_parallelism": "queue", "config_map_path": "config_map", "gpu_resource": "gpu"}
+_NEEDS = {"config_map_path": "config_map", "gpu_resource": "gpu"}
 """Settings that have an effect only with another one."""
 
 _SECRET = re.compile(
@@ -31,7 +31,7 @@ _SECRET = re.compile(
 @dataclasses.dataclass
 class Asked:
     """What a command line asks for. settings: from all sources. given: those of the command line itself. words: what
-    follows. template: a file of the user's. assignments: fields to set at last. suffix: of the name."""
+    follows. template: a file of the user's. assignments: fields to set at last."""
 
     generator: str
     settings: Settings
@@ -39,17 +39,19 @@ class Asked:
     words: list[str]
     template: str | None = None
     assignments: tuple[str, ...] = ()
-    suffix: str | None = None
 
     def documents(self, report: Callable[[str], None], here: bool = False) -> list[Document]:
         """The manifests. report: takes warnings and notes, a sentence each. here: they are to run on this machine."""
-        path = self.template or template_path(generator_of(self.generator).template or self.generator)
+        generator = generator_of(self.generator)
+        path = self.template or template_path(generator.template or self.generator)
         request = Request(self.settings, read_template(path), self.words, here)
-        if self.suffix is not None:
-            request = _suffixed(self.generator, request, self.suffix)
-        found = generate(self.generator, request, self.assignments)
+        found = generator.documents(request)
+        for assignment in self.assignments:
+            for document in main_ones(found):
+                set_field(document, assignment)
+                _check_kept(document, assignment)
         if self.generator not in ("service", "configmap"):
-            _refuse_unused(self.generator, request.settings, self.given, found)
+            _refuse_unused(self.generator, self.settings, self.given, found)
         if self.assignments or self.template is not None:
             try:
                 check_types(found, strict=True)
@@ -60,7 +62,7 @@ class Asked:
             if lost.is_certain:
                 raise UsageError(lost.sentence)
             report(f"warning: {lost.sentence}")
-        for note in (*request.notes, *_secrets_in(request.settings)):
+        for note in (*request.notes, *_secrets_in(self.settings)):
             report(note)
         return found
 
@@ -69,16 +71,6 @@ def generator_of(name: str) -> Generator:
     """The generator of a name."""
     module, _, constant = GENERATORS[name].partition(":")
     found: Generator = getattr(importlib.import_module(f"tarkit.k8s.generators.{module}"), constant)
-    return found
-
-
-def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()) -> list[Document]:
-    """The documents of a generator, with single fields set at last."""
-    found = generator_of(generator).documents(request)
-    for assignment in assignments:
-        for document in main_ones(found):
-            set_field(document, assignment)
-            _check_kept(document, assignment)
     return found
 
 
@@ -135,18 +127,3 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
     for flag, url in urls:
         if wrong := exposure(flag, url):
             yield f"warning: {printable(wrong)}; use --service-account"
-
-
-def _suffixed(generator: str, request: Request, suffix: str) -> Request:
-    """The same request with a suffix after the name, from any source of the name; the label ``app`` stays."""
-    settings, words = request.settings, list(request.words)
-    own = part(main_ones(request.template)[0], "metadata").get("name") or generator
-    name = settings.name or {"service": settings.app, "jobs": MANY}.get(generator, own)
-    if settings.name is None and generator == "configmap":
-        name = words.pop(0) if words else None
-    if name is None:
-        # The generator reports that it is missing.
-        return request
-    app = settings.app if settings.app is not None or generator == "jobs" else name
-    changed = dataclasses.replace(settings, name=f"{name}-{suffix}", app=app)
-    return dataclasses.replace(request, settings=changed, words=words)

@@ -1,5 +1,5 @@
-"""Everything that can be set about a manifest: one table, from which come the flags, the keys of
-``kubetpl.yaml`` and the names of the environment variables.
+"""Everything that can be set about a manifest: one table, from which come the flags and the keys of
+``kubetpl.yaml``.
 
 A setting that was not given leaves the template as it is: the defaults are the template's values."""
 
@@ -98,11 +98,7 @@ class Settings:
     scratch: str | None = _one(
         "", "SIZE", "Temporary space at /scratch, such as 20Gi; memory:2Gi in memory.  [default: 10Gi]"
     )
-    spot: str | None = _one(
-        "", "", "Prefer nodes that may be taken away; being taken away costs no retry.", choices="gke eks aks karpenter"
-    )
     queue: str | None = _one("", "NAME", "Kueue's queue.", _JOBS)
-    min_parallelism: int | None = _one("", "P", "Kueue may start with so few pods.", _SHARDED)
     priority_class: str | None = _one("", "NAME", "Priority class of the pods.")
     node_selector: dict[str, str] = _pairs("", "Only nodes with this label.")
     toleration: list[str] = _list("", "K[=V][:EFFECT]", "Also nodes with this taint.")

@@ -26,7 +26,6 @@ RETRY_OF = "tarkit.dev/retry-of"
 CANCELLED = "tarkit.dev/cancelled"
 ELASTIC = "tarkit.dev/elastic"
 LOGS = "tarkit.dev/logs"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 

@@ -107,11 +107,9 @@ def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("tarproc -v -o ", ["file,"]),
         ("tarproc in.t", ["file,in.t"]),
         ("kubetpl index", ["plain,indexed"]),
-        ("kubetpl -n x jo", ["plain,job", "plain,jobs"]),
         ("kubetpl indexed --slic", ["plain,--slices"]),
         # What is wrong so far is said once the line is finished.
         ("kubetpl nosuch x", ["file,x"]),
-        ("kubetpl --nosuch ", []),
     ],
 )
 def test_what_is_offered(line: str, offered: list[str], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

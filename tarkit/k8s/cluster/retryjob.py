@@ -32,7 +32,7 @@ _SERVERS = (
     *(wellknown.LAST_APPLIED, wellknown.JOB_TRACKING, wellknown.CANCELLED),
 )
 _KUEUE = "kueue.x-k8s.io/"
-_KUEUE_KEPT = (wellknown.QUEUE, wellknown.MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
+_KUEUE_KEPT = (wellknown.QUEUE, f"{_KUEUE}job-min-parallelism", f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
 _GLOB = re.compile(r"[*?\[]")
 
 

@@ -41,7 +41,7 @@ ADVICE = (
     (r"Insufficient pods|Too many pods", "the nodes are full of pods: wait, or larger nodes"),
     (r"Insufficient [\w.\-]+/[\w.\-]+", "-G --gpu, --gpu-resource"),
     (r"didn't match Pod's node affinity/selector|didn't match node selector", "--node-selector, -A --accelerator"),
-    (r"untolerated taint|had taint", "--toleration, --spot"),
+    (r"untolerated taint|had taint", "--toleration"),
     (r"persistentvolumeclaim|PersistentVolumeClaims", "the volume of --template or --set"),
     (r"topology spread", "topologySpreadConstraints by --set"),
     # Of a kubelet.

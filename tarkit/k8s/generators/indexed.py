@@ -14,7 +14,7 @@ from tarkit.k8s.plan.shardlist import give_inputs
 from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, part, put_named, replace_params
 from tarkit.k8s.settings import Generator, Request, Settings
-from tarkit.k8s.wellknown import MIN_PARALLELISM, OUTDIR, RUN
+from tarkit.k8s.wellknown import OUTDIR, RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
 from tarkit.runs.work import PROGRAM, Variable, Work, options
@@ -132,11 +132,8 @@ def _annotate(job: Document, settings: Settings, run: str) -> None:
     metadata = part(job, "metadata")
     for each in (metadata, part(pod_of(job) or {}, "metadata")):
         part(each, "labels")[RUN] = run
-    annotations = part(metadata, "annotations")
     if settings.outdir is not None:
-        annotations[OUTDIR] = settings.outdir
-    if settings.min_parallelism is not None:
-        annotations[MIN_PARALLELISM] = str(settings.min_parallelism)
+        part(metadata, "annotations")[OUTDIR] = settings.outdir
 
 
 def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Settings) -> None:
