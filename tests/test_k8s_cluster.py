@@ -107,7 +107,7 @@ def test_namespace_context_and_user(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(config_text("https://example.test:6443/"))
     access = load_access(str(path), None, None)
-    assert (access.namespace, access.context, access.user) == ("default", "one", "u")
+    assert (access.namespace, access.context) == ("default", "one")
     path.write_text(config_text("http://x.test").replace('"current-context": "one",', ""))
     assert load_access(str(path), "one", "other").namespace == "other"
 
@@ -229,8 +229,8 @@ def test_no_name_leads_to_another_path(cluster: Cluster, server: Server) -> None
     server.says({})
     for name in ("x/status", "..", "", "x?watch=1", "X", "%2e%2e", "x\n"):
         for ask in (
-            lambda name: cluster.get("configmaps", name), lambda name: cluster.delete("jobs", name, "u"),
-            lambda name: cluster.patch("jobs", name, {}), lambda name: list(cluster.log(name)),
+            lambda name: cluster.get("configmaps", name), lambda name: cluster.patch("jobs", name, {}),
+            lambda name: list(cluster.log(name)),
         ):  # fmt: skip
             with pytest.raises(UsageError, match="^the name of a (job|pod|configmap) "):
                 ask(name)
@@ -273,13 +273,9 @@ def test_a_list_that_took_too_long_may_be_asked_for_again(cluster: Cluster, serv
 def test_writes(cluster: Cluster, server: Server) -> None:
     server.says({})
     cluster.patch("jobs", "x", {"spec": {"parallelism": 2}})
-    cluster.delete("jobs", "x", "uid-1")
-    cluster.delete("jobs", "x", "uid-1", foreground=True)
-    kinds = [(method, headers["Content-Type"]) for method, _, headers, _ in server.asked]
-    assert kinds == [("PATCH", "application/merge-patch+json"), *[("DELETE", "application/json")] * 2]
-    bodies = [json.loads(each[3]) for each in server.asked[1:]]
-    assert [each["propagationPolicy"] for each in bodies] == ["Background", "Foreground"]
-    assert [each["preconditions"] for each in bodies] == [{"uid": "uid-1"}] * 2, "not another one of its name"
+    ((method, _, headers, body),) = server.asked
+    assert (method, headers["Content-Type"]) == ("PATCH", "application/merge-patch+json")
+    assert json.loads(body) == {"spec": {"parallelism": 2}}
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,7 @@ def live(manifest: list[dict[str, Any]]) -> dict[str, Any]:
         uid="U", resourceVersion="7", generation=1, creationTimestamp="2026-11-21T12:00:00Z", namespace="etl",
         managedFields=[{"manager": "kubectl"}],
     )  # fmt: skip
-    job["metadata"]["annotations"].update(
-        {"kubectl.kubernetes.io/last-applied-configuration": "{}", "tarkit.dev/cancelled": "then by me"}
-    )
+    job["metadata"]["annotations"].update({"kubectl.kubernetes.io/last-applied-configuration": "{}"})
     owned = {
         "batch.kubernetes.io/controller-uid": "U", "controller-uid": "U", "batch.kubernetes.io/job-name": "grey",
         "job-name": "grey",
@@ -116,7 +114,6 @@ def test_the_shards_that_are_left(live: dict[str, Any]) -> None:
     assert notes["tarkit.dev/retry-of"] == "grey" and notes["tarkit.dev/list"] == name
     assert (notes["tarkit.dev/shards"], notes["tarkit.dev/slices"]) == ("3", "3")
     assert json.loads(notes["tarkit.dev/inputs"]) == ["@/etc/tarkit/shards.gz"]
-    assert not {"tarkit.dev/cancelled"} & set(notes)
     assert retry["metadata"]["labels"]["tarkit.dev/run"] == "grey"
     spec = retry["spec"]
     assert (spec["completions"], spec["parallelism"], spec["maxFailedIndexes"]) == (3, 2, 3)

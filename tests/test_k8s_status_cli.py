@@ -84,12 +84,11 @@ def manifest(tmp_path: Path) -> Path:
         (["wait", "grey", "-N", ""], "--namespace must not be empty"),
         (["wait", "grey", "--context", ""], "--context must not be empty"),
         (["wait", "grey", "--kubeconfig", ""], "--kubeconfig must not be empty"),
-        (["cancel", "ev/status", "--delete"], "NAME: the name of a Job or run 'ev/status' may have only a-z, 0-9, -"),
+        (["cancel", "ev/status"], "NAME: the name of a Job or run 'ev/status' may have only a-z, 0-9, -"),
         (["wait", "grey", "--timeout", "soon"], "--timeout soon: write a time"),
         (["logs", "grey", "--index", "9-3"], "is not an index or a range"),
         (["scale", "grey"], "Missing option '-j'"),
         (["scale", "grey", "-j", "-1"], "not in the range"),
-        (["cancel", "grey", "--delete", "--undo"], "give one of both"),
         (["retry", "grey", "--slices", "0"], "not in the range"),
         (["retry", "grey", "-n", ""], "--name must not be empty; is it a variable that is not set?"),
     ],
@@ -258,23 +257,3 @@ def test_a_retry_reports_that_pods_may_not_be_listed(run: Run, manifest: Path, s
     assert "whether pods of a Job grey that was deleted still run is not known" in err
     server["GET pods"] = {"metadata": {}, "items": []}
     assert "is not known" not in run("retry", "grey")[2]
-
-
-def test_a_deletion_that_may_not_be_watched_is_reported_as_done_and_not_known_to_be_over(
-    run: Run, manifest: Path, server: dict[str, Any]
-) -> None:
-    empty = {"metadata": {}, "items": []}
-    server |= {"GET jobs/NAME": failed_job(manifest), "DELETE jobs/NAME": {}, "GET pods": empty}
-    code, out, err = run("cancel", "grey", "--delete")
-    assert (code, out) == (75, "")
-    assert "grey is deleted, but whether it is gone is not known, and pods may be at work" in err
-    assert "you may not list jobs" in err
-    assert "before you apply it again, wait until kubetpl cancel grey --delete ends with 0 or 66" in err
-    server["GET jobs"] = empty
-    assert run("cancel", "grey", "--delete")[:2] == (
-        0,
-        "grey: 1 Job is deleted, with all pods and their logs. The done records stay\n",
-    )
-    del server["GET pods"]
-    code, _, err = run("cancel", "grey", "--delete")
-    assert code == 0 and "whether pods of a Job grey that was deleted still run is not known" in err

@@ -89,7 +89,6 @@ CASES: dict[str, Case] = {
     "Secret": unmounted("secret-gac", 'secret "gac" not found'),
     "root": waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
     "creating": pending(node="n"),
-    "cancelled": (job(spec={"suspend": True}, annotations={"tarkit.dev/cancelled": f"{EARLIER} by ann"}), [], []),
     "suspended": (job(spec={"suspend": True}), [], []),
     "paused": (job(spec={"parallelism": 0}), [], []),
     "ending": (job({"terminating": 1}), [], []),

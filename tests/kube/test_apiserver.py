@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubecluster import Cluster
-from kubejobs import indexed, job
+from kubecluster import Cluster, Said
+from kubejobs import indexed, job, manifest, run_pods, shards
 
 pytestmark = pytest.mark.cluster
 
@@ -57,6 +57,24 @@ def test_kubectl_reads_logs(cluster: Cluster, kubectl: Kubectl) -> None:
     assert kubectl("logs", "-l", "app=greet", "--tail", "1").stdout == "two\n"
     waiting = cluster.add_pod("both", phase="Pending")
     assert 'container "main" in pod' in kubectl("logs", waiting).stderr
+
+
+def test_kubectl_deletes_a_run_by_its_label(
+    cluster: Cluster, kubectl: Kubectl, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    """As the pages and messages say: with all Jobs, retries and lists of shards."""
+    (tmp_path / "list.txt").write_text(f"{shards(tmp_path / 'in', 2)}\n")
+    made = manifest(kubetpl, "grey", "exit 1", f"@{tmp_path}/list.txt", tmp_path / "out", "--slices", "1")
+    cluster.apply(made)
+    run_pods(cluster, "grey", tmp_path)
+    cluster.apply(kubetpl("retry", "grey").out, job("other"))
+    assert len(cluster.items("jobs")) == 3
+    lists = len(cluster.items("configmaps"))
+    kinds = "job,configmap,service,networkpolicy"
+    done = kubectl("delete", kinds, "-l", "tarkit.dev/run=grey", "--cascade=foreground")
+    assert lists and done.stdout.count(" deleted") == 2 + lists, done
+    assert [each["metadata"]["name"] for each in cluster.items("jobs")] == ["other"]
+    assert not cluster.items("configmaps") and not cluster.items("pods")
 
 
 def test_what_may_not_be_changed(cluster: Cluster) -> None:

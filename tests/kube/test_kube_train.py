@@ -44,7 +44,9 @@ def test_a_training_job_is_scaled_and_ends_with_dead_shards(cluster: Cluster, ku
     spec = cluster.get("jobs", "iris-worker")["spec"]
     assert (spec["completions"], spec["parallelism"]) == (1, 1)
     running = kubetpl("retry", "iris-worker")
-    assert running.code == 2 and "kubetpl cancel iris --delete" in running.err
+    assert (
+        running.code == 2 and "kubectl delete job,service,networkpolicy -l tarkit.dev/run=iris --cascade" in running.err
+    )
 
     end_service(cluster, pod, 3)
     cluster.set_job("iris-worker", "complete", "CompletionsReached", succeeded=1, completedIndexes="0")
@@ -58,17 +60,11 @@ def test_a_training_job_is_scaled_and_ends_with_dead_shards(cluster: Cluster, ku
     assert again.code == 2 and "it goes on from its state" in again.err
 
 
-def test_a_training_job_is_suspended_goes_on_and_is_deleted_with_its_services(
-    cluster: Cluster, kubetpl: Callable[..., Said]
-) -> None:
+def test_a_training_job_is_suspended_and_goes_on(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     begun(cluster, kubetpl)
     assert "iris: 2 Jobs are suspended" in kubetpl("cancel", "iris").out
     assert "2 suspended" in kubetpl("status", "iris").out
     assert kubetpl("cancel", "iris", "--undo").out == "iris: 2 Jobs go on\n"
-    deleted = kubetpl("cancel", "iris", "--delete")
-    assert deleted.code == 0 and "Service iris-shards is deleted\n" in deleted.out
-    assert "its state stays" in deleted.out and "kubectl delete pvc -l " in deleted.out
-    assert not cluster.items("services") and kubetpl("status", "iris").code == 66
 
 
 def test_trainers_that_end_early_leave_the_service_alone(
@@ -82,7 +78,7 @@ def test_trainers_that_end_early_leave_the_service_alone(
     waited = kubetpl("wait", "iris", "--timeout", "120")
     assert waited.code == 1 and waited.out.endswith("2 Jobs: 1 complete, 1 running\n"), waited
     assert "its shard service has not: nothing takes the rest of the data" in waited.err
-    assert "kubetpl cancel iris --delete ends them" in waited.err
+    assert "-l tarkit.dev/run=iris --cascade=foreground ends them" in waited.err
 
 
 def test_a_service_that_fails_is_a_failed_job(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
@@ -90,6 +86,6 @@ def test_a_service_that_fails_is_a_failed_job(cluster: Cluster, kubetpl: Callabl
     end_service(cluster, begun(cluster, kubetpl), 2)
     waited = kubetpl("wait", "iris", "--timeout", "120")
     assert waited.code == 1 and waited.out.endswith("2 Jobs: 1 failed, 1 running\n"), waited
-    assert "kubetpl cancel iris --delete ends them, and keeps the state" in waited.err
+    assert "-l tarkit.dev/run=iris --cascade=foreground ends them, and keeps the state" in waited.err
     told = kubetpl("status", "iris").out
-    assert 'exit 2 ×1 "its data is gone": see kubetpl logs iris-shards --failed; kubetpl cancel iris --delete' in told
+    assert 'exit 2 ×1 "its data is gone": see kubetpl logs iris-shards --failed; kubectl delete job,' in told

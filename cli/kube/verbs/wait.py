@@ -14,7 +14,7 @@ from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_TEMPORARY
 from tarkit.k8s.cluster.jobstatus import JobStatus, look
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
-from tarkit.k8s.cluster.trainjobs import train_role
+from tarkit.k8s.cluster.trainjobs import deletion, train_role
 from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.wellknown import SERVICE, TRAINERS
@@ -93,7 +93,7 @@ def command(
                 if alone:
                     _say("its trainers have ended, and its shard service has not: nothing takes the rest of the data")
                 if in_vain:
-                    _say(f"the others run on in vain: kubetpl cancel {name} --delete ends them, and keeps the state")
+                    _say(f"the others run on in vain: {deletion(name)} ends them, and keeps the state")
                 # That one has failed outweighs that one is gone, or has set samples aside.
                 codes = {EXIT_FAILED} if alone or EXIT_FAILED in codes else codes
                 return max(codes)

@@ -20,12 +20,11 @@ _MALFORMED = (TypeError, AttributeError, KeyError, ValueError, OSError)
 
 
 class Access(NamedTuple):
-    """client: a kubernetes ApiClient. namespace: the one that counts. context, user: their names, for messages."""
+    """client: a kubernetes ApiClient. namespace: the one that counts. context: its name, for messages."""
 
     client: Any
     namespace: str
     context: str
-    user: str
 
 
 def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
@@ -63,7 +62,7 @@ def _from_files(files: str, context: str | None) -> Access:
             # It may ask for a token; see waits.
             waits.call(loader.load_and_set, configuration)
         chosen = loader.current_context
-        name, about = str(chosen["name"]), chosen["context"]
+        name, space = str(chosen["name"]), str(chosen["context"].get("namespace") or "default")
     except (module.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         why = " ".join(str(error).split())
         raise UsageError(
@@ -72,8 +71,7 @@ def _from_files(files: str, context: str | None) -> Access:
     if problems:
         # Without it the user would be anonymous to the server.
         raise ClusterDeniedError(f"cannot log in to context {printable(name)}: {problems[0]}; log in again")
-    space = str(about.get("namespace") or "default")
-    return Access(client.ApiClient(configuration), space, name, str(about.get("user") or ""))
+    return Access(client.ApiClient(configuration), space, name)
 
 
 @contextmanager
@@ -105,4 +103,4 @@ def _from_pod() -> Access:
             own = file.read().strip()
     except (config.ConfigException, OSError) as error:
         raise UsageError(f"this pod's service account cannot be used: {printable(str(error))}") from error
-    return Access(client.ApiClient(configuration), own or "default", "in-cluster", own)
+    return Access(client.ApiClient(configuration), own or "default", "in-cluster")

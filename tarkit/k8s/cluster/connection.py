@@ -1,4 +1,4 @@
-"""A cluster's API, as plain JSON objects: get, list, watch, patch, delete, and logs of pods.
+"""A cluster's API, as plain JSON objects: get, list, watch, patch, and logs of pods.
 
 The official client brings the configuration, the credentials and the connections. Its model
 classes are not used: what the API answers is passed on as it is, as dicts.
@@ -28,10 +28,8 @@ from tarkit.k8s.cluster.config import NEEDED_FOR, Access, login_errors
 from tarkit.k8s.names import dns_subdomain
 from tarkit.store import waits
 
-_GROUPS = {"jobs": "/apis/batch/v1", "networkpolicies": "/apis/networking.k8s.io/v1"}
+_GROUPS = {"jobs": "/apis/batch/v1"}
 """Of kinds; the others are of the core group."""
-_METHODS = {"patch": "PATCH", "delete": "DELETE"}
-"""Of verbs; the others only read."""
 _BUSY = (429, 500, 502, 503, 504)
 _PASSING = (*_BUSY, 410)
 """What may be answered later: 410 is of a list, or of a watch, that began too long ago."""
@@ -51,7 +49,6 @@ class Cluster:
 
     def __init__(self, access: Access) -> None:
         self.namespace = access.namespace
-        self.user = access.user
         self._client = access.client
         self._login_problems: list[str] = []
         self._host = str(access.client.configuration.host).rstrip("/")
@@ -80,12 +77,6 @@ class Cluster:
     def patch(self, kind: str, name: str, changes: Object) -> Object:
         """Merge changes into an object: None removes a field."""
         return self._json("patch", kind, name, query={"fieldManager": "kubetpl"}, body=changes)
-
-    def delete(self, kind: str, name: str, uid: str, *, foreground: bool = False) -> None:
-        """Remove this object, and not another one of its name; what it owns follows.
-        foreground: the object stays until what it owns is gone."""
-        policy = "Foreground" if foreground else "Background"
-        self._json("delete", kind, name, body={"propagationPolicy": policy, "preconditions": {"uid": uid}})
 
     def log(self, pod: str, *, container: str | None = None, tail: int | None = None) -> Generator[bytes, None, None]:
         """Lines of a container's log as it is now, without their ends; the last ``tail`` of them."""
@@ -145,14 +136,14 @@ class Cluster:
         if name is not None and (wrong := dns_subdomain(name)):
             raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
         urllib3 = library("urllib3", NEEDED_FOR, "k8s")
-        method = _METHODS.get(verb, "GET")
+        method = "PATCH" if verb == "patch" else "GET"
         place = () if kind == "namespaces" else ("namespaces", self.namespace)
         words = [quote(word, safe="") for word in (*place, kind, name, part) if word]
         given = urlencode({key: value for key, value in (query or {}).items() if value not in (None, "")})
         url = "/".join([f"{self._host}{_GROUPS.get(kind, '/api/v1')}", *words]) + (f"?{given}" if given else "")
-        # All of these may arrive twice: nothing is created here, and a deletion names the very object.
+        # Both may arrive twice.
         retries = urllib3.Retry(
-            _RETRIES, connect=0, allowed_methods=("GET", "PATCH", "DELETE"), status_forcelist=_BUSY,
+            _RETRIES, connect=0, allowed_methods=("GET", "PATCH"), status_forcelist=_BUSY,
             backoff_factor=_BACKOFF_SECONDS, raise_on_status=False, respect_retry_after_header=False,
         )  # fmt: skip
 
@@ -196,8 +187,8 @@ class Cluster:
 
     def _headers(self, method: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "kubetpl"}
-        if method != "GET":
-            headers["Content-Type"] = f"application/{'merge-patch+json' if method == 'PATCH' else 'json'}"
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
         # Here a token that has expired is asked for anew; the old one stays if that fails.
         with login_errors() as self._login_problems:
             settings = self._client.configuration.auth_settings()

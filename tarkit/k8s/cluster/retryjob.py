@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
 # What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.
 _SERVERS = (
     *("controller-uid", "job-name", wellknown.CONTROLLER, wellknown.JOB_NAME, wellknown.INDEX),
-    *(wellknown.LAST_APPLIED, wellknown.JOB_TRACKING, wellknown.CANCELLED),
+    *(wellknown.LAST_APPLIED, wellknown.JOB_TRACKING),
 )
 _KUEUE = "kueue.x-k8s.io/"
 _KUEUE_KEPT = (wellknown.QUEUE, f"{_KUEUE}job-min-parallelism", f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
@@ -173,7 +173,7 @@ def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str
             f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
         )
     if job is not None and state_of(job) == "suspended":
-        report(f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
+        report(f"Job {name} is suspended: do not let it go on beside the retry; kubectl delete job {name}")
     run = name if job is None else api.labels_of(job).get(wellknown.RUN, name)
     for other, each in known.items():
         first = origin(other, known)

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import counted, printable
+from tarkit.errors import counted
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.jobview import ENDED, state_of
-from tarkit.k8s.wellknown import CANCELLED, KUEUE_JOB, QUEUE
+from tarkit.k8s.wellknown import KUEUE_JOB, QUEUE
 
 _CREATING_SECONDS = 60.0
 _ASKED_PODS = 10
@@ -125,9 +125,6 @@ def _advised(text: str, count: int = 1) -> Reason:
 
 
 def _suspended(job: Object) -> Reason:
-    by = api.annotations_of(job).get(CANCELLED)
-    if by:
-        return Reason(f"suspended by kubetpl cancel ({printable(str(by))})", "kubetpl cancel --undo")
     if queue := api.labels_of(job).get(QUEUE):
         why = f"kubectl describe workloads -l {KUEUE_JOB}={api.uid_of(job)} says why"
         return Reason(f"queue {queue} has not admitted it", f"{why}; wait, ask for less, or another --queue")
