@@ -14,7 +14,7 @@ from tarkit.k8s.templates import read_template, template_path
 
 TEMPLATES = Path(__file__).parent.parent / "k8s_templates"
 POD = """\
-{indent}restartPolicy: {restart}
+{indent}restartPolicy: Never
 {indent}nodeSelector: {{disk: ssd}}
 {indent}initContainers:
 {indent}- name: first
@@ -44,22 +44,13 @@ HEADS = {
         10,
         "spec jobTemplate spec template spec",
     ),
-    "Deployment": (
-        "apps/v1",
-        "spec:\n  replicas: 2\n  selector: {matchLabels: {own: 'yes'}}\n  template:\n"
-        "    metadata: {labels: {own: 'yes'}}\n"
-        "    spec:\n",
-        6,
-        "spec template spec",
-    ),
 }
 
 
 def manifest(kind: str) -> str:
     version, head, depth, _ = HEADS[kind]
-    restart = "Always" if kind == "Deployment" else "Never"
     text = f"apiVersion: {version}\nkind: {kind}\nmetadata:\n  name: own\n  labels: {{own: 'yes'}}\n{head}"
-    return text + POD.format(indent=" " * depth, restart=restart)
+    return text + POD.format(indent=" " * depth)
 
 
 @pytest.fixture(autouse=True)
@@ -152,10 +143,9 @@ def test_jobs_of_a_cronjob_have_jobs_settings(folder: Path) -> None:
     }.items()  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
 @pytest.mark.parametrize("words", [("--deadline", "1h"), ("--retries", "2"), ("--ttl", "1d"), ("--queue", "q")])
-def test_what_has_no_place_is_not_lost_quietly(kind: str, words: tuple[str, ...], folder: Path) -> None:
-    (folder / "t.yaml").write_text(manifest(kind))
+def test_what_has_no_place_is_not_lost_quietly(words: tuple[str, ...], folder: Path) -> None:
+    (folder / "t.yaml").write_text(manifest("Pod"))
     assert words[0] in refused("job", "--template", "t.yaml", *words)
 
 
@@ -301,31 +291,3 @@ def test_what_needs_a_pod_is_not_lost_quietly(words: tuple[str, ...], folder: Pa
     # A file serves all of them.
     (folder / "kubetpl.yaml").write_text("image: x\nenv: {A: b}\nttl: 1d\nshards: [x]\n")
     assert one("job", "--template", "c.yaml")["metadata"]["name"] == "c"
-
-
-def test_the_selector_follows_the_labels(folder: Path) -> None:
-    """Else a server refuses it: the selector does not match the template's labels."""
-    web = manifest("Deployment").replace("own: 'yes'", "app: web, own: 'yes'")
-    (folder / "t.yaml").write_text(web)
-    for words, expected in (
-        ((), {"app": "web", "own": "yes"}),
-        (("-n", "x"), {"app": "x", "own": "yes"}),
-        (("-a", "y", "-n", "x", "-L", "own=no", "-L", "more=1"), {"app": "y", "own": "no"}),
-    ):
-        spec = one("job", "--template", "t.yaml", *words)["spec"]
-        assert spec["selector"] == {"matchLabels": expected}
-        assert spec["template"]["metadata"]["labels"].items() >= expected.items()
-    # What did not fit before is a mistake, of which the server tells, and not made to fit.
-    (folder / "t.yaml").write_text(web.replace("matchLabels: {app: web", "matchLabels: {app: wep"))
-    spec = one("job", "--template", "t.yaml", "-n", "x")["spec"]
-    assert spec["selector"]["matchLabels"]["app"] == "wep"
-
-
-def test_selectors_of_other_forms_stay_as_they_are(folder: Path) -> None:
-    for selector in ("{matchExpressions: [{key: app, operator: Exists}]}", "{matchLabels: {}}"):
-        text = manifest("Deployment").replace("{matchLabels: {own: 'yes'}}", selector)
-        (folder / "t.yaml").write_text(text)
-        assert one("job", "--template", "t.yaml", "-n", "x")["spec"]["selector"] == load(text)["spec"]["selector"]
-    # A Job's selector is the server's affair.
-    (folder / "t.yaml").write_text(manifest("Job"))
-    assert "selector" not in one("job", "--template", "t.yaml", "-n", "x")["spec"]

@@ -32,13 +32,9 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
         yield f"{view.name}: {_state(view)}"
         if status.done_all_the_same:
             yield f"but every shard has its done record: exit code {status.exit_code}"
-        yield f"{'pods' if view.total is None else 'indexes'}: {_numbers(view)}"
+        yield f"{'pods' if view.total is None else 'indexes'}: {_numbers(view)}{_time_left(view)}"
     if status.records is not None:
         yield from _shards(status.records, most)
-    if view is not None and view.per_minute is not None and view.seconds_left is not None and not view.finished:
-        slow = view.per_minute < 0.1
-        rate = f"{view.per_minute * 60:.1f} indexes/h" if slow else f"{view.per_minute:.1f} indexes/min"
-        yield f"speed: {rate} since it began, {view.parallelism} at once; about {in_words(view.seconds_left)} left"
     yield from (reason.line for reason in status.reasons)
     yield from _failures(status, most)
 
@@ -62,8 +58,7 @@ def show_status(
 
 def short_line(view: JobView) -> str:
     """For a watcher: the indexes, and when it may be over."""
-    rest = "" if view.seconds_left is None else f"; about {in_words(view.seconds_left)} left"
-    return f"{view.name}: {view.state}, {_numbers(view)}{rest}"
+    return f"{view.name}: {view.state}, {_numbers(view)}{_time_left(view)}"
 
 
 def table_lines(found: Iterable[JobStatus]) -> Iterator[str]:
@@ -79,6 +74,10 @@ def _state(view: JobView) -> str:
     why = f" ({view.reason})" if view.reason else ""
     message = f": {printable(view.message)}" if view.message and view.state == "failed" else ""
     return f"{view.state}{since}{why}{message}"
+
+
+def _time_left(view: JobView) -> str:
+    return "" if view.seconds_left is None else f"; about {in_words(view.seconds_left)} left"
 
 
 def _numbers(view: JobView) -> str:

@@ -114,11 +114,6 @@ def timestamp(text: str | None) -> float | None:
     return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
 
 
-def time_text(seconds: float | None) -> str | None:
-    """A time in seconds since 1970 as the API writes it, in whole seconds; None of none."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def grouped(things: Iterable[Object], key: Callable[[Object], str]) -> dict[str, list[Object]]:
     """Objects by a key, in their order."""
     found: dict[str, list[Object]] = {}

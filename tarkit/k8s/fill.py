@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import math
 import re
-from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
@@ -33,11 +32,8 @@ def filled(document: Document, settings: Settings) -> Document:
         part(document, "metadata")["name"] = settings.name
     if settings.namespace is not None:
         part(document, "metadata")["namespace"] = settings.namespace
-    before = {} if pod is None else dict(labels_in(pod))
     for each in [document] if pod is None or pod is document else [document, pod]:
         _fill_labels(each, settings)
-    if pod is not None and pod is not document:
-        _follow(document, before, pod)
     if pod is not None:
         spec = part(pod, "spec")
         fill_container(spec, settings)
@@ -76,12 +72,6 @@ def without_name(settings: Settings) -> Settings:
     return dataclasses.replace(settings, name=None, app=app_of(settings))
 
 
-def labels_in(document: Document) -> Document:
-    """The labels of an object, or of a pod's template; empty if there are none."""
-    labels = dict_of(document.get("metadata") or {}).get("labels")
-    return labels if isinstance(labels, dict) else {}
-
-
 def app_of(settings: Settings) -> str | None:
     """The label ``app``: as asked for, made a valid label, else the name."""
     text = settings.app if settings.app is not None else settings.name
@@ -94,19 +84,6 @@ def _fill_labels(document: Document, settings: Settings) -> None:
     labels.update(settings.label)
     if labels:
         part(document, "metadata", "labels").update(labels)
-
-
-def _follow(document: Document, before: Document, pod: Document) -> None:
-    """Make the selector of a Deployment and its like follow the labels of its pods, as a server requires.
-    before: the pods' labels as they were. A selector that did not fit them stays: it may be a mistake."""
-    for name in POD_PATHS[document["kind"]][:-1]:
-        document = part(document, name)
-    selector = document.get("selector")
-    wanted: Any = selector.get("matchLabels") if isinstance(selector, dict) else None
-    labels = labels_in(pod)
-    for key in wanted if isinstance(wanted, dict) else ():
-        if key in before and before[key] == wanted[key] and key in labels:
-            wanted[key] = labels[key]
 
 
 def _fill_job(job: Document, settings: Settings) -> None:

@@ -13,9 +13,6 @@ from tarkit.errors import UsageError, printable
 INDEXES = 100_000
 """Of an Indexed Job: pods at once, and indexes that may fail."""
 
-INDEXES_OF_MANY = 10_000
-"""The same, where there are more than ``INDEXES`` completions with backoffLimitPerIndex."""
-
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 _MOST = 10_000_000

@@ -23,7 +23,6 @@ POD_PATHS: dict[str, tuple[str, ...]] = {
     "Pod": (),
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"), ("spec", "template")),
 }
 """Where the part with the pod's ``metadata`` and ``spec`` is, by kind."""
 
@@ -130,11 +129,6 @@ def fill_script(container: Document, settings: Settings) -> None:
 def substitute(text: str, env: Mapping[str, str]) -> str:
     """``text`` as the container sees it, whose variables so far are ``env``."""
     return _EXPANDED.sub(lambda found: "$" if found[1] is None else env.get(found[1], found[0]), text)
-
-
-def names_left(text: str, env: Mapping[str, str]) -> list[str]:
-    """The names in ``$(NAME)`` that ``substitute`` leaves, as no variable is called so."""
-    return [name for name in _EXPANDED.findall(text) if name and name not in env]
 
 
 def work_in(container: Document) -> Work | None:

@@ -24,7 +24,6 @@ INPUTS = "tarkit.dev/inputs"
 LIST = "tarkit.dev/list"
 RETRY_OF = "tarkit.dev/retry-of"
 ELASTIC = "tarkit.dev/elastic"
-LOGS = "tarkit.dev/logs"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 

@@ -40,7 +40,8 @@ def test_a_training_job_is_scaled_and_ends_with_dead_shards(cluster: Cluster, ku
     assert kubetpl("logs", "iris-worker").out == "[0] worker 0\n[1] worker 1\n"
 
     assert kubetpl("scale", "iris-worker", "-j", "4").out == "iris-worker: parallelism 2 → 4\n"
-    assert kubetpl("scale", "iris", "-j", "1").out == "iris-worker: parallelism 4 → 1\n"
+    assert kubetpl("scale", "iris", "-j", "1").code == 2
+    assert kubetpl("scale", "iris-worker", "-j", "1").out == "iris-worker: parallelism 4 → 1\n"
     spec = cluster.get("jobs", "iris-worker")["spec"]
     assert (spec["completions"], spec["parallelism"]) == (1, 1)
     running = kubetpl("retry", "iris-worker")
@@ -53,7 +54,7 @@ def test_a_training_job_is_scaled_and_ends_with_dead_shards(cluster: Cluster, ku
     waited = kubetpl("wait", "iris", "--timeout", "120")
     assert waited.code == 3, waited
     assert "iris-shards: failed, 0 of 1 done" in waited.out
-    ended = kubetpl("scale", "iris", "-j", "2")
+    ended = kubetpl("scale", "iris-worker", "-j", "2")
     assert ended.code == 2 and ended.err.endswith("nothing of it runs any more\n")
     assert kubetpl("status", "iris").code == 3
     again = kubetpl("retry", "iris")

@@ -11,7 +11,7 @@ import click
 from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.failures import deciding_container
-from tarkit.k8s.cluster.joblogs import has_log, pods_with_logs
+from tarkit.k8s.cluster.joblogs import pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.indexset import format_indexes, parse_indexes
@@ -103,9 +103,6 @@ def _log_lines(
         index = index_of(pod)
         label = name_of(pod) if index is None else str(index)
         prefix = f"[{label}] " if len(pods) > 1 or index is not None else ""
-        if not has_log(pod):
-            _say(f"{label}: its container has not started; kubetpl status says why")
-            continue
         try:
             for line in lines_of(pod):
                 yield prefix + line.decode("utf-8", "replace").rstrip("\r")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
-from tarkit.k8s.apiobject import annotations_of, name_of, spec_of
+from tarkit.k8s.apiobject import annotations_of, spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.cluster.trainjobs import train_role
@@ -43,13 +43,9 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
     cluster = open_cluster(**access)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
-        # Of a job of kubetpl train, the workers are meant.
-        jobs = [each for each in jobs if ELASTIC in annotations_of(each)] or jobs
-    if is_run(jobs, name) and (len(jobs) > 1 or ELASTIC not in annotations_of(jobs[0])):
         why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
         raise not_one(name, jobs, why)
     job = jobs[0]
-    name = name_of(job)
     if has_ended(job):
         # Those of kubetpl train go on with a new Job of the same name.
         more = "" if train_role(job) else "; kubetpl retry does what is left"

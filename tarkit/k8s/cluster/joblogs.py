@@ -29,9 +29,3 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
             last[api.name_of(pod) if index is None else index] = pod
     found = [pod for pod in last.values() if not failed or api.phase_of(pod) == "Failed"]
     return sorted(found, key=lambda pod: (api.index_of(pod) is None, api.index_of(pod) or 0, api.name_of(pod)))
-
-
-def has_log(pod: Object) -> bool:
-    """Whether a container of the pod has ever started."""
-    statuses = api.status_of(pod).get("containerStatuses") or []
-    return any({"running", "terminated"} & set(each.get("state") or {}) or each.get("lastState") for each in statuses)

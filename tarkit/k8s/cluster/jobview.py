@@ -1,4 +1,4 @@
-"""What a Job's own status says: its state, its indexes by state, its speed, and where its shards are.
+"""What a Job's own status says: its state, its indexes by state, the time left, and where its shards are.
 
 The states of a Job, in ``status``, ``wait``, ``cancel``, ``scale`` and ``retry``:
 
@@ -51,7 +51,7 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class JobView:
-    """A Job in numbers; rates in indexes per minute.
+    """A Job in numbers.
     state: as the table above says. total: indexes, None if the Job has no fixed number. done, failed, running, pending,
     left: indexes."""
 
@@ -67,7 +67,6 @@ class JobView:
     left: int
     parallelism: int
     seconds: float | None
-    per_minute: float | None
     seconds_left: float | None
     run: str
 
@@ -97,7 +96,6 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     ended = api.timestamp(condition.get("lastTransitionTime")) if state in ENDED else None
     seconds = None if started is None else max(0.0, (ended or now) - _begin(job, started))
     over = done + failed
-    rate = over * 60 / seconds if seconds and over else None
     parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     to_do = total - over if total is not None and state == "waiting" and parallelism else 0
     return JobView(
@@ -105,7 +103,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
         reason=str(condition.get("reason") or ""), message=str(condition.get("message") or ""), total=total, done=done,
         failed=failed, running=running, pending=pending,
         left=0 if total is None else max(0, total - over - running - pending), parallelism=parallelism,
-        seconds=seconds, per_minute=rate, seconds_left=to_do * 60 / rate if to_do and rate else None,
+        seconds=seconds, seconds_left=to_do * seconds / over if to_do and over and seconds else None,
         run=api.run_of(job),
     )  # fmt: skip
 

@@ -51,19 +51,14 @@ def namespace_exists(cluster: Cluster) -> bool:
     return True
 
 
-def pods_at_work(name: str) -> list[dict[str, str]]:
-    """Selectors of the pods that have not ended, of a Job of this name and of the Jobs of a run that is called so."""
+def orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> Objects:
+    """The pods at work of Jobs that are gone, of a Job of this name and of the Jobs of a run that is called so: what
+    such a Job was deleted with did not wait for them. report: called with a line if they may not be listed."""
     if label_value(name):
         return []
-    fields = "status.phase!=Succeeded,status.phase!=Failed"
-    return [{"labels": labels, "fields": fields} for labels in (f"{JOB_NAME}={name}", f"{RUN}={name},{JOB_NAME}")]
-
-
-def orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> Objects:
-    """Of ``pods_at_work``, those of Jobs that are gone: what such a Job was deleted with did not wait for its pods.
-    report: called with a line if they may not be listed."""
+    fields, whose = "status.phase!=Succeeded,status.phase!=Failed", (f"{JOB_NAME}={name}", f"{RUN}={name},{JOB_NAME}")
     try:
-        pods = {api.uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
+        pods = {api.uid_of(pod): pod for labels in whose for pod in cluster.list("pods", labels=labels, fields=fields)}
         # Asked for after the pods: the Job of a pod that is new by now is among them.
         there = set(map(api.uid_of, cluster.list("jobs"))) if pods else set()
     except ClusterDeniedError as error:
