@@ -151,7 +151,8 @@ def test_what_may_not_be_read_is_told_and_left_out() -> None:
     assert found.notes == [
         "pods cannot be read: you may not list pods",
         "events cannot be read: you may not list events",
-        "no done records: /absent/out: no such folder on this machine; -O names the output folder as seen from here",
+        "done records cannot be read: /absent/out: no such folder on this machine; "
+        "-O names the output folder as seen from here",
     ]
     assert found.view is not None and found.view.pending == 1
     assert [line for line in status_lines(found) if line.startswith("indexes")] == [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import click
 
 from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
+from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
@@ -53,13 +54,9 @@ def command(
     if is_run(jobs, name):
         raise not_one(name, jobs, "and logs are those of one")
     job = jobs[0]
-    wanted = _existing(job, wanted)
+    if wanted is not None:
+        _refuse_absent(job, wanted)
     failed = failed or (wanted is None and state_of(job) == "failed")
-
-    def lines_of(pod: Object) -> Iterator[bytes]:
-        # For a pod with several containers, a server needs the name of one.
-        return cluster.log(name_of(pod), container=container or deciding_container(pod).get("name"), tail=tail)
-
     pods = pods_with_logs(cluster, job, wanted, failed=failed)
     if wanted is None and not failed and len(pods) > _MOST_PODS:
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed or --index SET")
@@ -67,7 +64,7 @@ def command(
     lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
     shown = 0
     with Results() as results:
-        for line in _log_lines(pods, lines_of, lost):
+        for line in _log_lines(cluster, pods, container, tail, lost):
             results.line(line)
             shown += 1
     if lost:
@@ -81,10 +78,8 @@ def command(
     return EXIT_OK
 
 
-def _existing(job: Object, wanted: set[int] | None) -> set[int] | None:
-    """The indexes that are wanted, which the Job must have had; None for all."""
-    if wanted is None:
-        return None
+def _refuse_absent(job: Object, wanted: set[int]) -> None:
+    """Refuse indexes that the Job never had."""
     if not wanted:
         raise UsageError("--index must not be empty; write for example 3,7-9")
     if spec_of(job).get("completionMode") != "Indexed":
@@ -92,11 +87,10 @@ def _existing(job: Object, wanted: set[int] | None) -> set[int] | None:
     number, absent = int(spec_of(job).get("completions") or 0), max(wanted)
     if absent >= number:
         raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; no index {absent}")
-    return wanted
 
 
 def _log_lines(
-    pods: Collection[Object], lines_of: Callable[[Object], Iterator[bytes]], lost: set[int]
+    cluster: Cluster, pods: Collection[Object], container: str | None, tail: int | None, lost: set[int]
 ) -> Iterator[str]:
     """The lines of pods. lost: gets the indexes whose pod went away meanwhile."""
     for pod in pods:
@@ -104,7 +98,9 @@ def _log_lines(
         label = name_of(pod) if index is None else str(index)
         prefix = f"[{label}] " if len(pods) > 1 or index is not None else ""
         try:
-            for line in lines_of(pod):
+            # For a pod with several containers, a server needs the name of one.
+            chosen = container or deciding_container(pod).get("name")
+            for line in cluster.log(name_of(pod), container=chosen, tail=tail):
                 yield prefix + line.decode("utf-8", "replace").rstrip("\r")
         except NoSuchObjectError:
             lost.update(() if index is None else (index,))

@@ -7,13 +7,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from tarkit.errors import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_SET_ASIDE,
-    ClusterError,
     ClusterUnreachableError,
     TarkitError,
     UsageError,
@@ -109,7 +109,8 @@ def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, 
         uid = api.uid_of(job)
         view = job_view(job, own[uid], now)
         status = JobStatus(view.name, view, notes=list(notes))
-        status.records = None if source is None else source.try_to_read(cluster, job, status.notes.append)
+        if source is not None:
+            status.records = _allowed(status.notes, "done records", partial(source.read, cluster, job))
         status.failures = _failures(job, view, own[uid] or ())
         status.reasons = why_not(job, own[uid], about, now)
         found.append(status)
@@ -187,10 +188,12 @@ def _failures(job: Object, view: JobView, pods: Collection[Object]) -> list[Fail
 
 
 def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
-    """What may be read; a note, and None, of what may not."""
+    """What may be read; a note, and None, of what may not. That the cluster does not answer is left to the caller."""
     try:
         return ask()
-    except ClusterError as error:
+    except ClusterUnreachableError:
+        raise
+    except TarkitError as error:
         notes.append(f"{what} cannot be read: {error}")
         return None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import ClusterUnreachableError, MissingInputError, TarkitError, UsageError, printable
+from tarkit.errors import MissingInputError, TarkitError, UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of, retry_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, job_plan
@@ -109,19 +109,15 @@ class RecordSource:
         listed = listed_specs(source)
         return [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
 
-    def shards(self, cluster: Cluster | None, job: Object) -> tuple[str | None, RunShards | None]:
-        """(the output folder, the shards) of a Job; None where it is not known."""
-        plan = job_plan(job)
-        folder = self.outdir or plan.outdir
-        specs = self.specs or self.specs_of(cluster, job)
-        return folder, run_shards(plan, specs, folder, own=not self.specs) if folder and specs else None
-
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
         """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
         A MissingInputError, if no such folder; others, if it cannot be known which shards the Job has."""
-        folder, shards = self.shards(cluster, job)
-        if folder is None:
+        plan = job_plan(job)
+        folder = self.outdir or plan.outdir
+        if not folder:
             return None
+        specs = self.specs or self.specs_of(cluster, job)
+        shards = run_shards(plan, specs, folder, own=not self.specs) if specs else None
         path = local_path(folder)
         # A folder beside which nothing is either is that of another machine, or of a pod; else it is not made yet.
         needed = path if path is None or shards is None else os.path.dirname(os.path.abspath(path))
@@ -141,16 +137,6 @@ class RecordSource:
             # A retry has some of the shards, which may be empty as a slice may.
             allow_empty = (own is not None and own.allow_empty) or retry_of(job) is not None
             return RunRecords(folder, found, shards, work is None and own is not None, allow_empty)
-        return None
-
-    def try_to_read(self, cluster: Cluster | None, job: Object, report: Callable[[str], None]) -> RunRecords | None:
-        """``read``; a line for ``report`` if they cannot be read, unless the cluster does not answer any more."""
-        try:
-            return self.read(cluster, job)
-        except ClusterUnreachableError:
-            raise
-        except TarkitError as error:
-            report(f"no done records: {error}")
         return None
 
 
