@@ -280,7 +280,7 @@ def test_our_own_templates_are_valid_as_they_stand(path: Path) -> None:
 def test_filling_changes_no_template() -> None:
     template = read_template(template_path("job"))[0]
     kept = read_template(template_path("job"))[0]
-    filled(template, Settings(name="x", image="y", env={"A": "1"}, toleration=["a"], scratch="memory:1Gi", port=["1"]))
+    filled(template, Settings(name="x", image="y", env={"A": "1"}, toleration=["a"], scratch="1Gi", port=["1"]))
     assert template == kept
 
 

@@ -239,20 +239,10 @@ def _amount(text: str, flag: str) -> str:
 
 
 def _fill_scratch(spec: Document, container: Document, text: str) -> None:
-    """``10Gi`` on disk, or ``memory:2Gi``, whose pages count as memory of the container."""
-    in_memory = text.startswith("memory:")
-    size = _amount(text.removeprefix("memory:"), "--scratch")
-    volume: Document = {"name": SCRATCH, "emptyDir": {"sizeLimit": size}}
-    requests, limits = part(container, "resources", "requests"), part(container, "resources", "limits")
-    if in_memory:
-        volume["emptyDir"] = {"medium": "Memory", "sizeLimit": size}
-        for each in (requests, limits):
-            if "memory" in each:
-                each["memory"] = total(each["memory"], size)
-    else:
-        requests["ephemeral-storage"] = size
-        # The log, and what the container writes elsewhere.
-        limits["ephemeral-storage"] = total(size, "2Gi")
-    put_named(listed(spec, "volumes"), volume)
+    size = _amount(text, "--scratch")
+    put_named(listed(spec, "volumes"), {"name": SCRATCH, "emptyDir": {"sizeLimit": size}})
+    part(container, "resources", "requests")["ephemeral-storage"] = size
+    # The log, and what the container writes elsewhere.
+    part(container, "resources", "limits")["ephemeral-storage"] = total(size, "2Gi")
     if all(each.get("name") != SCRATCH for each in listed(container, "volumeMounts")):
         listed(container, "volumeMounts").append({"name": SCRATCH, "mountPath": "/scratch"})

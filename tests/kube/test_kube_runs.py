@@ -91,7 +91,7 @@ def test_a_run_is_suspended_and_goes_on(cluster: Cluster, kubetpl: Callable[...,
         cluster.add_pod(name)
         cluster.set_job(name, active=1, ready=1)
     assert kubetpl("wait", RUN, "--timeout", "0s").err == (
-        "kubetpl wait: the time is up after 0s: part: 3 Jobs: 1 complete, 2 running\n"
+        "kubetpl wait: the time is up after 0 s: part: 3 Jobs: 1 complete, 2 running\n"
     )
     assert kubetpl("cancel", RUN).out == (
         "part: 2 Jobs are suspended; 2 pods are stopped; 1 of 3 had ended. To go on: kubetpl cancel part --undo\n"

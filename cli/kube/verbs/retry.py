@@ -118,12 +118,11 @@ def _jobs(
             if given is None:
                 raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
             jobs = [given]
+        refuse_retry(jobs)
         if is_run(jobs, name):
             if given is None:
                 source.refuse_many()
-            refuse_retry(jobs)
             jobs = failed_of(jobs, name) if given is None else [given]
-        refuse_retry(jobs)
         if new_name and len(jobs) > 1:
             raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
         known = {name_of(job): job for job in cluster.list("jobs")}

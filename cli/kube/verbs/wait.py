@@ -16,7 +16,7 @@ from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
 from tarkit.k8s.cluster.trainjobs import deletion, train_role
 from tarkit.k8s.cluster.watching import Watching, run_states
-from tarkit.k8s.durations import seconds
+from tarkit.k8s.durations import in_words, seconds
 from tarkit.k8s.wellknown import SERVICE, TRAINERS
 
 from ...shared.program import say
@@ -102,8 +102,7 @@ def command(
             elif time.monotonic() > hint_at:
                 _say(f"no pod of {name} runs; kubetpl status {name} says why")
                 hint_at = math.inf
-    unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
-    _say(f"the time is up after {(timeout or '').strip()}{unit}: {last}")
+    _say(f"the time is up after {in_words(limit or 0)}: {last}")
     return EXIT_TEMPORARY
 
 

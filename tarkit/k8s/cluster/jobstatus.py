@@ -27,15 +27,16 @@ from tarkit.k8s.cluster.runjobs import only_retries, run_state
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.trainjobs import advice as train_advice
 from tarkit.k8s.cluster.trainjobs import train_role
-from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
+from tarkit.k8s.cluster.whynot import Reason, events_wanted, subject_of, why_not
 from tarkit.k8s.wellknown import CONTROLLER, INDEX
 
 T = TypeVar("T")
 
 _MOST_INDEXES = 50
 _DEAD_SHARDS = f" failed with exit code {EXIT_SET_ASIDE} matching FailJob rule"
-# Events that say that all is well, of which there are many.
+# Without those that say that all is well, of which there are many.
 _ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "Completed", "SuccessfulDelete")
+_TELLING = ",".join(f"reason!={each}" for each in _ROUTINE)
 
 
 @dataclass
@@ -101,8 +102,9 @@ def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, 
     listed = _allowed(notes, "pods", lambda: cluster.list("pods", **pod_selectors(jobs)))
     by_job = api.grouped(listed or (), lambda pod: str(api.labels_of(pod).get(CONTROLLER)))
     own = {api.uid_of(job): None if listed is None else by_job.get(api.uid_of(job), []) for job in jobs}
-    uids = {uid for job in jobs for uid in subjects(job, own[api.uid_of(job)])}
-    events = _allowed(notes, "events", lambda: _events(cluster, uids))
+    events: list[Object] | None = []
+    if any(events_wanted(job, own[api.uid_of(job)]) for job in jobs):
+        events = _allowed(notes, "events", lambda: cluster.list("events", fields=_TELLING))
     about = None if events is None else api.grouped(events, subject_of)
     found = []
     for job in jobs:
@@ -196,11 +198,3 @@ def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
     except TarkitError as error:
         notes.append(f"{what} cannot be read: {error}")
         return None
-
-
-def _events(cluster: Cluster, uids: Collection[str]) -> list[Object]:
-    """The events about Jobs and pods; of none, nothing is asked."""
-    if not uids:
-        return []
-    fields = ",".join(f"reason!={each}" for each in _ROUTINE)
-    return cluster.list("events", fields=fields if len(uids) > 1 else f"involvedObject.uid={next(iter(uids))}")

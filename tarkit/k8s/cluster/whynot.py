@@ -15,8 +15,6 @@ from tarkit.k8s.cluster.jobview import ENDED, state_of
 from tarkit.k8s.wellknown import KUEUE_JOB, QUEUE
 
 _CREATING_SECONDS = 60.0
-_ASKED_PODS = 10
-"""Pods that wait whose events are looked at; the others wait for the same, nearly always."""
 _LONG = 600
 _CREATING = ("", "ContainerCreating", "PodInitializing")
 ADVICE = (
@@ -94,12 +92,11 @@ def why_not(
     return found
 
 
-def subjects(job: Object, pods: Iterable[Object] | None) -> list[str]:
-    """The uids of what events may say why less runs than was asked for: the Job, and its first pods that wait."""
+def events_wanted(job: Object, pods: Iterable[Object] | None) -> bool:
+    """Whether events may say why less runs than was asked for."""
     if state_of(job) != "waiting" or api.spec_of(job).get("parallelism") == 0:
-        return []
-    waiting = [api.uid_of(pod) for pod in _pending(pods)]
-    return [*([api.uid_of(job)] if api.active_pods(job) < _wanted(job) else []), *waiting[:_ASKED_PODS]]
+        return False
+    return api.active_pods(job) < _wanted(job) or bool(_pending(pods))
 
 
 def _wanted(job: Object) -> int:
