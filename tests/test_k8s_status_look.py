@@ -22,7 +22,7 @@ from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobstatus import look as look_at
 from tarkit.k8s.cluster.jobview import job_view
 from tarkit.k8s.cluster.runjobs import find_jobs
-from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, RunShards, listed_specs
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, listed_specs
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.k8s.wellknown import INPUTS, OUTDIR, RETRY_OF
 from tarkit.runs.counts import Counts
@@ -78,8 +78,8 @@ def made(name: str, notes: dict[str, str] | None = None, **status: Any) -> dict[
     }
 
 
-def shards(*names: str) -> RunShards:
-    return RunShards([f"in/{name}" for name in names], names)
+def shards(*names: str) -> dict[str, str]:
+    return {name: f"in/{name}" for name in names}
 
 
 FAILED = [{"type": "Failed", "status": "True", "reason": "FailedIndexes"}]

@@ -145,8 +145,8 @@ def _left(records: RunRecords | None, failed: bool) -> list[str]:
         raise UsageError("the Job does not say what its inputs were; name them: --shards SPEC")
     found = records.found
     wanted = set(found.failed) if failed else {*found.missing, *found.stale, *found.failed}
-    urls = [url for url, each in zip(records.shards.urls, records.shards.names, strict=True) if each in wanted]
-    done = f"{len(found.done)} of {counted(len(records.shards.names), 'shard')} done"
+    urls = [url for name, url in records.shards.items() if name in wanted]
+    done = f"{len(found.done)} of {counted(len(records.shards), 'shard')} done"
     if urls:
         _say(f"{done}; {counted(len(urls), 'shard')} to retry")
     else:

@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import UsageError, counted, printable
+from tarkit.errors import ClusterDeniedError, UsageError, counted, printable
 from tarkit.k8s import apiobject as api
 from tarkit.k8s import wellknown
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import job_plan, state_of
-from tarkit.k8s.cluster.runjobs import origin, orphans
+from tarkit.k8s.cluster.runjobs import origin
 from tarkit.k8s.cluster.runrecords import is_per_shard
-from tarkit.k8s.names import safe_label
+from tarkit.k8s.names import label_value, safe_label
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, give_inputs, place_of, put_list
 from tarkit.k8s.podfields import escape_in, fill_container, listed, main_container, part, put_named, work_in
 from tarkit.k8s.settings import Settings
@@ -185,13 +185,25 @@ def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str
 
 
 def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> None:
-    """Refuse a retry while pods of a Job, or of Jobs of a run, that were deleted are at work on the same shards."""
-    left = orphans(cluster, name, report)
+    """Refuse a retry while pods are at work on the same shards of a Job that was deleted: one of this name, or one of
+    the run that is called so. report: called with a line if they may not be listed."""
+    if label_value(name):
+        return
+    fields, of_job = "status.phase!=Succeeded,status.phase!=Failed", wellknown.JOB_NAME
+    whose = (f"{of_job}={name}", f"{wellknown.RUN}={name},{of_job}")
+    try:
+        pods = [pod for labels in whose for pod in cluster.list("pods", labels=labels, fields=fields)]
+        # Asked for after the pods: the Job of a pod that is new by now is among them.
+        there = set(map(api.uid_of, cluster.list("jobs"))) if pods else set()
+    except ClusterDeniedError as error:
+        report(f"{error}; whether pods of a Job {name} that was deleted still run is not known")
+        return
+    left = {api.uid_of(pod): pod for pod in pods if api.labels_of(pod).get(wellknown.CONTROLLER) not in there}
     if left:
-        of = api.labels_of(left[0]).get(wellknown.JOB_NAME)
+        of = api.labels_of(next(iter(left.values()))).get(of_job)
         raise UsageError(
             f"{counted(len(left), 'pod')} of a Job {of} that was deleted still run: retry once they have ended, "
-            f"or delete them (kubectl delete pods -l {wellknown.JOB_NAME}={of})"
+            f"or delete them (kubectl delete pods -l {of_job}={of})"
         )
 
 

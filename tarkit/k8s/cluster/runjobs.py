@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, counted
+from tarkit.errors import ClusterError, NoSuchObjectError, UsageError, counted
 from tarkit.k8s import apiobject as api
-from tarkit.k8s.apiobject import Object, Objects
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.names import dns_subdomain, label_value
-from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME, RUN
+from tarkit.k8s.wellknown import RUN
 
 _NAMED = 3
 
@@ -49,22 +49,6 @@ def namespace_exists(cluster: Cluster) -> bool:
     except ClusterError as error:
         return error.status != 404
     return True
-
-
-def orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> Objects:
-    """The pods at work of Jobs that are gone, of a Job of this name and of the Jobs of a run that is called so: what
-    such a Job was deleted with did not wait for them. report: called with a line if they may not be listed."""
-    if label_value(name):
-        return []
-    fields, whose = "status.phase!=Succeeded,status.phase!=Failed", (f"{JOB_NAME}={name}", f"{RUN}={name},{JOB_NAME}")
-    try:
-        pods = {api.uid_of(pod): pod for labels in whose for pod in cluster.list("pods", labels=labels, fields=fields)}
-        # Asked for after the pods: the Job of a pod that is new by now is among them.
-        there = set(map(api.uid_of, cluster.list("jobs"))) if pods else set()
-    except ClusterDeniedError as error:
-        report(f"{error}; whether pods of a Job {name} that was deleted still run is not known")
-        return []
-    return [pod for pod in pods.values() if api.labels_of(pod).get(CONTROLLER) not in there]
 
 
 def is_run(jobs: Sequence[Object], name: str) -> bool:

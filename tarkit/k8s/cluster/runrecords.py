@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import MissingInputError, TarkitError, UsageError, printable
@@ -24,24 +24,16 @@ from tarkit.store.url import local_path
 _LONGEST_LIST = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True)
-class RunShards:
-    """The shards of a run in their order. urls: as tarproc gets them. names: of the outputs, in the same order."""
-
-    urls: Sequence[str]
-    names: Sequence[str]
-
-
 @dataclass
 class RunRecords:
     """What the done records of a run's own shards say.
-    found: of these shards alone. shards: all of the run, None if its inputs are not known. any_command: they are
-    counted whatever command made them, since the run's own command is not known. allow_empty: it is meant if no sample
-    comes out of all of them."""
+    found: of these shards alone. shards: all of the run in their order, by the names of their outputs; None if its
+    inputs are not known. any_command: they are counted whatever command made them, since the run's own command is not
+    known. allow_empty: it is meant if no sample comes out of all of them."""
 
     outdir: str
     found: Progress
-    shards: RunShards | None
+    shards: Mapping[str, str] | None
     any_command: bool = False
     allow_empty: bool = False
 
@@ -53,7 +45,7 @@ class RunRecords:
     @property
     def total(self) -> int | None:
         """How many shards the run has."""
-        return None if self.shards is None else len(self.shards.names)
+        return None if self.shards is None else len(self.shards)
 
 
 def listed_specs(config_map: Object) -> list[str]:
@@ -127,9 +119,9 @@ class RecordSource:
         work, own = _expected_fingerprint(job), sliced_work(job)
         urls, made_of = None, None
         if shards is not None:
-            urls = shards.urls
+            urls = [*shards.values()]
             # Records of other inputs are not its own, if the shards are named as the Job names them.
-            made_of = None if self.specs else dict(zip(shards.names, shards.urls, strict=True))
+            made_of = None if self.specs else shards
         # Without a Job and its inputs, the runs of the folder say what there should be.
         of_runs = shards is None and "spec" not in job
         found = progress_of(folder, urls, work, made_of, check_inputs=self.check_inputs, of_runs=of_runs)
@@ -173,19 +165,18 @@ def is_per_shard(job: Object) -> bool:
     return sliced_work(job) is not None
 
 
-def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> RunShards:
-    """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
+def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> dict[str, str]:
+    """The shards that specs stand for, in order, by the names of their outputs. What globs and lists name is looked up.
     own: they are the Job's own specs; if they stand for other shards than the Job was made for, so that what is left is
     not known, that is a DataError."""
     if LIST_SPEC in specs:
         raise UsageError(
             f"the run's inputs are in the ConfigMap {plan.list_name}, which is not at hand; name them with --shards"
         )
-    pairs = list(plan_outputs(expand(specs, allow_pipe=False), outdir))
-    urls = [url for url, _ in pairs]
+    urls = [url for url, _ in plan_outputs(expand(specs, allow_pipe=False), outdir)]
     if own:
         planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
         known = (None, sha256_of(urls), None if planned is None else planned.offsets_sha256)
         if plan.shards not in (None, len(urls)) or plan.list_sha256 not in known:
             raise changed(" ".join(each.removeprefix("@") for each in specs))
-    return RunShards(urls, [output_name(url) for url, _ in pairs])
+    return {output_name(url): url for url in urls}
