@@ -107,7 +107,7 @@ def test_a_job_without_indexes() -> None:
     view = job_view(job(plain, {"conditions": [ended("Failed", "BackoffLimitExceeded")]}), [], NOW)
     assert (view.done, view.failed, view.left, view.finished) == (0, 1, 0, True)
     queue = job_view(job({"completions": None, "completionMode": None, "parallelism": None}), None, NOW)
-    assert (queue.total, queue.parallelism, queue.seconds_left) == (None, 1, None)
+    assert (queue.total, queue.seconds_left) == (None, None)
 
 
 def test_annotations() -> None:

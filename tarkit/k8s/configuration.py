@@ -75,9 +75,6 @@ def _pairs(name: str, raw: Any, origin: str) -> dict[str, str]:
         return {str(key): _text(value, name, origin) for key, value in raw.items()}
     found = {}
     for each in raw if isinstance(raw, (list, tuple)) else [raw]:
-        if isinstance(each, dict):
-            found.update(_pairs(name, each, origin))
-            continue
         key, mark, value = _text(each, name, origin).partition("=")
         if not mark or not key:
             raise _wrong(name, origin, "NAME=VALUE", each)

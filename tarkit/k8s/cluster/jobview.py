@@ -65,7 +65,6 @@ class JobView:
     running: int
     pending: int
     left: int
-    parallelism: int
     seconds: float | None
     seconds_left: float | None
     run: str
@@ -96,13 +95,13 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     ended = api.timestamp(condition.get("lastTransitionTime")) if state in ENDED else None
     seconds = None if started is None else max(0.0, (ended or now) - _begin(job, started))
     over = done + failed
-    parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
-    to_do = total - over if total is not None and state == "waiting" and parallelism else 0
+    held = state != "waiting" or spec.get("parallelism") == 0
+    to_do = 0 if total is None or held else total - over
     return JobView(
         name=api.name_of(job), state="running" if state == "waiting" and running else state,
         reason=str(condition.get("reason") or ""), message=str(condition.get("message") or ""), total=total, done=done,
         failed=failed, running=running, pending=pending,
-        left=0 if total is None else max(0, total - over - running - pending), parallelism=parallelism,
+        left=0 if total is None else max(0, total - over - running - pending),
         seconds=seconds, seconds_left=to_do * seconds / over if to_do and over and seconds else None,
         run=api.run_of(job),
     )  # fmt: skip
