@@ -12,12 +12,9 @@ import pytest
 from tarkit.cli.tarkit import main
 
 from tarkit.errors import DataError
-from tarkit.k8s.podfields import substitute
 from tarkit.openpai.check import problems_in, warnings_of
 from tarkit.openpai.convert import converted
-from tarkit.openpai.entrypoint import entrypoint, fill
 from tarkit.openpai.jobfile import JobFile, javascript_text, read_job
-from tarkit.openpai.manifests import manifests
 
 JOBS = paijobs.jobs()
 DATA = Path(__file__).parent / "data" / "openpai"
@@ -47,11 +44,6 @@ def test_there_are_so_many_kinds() -> None:
     assert len(JOBS) > 100
 
 
-@pytest.mark.parametrize("template, values, wanted", json.loads((DATA / "templates.json").read_text()))
-def test_templates_are_filled_in_as_mustache_does(template: str, values: dict[str, object], wanted: str) -> None:
-    assert fill(template, values) == wanted
-
-
 def job_of(text: str) -> JobFile:
     found = read_job(text, "job")
     assert problems_in(found) == []
@@ -63,17 +55,6 @@ def v2(**changes: object) -> dict[str, object]:
     for path, value in changes.items():
         job = paijobs.changed(job, path.replace("__", "."), value)
     return job
-
-
-def test_an_entrypoint_has_the_commands_of_the_deployment_around_it() -> None:
-    job = v2(
-        deployments=[{"name": "d", "taskRoles": {"map": {"preCommands": [" a "], "postCommands": ["z"]}}}],
-        defaults={"deployment": "d"},
-        parameters={"n": 4},
-        taskRoles__map__commands=["b <% $parameters.n %> ", "c '<% $data.uri[0] %>' <% $secrets.t %>"],
-    )
-    wanted = "a\nb 4\nc 'hdfs://nn:9000/train-{0000..0147}.tar' <% $secrets.t %>\nz"
-    assert entrypoint(job, "map") == wanted
 
 
 @pytest.mark.parametrize(
@@ -169,106 +150,6 @@ def test_what_cannot_be_converted_is_an_error(roles: list[dict[str, object]], re
         converted({**paijobs.V1, "taskRoles": roles}, "job.json")
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "a <% $secrets.t %>",
-        "a '<% $secrets.t %>' \"it's <% $secrets.t %>\" \\'<% $secrets.t %>\\' $'it\\'s <% $secrets.t %>'",
-        "# don't: <% $secrets.t %>\na <<X\nit's <% $secrets.t %>\nX",
-        "a \"$(b '<% $secrets.t %>')\" $(b $(PAI_SECRET_t) $<% $secrets.t %> $$<% $secrets.t %>",
-        "a $(PAI_SECRET_t) $(PAI_TASK_INDEX) $$ ${b}",
-    ],
-)
-def test_secrets_are_filled_in_as_text_whatever_quotes_they_are_in(script: str) -> None:
-    documents, _ = manifests(v2(taskRoles__map__commands=[script]))
-    (container,) = documents[-1]["spec"]["template"]["spec"]["containers"]
-    secret = "it's $$ (a) & \\secret"
-    env = {each["name"]: str(each.get("value", secret)) for each in container["env"]}
-    assert substitute(container["args"][0], env) == script.replace("<% $secrets.t %>", secret)
-
-
-@pytest.mark.parametrize(
-    "changes, path, wanted",
-    [
-        ({}, "maxFailedIndexes", 0),
-        ({"taskRoles__map__completion": {"minFailedInstances": 3}}, "maxFailedIndexes", 2),
-        ({"taskRoles__map__completion": {"minFailedInstances": -1}}, "maxFailedIndexes", None),
-        ({"taskRoles__map__completion": {"minSucceededInstances": 2}}, "successPolicy",
-         {"rules": [{"succeededCount": 2}]}),
-        ({"taskRoles__map__taskRetryCount": 3}, "backoffLimitPerIndex", 3),
-        ({}, "completions", 4),
-    ],
-)  # fmt: skip
-def test_counts_of_a_role_are_those_of_its_job(changes: dict[str, object], path: str, wanted: object) -> None:
-    documents, _ = manifests(v2(**changes))
-    assert documents[-1]["kind"] == "Job"
-    assert documents[-1]["spec"].get(path) == wanted
-
-
-def test_manifests_are_valid_by_the_schemas_of_two_releases() -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="judges manifests")
-    ports = {"taskRoles__map__resourcePerInstance__ports": {"web": 2}}
-    storages = {"extras": {"storages": [{"name": "NFS_1"}, {"name": "b", "mountPath": "/b"}]}}
-    auth = {"prerequisites__0__auth": {"username": "a"}, "taskRoles__map__commands": ["x <% $secrets.t %> $(Y)"]}
-    for changes in ({}, ports, storages, auth):
-        documents, _ = manifests(v2(**changes), queue="team")
-        for document in documents:
-            for release in ("1.33", "1.36"):
-                validate.validate(document, release, strict=True)
-
-
-def test_roles_that_have_one_name_on_a_cluster() -> None:
-    job = v2(taskRoles__Map=paijobs.V2["taskRoles"]["map"])
-    with pytest.raises(DataError, match=r"taskRoles\.Map: on a cluster it and map have one name, map; rename one"):
-        manifests(job)
-
-
-def test_what_a_server_of_1_33_refuses_or_writes_otherwise_is_not_rendered() -> None:
-    """The name of a service begins with a letter; 1024Mi is kept as 1Gi, so that a later apply is in conflict."""
-    changes = {"name": "2024-a", "taskRoles__map__resourcePerInstance__memoryMB": 2048}
-    (service, job), notes = manifests(v2(**changes, taskRoles__map__resourcePerInstance__ports={"web": 2}))
-    pod = job["spec"]["template"]["spec"]
-    assert {service["metadata"]["name"], job["metadata"]["name"], pod["subdomain"]} == {"job-2024-a"}
-    assert "2024-a is called job-2024-a" in [note.reason for note in notes]
-    assert pod["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
-
-
-def test_several_roles_or_retries_are_a_job_set() -> None:
-    role = paijobs.V2["taskRoles"]["map"]
-    documents, _ = manifests(v2(taskRoles__ps={**role, "completion": {"minSucceededInstances": -1}}, jobRetryCount=2))
-    (job_set,) = documents
-    assert job_set["kind"] == "JobSet"
-    assert job_set["spec"]["failurePolicy"] == {"maxRestarts": 2}
-    # The job succeeds as soon as map has; ps never decides.
-    assert job_set["spec"]["successPolicy"] == {"operator": "Any", "targetReplicatedJobs": ["map"]}
-    assert [each["name"] for each in job_set["spec"]["replicatedJobs"]] == ["map", "ps"]
-
-
-def test_job_sets_have_the_fields_that_jobset_has() -> None:
-    models = pytest.importorskip("kubeflow_trainer_api.models", reason="judges JobSets")
-    role = paijobs.V2["taskRoles"]["map"]
-    for changes in ({"jobRetryCount": 2}, {"taskRoles__ps": role}):
-        (job_set,) = manifests(v2(**changes))[0]
-        found = models.JobsetV1alpha2JobSet.from_dict(job_set)
-        assert found.to_dict() == job_set
-
-
-def test_what_kubernetes_lacks_is_reported() -> None:
-    job = v2(
-        name="A_1", secrets={"t": "hunter2"}, taskRoles__map__commands=["a <% $secrets.t %>"],
-        defaults={"virtualCluster": "vc"},
-        extras={"hivedScheduler": {}, "com.microsoft.pai.runtimeplugin": [{"plugin": "ssh"}]},
-        taskRoles__map__extraContainerOptions={"infiniband": True},
-        taskRoles__map__completion={"minFailedInstances": 2},
-    )  # fmt: skip
-    documents, notes = manifests(job)
-    assert [note.field for note in notes] == [
-        "name", "secrets", "taskRoles.map.completion.minFailedInstances", "extras.com.microsoft.pai.runtimeplugin",
-        "extras.gangAllocation", "defaults.virtualCluster", "taskRoles.map.extraContainerOptions.infiniband",
-    ]  # fmt: skip
-    assert "hunter2" not in json.dumps(documents)
-
-
 def program(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     code = main([*map(str, words)])
     out, err = capfd.readouterr()
@@ -290,44 +171,11 @@ def test_check_names_file_and_field(capfd: pytest.CaptureFixture[str], tmp_path:
     assert program(capfd, "pai", "check", tmp_path / "none")[0] == 66
 
 
-def test_a_file_that_openpai_would_refuse_is_neither_converted_nor_rendered(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_file_that_openpai_would_refuse_is_not_converted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(JOBS["1: dash in a role"][0])
-    for verb in ("convert", "render"):
-        code, out, err = program(capfd, "pai", verb, bad)
-        assert (code, out) == (65, "")
-        assert "taskRoles[0].name" in err
-
-
-def test_an_entrypoint_is_printed(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(JOBS["2: plain"][0])
-    assert program(capfd, "pai", "render", file, "--entrypoint", "map") == (0, "python train.py\n", "")
-    code, _, err = program(capfd, "pai", "render", file, "--entrypoint", "ps")
-    assert (code, err) == (2, "tarkit: no role 'ps'; the job has map (try 'tarkit pai render --help')\n")
-
-
-def test_variables_are_those_of_openpai() -> None:
-    role = paijobs.V2["taskRoles"]["map"]
-    other = {**role, "instances": 2, "extraContainerOptions": {"shmMB": 64}, "completion": {"minFailedInstances": 2}}
-    job = paijobs.changed({**paijobs.V2, "taskRoles": {"Map_A": role, "ps": other}},
-                          "taskRoles.ps.resourcePerInstance.ports", {"web": 1})  # fmt: skip
-    documents, _ = manifests(job, user="ada")
-    pods = [each["template"]["spec"]["template"]["spec"] for each in documents[-1]["spec"]["replicatedJobs"]]
-    found = [{each["name"]: each.get("value") for each in pod["containers"][0]["env"]} for pod in pods]
-    assert [env.pop("PAI_CURRENT_TASK_ROLE_NAME") for env in found] == ["mapa", "ps"]
-    assert found[0] == found[1]
-    wanted = {
-        "PAI_JOB_NAME": "ada~train_1", "PAI_FRAMEWORK_NAME": "ada~train_1", "PAI_TASK_ROLES_NUM": "2",
-        "PAI_TASK_ROLE_LIST": "Map_A,ps", "PAI_JOB_TASK_ROLE_LIST": "Map_A,ps", "PAI_TASKS_NUM": "6",
-        "PAI_TASK_ROLE_TASK_COUNT_Map_A": "4", "PAI_RESOURCE_Map_A": "0,1,1024,0", "PAI_RESOURCE_ps": "0,1,1024,64",
-        "PAI_MIN_FAILED_TASK_COUNT_ps": "2", "PAI_MIN_SUCCEEDED_TASK_COUNT_Map_A": "4",
-        "PAI_TASK_ROLE_INSTANCES": "mapa:0,mapa:1,mapa:2,mapa:3,ps:0,ps:1",
-    }  # fmt: skip
-    assert {name: found[0][name] for name in wanted} == wanted
-    assert "PAI_HOST_IP_mapa_3" in found[0]
+    code, out, err = program(capfd, "pai", "convert", bad)
+    assert (code, out, "taskRoles[0].name" in err) == (65, "", True)
 
 
 def test_folders_are_those_of_version_1(tmp_path: Path) -> None:
@@ -338,7 +186,9 @@ def test_folders_are_those_of_version_1(tmp_path: Path) -> None:
            "jobEnvs": {"A": "$PAI_JOB_NAME"}}  # fmt: skip
 
     def run(default_fs: str | None, **given: str) -> subprocess.CompletedProcess[str]:
-        script = entrypoint(converted(job, "job", default_fs=default_fs)[0], "map")
+        found, _ = converted(job, "job", default_fs=default_fs)
+        around = found["deployments"][0]["taskRoles"]["map"]["preCommands"]
+        script = "\n".join([*around, *found["taskRoles"]["map"]["commands"]])
         bash = ["bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c", script]
         env = {"PATH": os.environ["PATH"], "PAI_USER_NAME": "ada", "PAI_JOB_NAME": "ada~a_b", **given}
         return subprocess.run(bash, env=env, capture_output=True, text=True, timeout=30)
@@ -377,28 +227,6 @@ def test_a_value_that_openpai_would_fill_in_is_an_error(changes: dict[str, objec
         converted({**paijobs.V1, **changes}, "job.json")
 
 
-def test_a_job_that_never_ends_is_not_rendered(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps({**paijobs.V1, "retryCount": "-2e0"}))
-    code, out, err = program(capfd, "pai", "render", path)
-    assert (code, out, "retryCount" in err) == (65, "", True)
-
-
-@pytest.mark.parametrize(
-    "changes, reason",
-    [
-        ({"taskRoles__map__resourcePerInstance__ports": {"a": 100_000_000}}, "100000000 ports for a"),
-        ({"taskRoles__map__resourcePerInstance__ports": {"a": -5}}, "-5 ports for a"),
-        ({"extras": {"storages": [{}]}}, r"storages\[0\]: it has no name"),
-        ({"extras": {"storages": "x"}}, r"storages\[0\]: it has no name"),
-        ({"extras": {"storages": 5}}, r"storages\[0\]: it has no name"),
-    ],
-)
-def test_a_job_that_is_accepted_but_cannot_be_rendered_is_an_error(changes: dict[str, object], reason: str) -> None:
-    with pytest.raises(DataError, match=reason):
-        manifests(v2(**changes))
-
-
 def test_absurd_jobs_have_a_verdict() -> None:
     roles = json.dumps({**paijobs.V1, "taskRoles": [{"name": ["a"], "command": "b"}]})
     assert "taskRoles[0].name" in fields_of(roles)
@@ -417,7 +245,3 @@ def test_absurd_jobs_have_a_verdict() -> None:
     ]
     # As "ports:" without a value is.
     assert problems_in(JobFile(2, v2(**{ports: None}))) == []
-    manifests(v2(**{ports: None}))
-    assert fill("<% n.\u00b2 %>", {"n": [1]}) == "<% n.\u00b2 %>"
-    documents, _ = manifests(v2(taskRoles__map__instances=4.0))
-    assert repr(documents[-1]["spec"]["completions"]) == "4"

@@ -20,9 +20,7 @@ from tarkit.errors import ClusterError, ClusterUnreachableError, DataError, Tark
 from tarkit.openpai import api
 from tarkit.openpai.api import Job, JobTask, RestServer
 from tarkit.openpai.check import problems_in
-from tarkit.openpai.entrypoint import entrypoint, fill
 from tarkit.openpai.jobfile import JobFile, read_job
-from tarkit.openpai.manifests import manifests
 
 TASK = JobTask("map", 0, "RUNNING", None, None)
 JOB = Job("ada~a", "RUNNING", 0, [TASK])
@@ -225,16 +223,6 @@ def test_keys_that_are_one_in_javascript_are_a_key_that_comes_twice(keys: str) -
 def test_texts_that_would_take_the_square_of_their_length() -> None:
     roles = [{"name": "r", "command": "c", "taskNumber": "1" * 200_000 + "x"}]
     assert problems_in(JobFile(1, {"jobName": "a", "image": "i", "taskRoles": roles}))
-    assert fill("<%" * 200_000, {}) == "<%" * 200_000
-    assert fill("<% a" + " " * 200_000 + "b %><% a", {}).endswith("b %><% a")
-    with pytest.raises(DataError, match="more than 4194304 characters"):
-        entrypoint({**job(commands=["<% $parameters.x %>" * 10_000]), "parameters": {"x": "y" * 10_000}}, "r0")
-
-
-@pytest.mark.parametrize("name", ["p-q", "a.b", "1", "a[0]"])
-def test_a_secret_that_cannot_be_a_variable_is_not_left_in_a_command(name: str) -> None:
-    with pytest.raises(DataError, match=r"taskRoles.r0.commands: '<% \$secrets.* give the secret another name"):
-        manifests({**job(commands=[f"echo <%$secrets.{name}%>"]), "secrets": {"p-q": "x", "1": "y"}})
 
 
 @pytest.mark.parametrize(
@@ -251,8 +239,8 @@ def test_secrets_of_a_wrong_type_are_not_shown(fields: dict[str, Any]) -> None:
     assert str(problem) == "jobEnvs: it must be a mapping"
 
 
-def test_a_command_that_no_manifest_can_hold_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(json.dumps(job(commands=["a\0b"])))
-    assert tarkit(["pai", "render", str(path)]) == 65
+def test_a_command_that_no_yaml_can_hold_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"jobName": "a", "image": "i", "taskRoles": [{"name": "r", "command": "a\0b"}]}))
+    assert tarkit(["pai", "convert", str(path)]) == 65
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"tarkit: {path}: ")

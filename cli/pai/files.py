@@ -1,10 +1,9 @@
-"""``tarkit pai check|convert|render``: what is done with the file of a job alone."""
+"""``tarkit pai check|convert``: what is done with the file of a job alone."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -108,54 +107,6 @@ def convert_command(file: str, default_fs: str | None, verbose: bool) -> int:
     return EXIT_OK
 
 
-@click.command("render", epilog="\b\nExample:\n  tarkit pai render job.yaml | kubectl apply -f -")
-@click.argument("file", metavar="FILE")
-@click.option("--entrypoint", metavar="ROLE", help="Print the commands of this role instead, as OpenPAI runs them.")
-@click.option("--user", default="user", show_default=True, help="PAI_USER_NAME.")
-@click.option("--default-fs", default="", metavar="URL", help="PAI_DEFAULT_FS_URI, such as hdfs://namenode:9000.")
-@click.option("--queue", metavar="NAME", help="LocalQueue of Kueue, for the job's virtual cluster.")
-@standard_options
-def render_command(
-    file: str, entrypoint: str | None, user: str, default_fs: str, queue: str | None, verbose: bool
-) -> int:
-    """Print a job as Kubernetes manifests: an Indexed Job, or a JobSet if it has several roles or retries.
-
-    What Kubernetes does not have is reported line by line on stderr. Secrets of the job are not printed: the
-    manifests name a Secret, and stderr says how to make it. Parameters are filled in, secrets are not.
-    """
-    from tarkit.k8s.yamltext import dump_documents
-    from tarkit.openpai.check import completed
-    from tarkit.openpai.entrypoint import entrypoint as entrypoint_of
-    from tarkit.openpai.manifests import manifests
-
-    found = accepted_job(file)
-    if found.protocol == 1 and completed(found.job)["retryCount"] < 0:
-        raise DataError("retryCount: a job that is always run again cannot be rendered; write 0 or more", url=file)
-    job = protocol_2(found, file, default_fs).job
-    if entrypoint is not None:
-        if entrypoint not in job["taskRoles"]:
-            raise click.UsageError(f"no role {entrypoint!r}; the job has {', '.join(job['taskRoles'])}")
-        with _of_file(file):
-            text = f"{entrypoint_of(job, entrypoint)}\n".encode()
-        write_stdout(text)
-        return EXIT_OK
-    with _of_file(file):
-        documents, notes = manifests(job, user=user, default_fs=default_fs, queue=queue)
-        text = dump_documents(documents).encode()
-    report(file, notes, "note: ")
-    write_stdout(text)
-    return EXIT_OK
-
-
-@contextmanager
-def _of_file(path: str) -> Iterator[None]:
-    """Errors about the values of a job, such as a NUL in a command, are of its file."""
-    try:
-        yield
-    except (DataError, UsageError, UnicodeEncodeError) as error:
-        raise DataError(str(error), url=path) from None
-
-
 def protocol_2(found: JobFile, path: str, default_fs: str | None = None) -> JobFile:
     """The job as one of protocol 2."""
     from tarkit.openpai.convert import converted
@@ -165,5 +116,8 @@ def protocol_2(found: JobFile, path: str, default_fs: str | None = None) -> JobF
         return found
     job, notes = converted(found.job, path, default_fs=default_fs)
     report(path, notes, "note: ")
-    with _of_file(path):
+    try:
         return found._replace(protocol=2, job=job, text=job_text(job, 2))
+    except UsageError as error:
+        # Such as a NUL in a command.
+        raise DataError(str(error), url=path) from None

@@ -11,14 +11,13 @@ from ..shared.program import version_option
 @click.group(
     "pai",
     commands=[
-        files.check_command, files.convert_command, files.render_command,
+        files.check_command, files.convert_command,
         cluster.submit_command, cluster.status_command, cluster.stop_command, cluster.logs_command,
     ],
     epilog="""\b
 Examples:
   tarkit pai check job.yaml
   tarkit pai convert job.json > job.yaml
-  tarkit pai render job.yaml | kubectl apply -f -
 """,
 )  # fmt: skip
 @version_option

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, printable
 
-MOST_CHARACTERS = 4 << 20
-"""Of a file, with each alias of its YAML written out; and of what fills its commands."""
+_MOST_CHARACTERS = 4 << 20
+"""Of a file, with each alias of its YAML written out."""
 _DEEPEST = 100
 """Levels of its values: the readers of JSON and YAML, and what goes through their values, take some hundreds."""
 _TAG = "tag:yaml.org,2002:"
@@ -54,8 +54,8 @@ def read_job(text: str, where: str) -> JobFile:
     Raises:
         DataError: it is neither JSON nor YAML, or not a job.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise DataError(f"it has {len(text)} characters; a job has {MOST_CHARACTERS} at most", url=where)
+    if len(text) > _MOST_CHARACTERS:
+        raise DataError(f"it has {len(text)} characters; a job has {_MOST_CHARACTERS} at most", url=where)
     text = text.removeprefix("\ufeff")
     repeated: list[str] = []
     if not text.lstrip().startswith("{"):
@@ -113,8 +113,8 @@ def _yaml(text: str, where: str) -> Any:
     try:
         loader = _loader()(text)
         node = loader.get_single_node()
-        if node is not None and _characters(node, {}) > MOST_CHARACTERS:
-            raise DataError(f"with its aliases written out, it has more than {MOST_CHARACTERS} characters", url=where)
+        if node is not None and _characters(node, {}) > _MOST_CHARACTERS:
+            raise DataError(f"with its aliases written out, it has more than {_MOST_CHARACTERS} characters", url=where)
         return None if node is None else loader.construct_document(node)
     except DataError:
         raise

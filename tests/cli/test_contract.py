@@ -59,7 +59,6 @@ WITHOUT_INPUT = {
     "tarkit pai check",
     "tarkit pai convert",
     "tarkit pai logs",
-    "tarkit pai render",
     "tarkit pai status",
     "tarkit pai stop",
     "tarkit pai submit",
