@@ -43,7 +43,6 @@ ROOMS = {
     "cli.shared": "*",
     "cli.rundisplay": "",
     "cli.tarproc": "",
-    "cli.pai": "*",
     "cli.verbs": "",
     "cli.tarkit": "",
     "cli.sparkrecords": "",

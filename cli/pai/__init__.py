@@ -1,1 +1,0 @@
-"""Verbs of ``tarkit pai``: jobs of OpenPAI."""
