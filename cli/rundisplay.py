@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from tarkit.errors import UsageError, counted, escaped, printable
+from tarkit.errors import UsageError, escaped, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
@@ -29,8 +29,6 @@ _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STRAY_NOTES = 1
 _STRAY_NAMES = 5
 _FAILURE_LINES = 10
-_UNSHOWN_KEYS, _KEYS_OF_LINE = 200, 10
-"""Keys of further failures that are held and listed if no shard gets these samples, whatever the number of inputs."""
 _ONE_LINE = 200
 """Characters of what a command printed, which are shown as they are in the line of its failure."""
 
@@ -52,8 +50,6 @@ class RunDisplay(Reporter):
         self._failed_are_kept = False
         self._failures = self._strays = self._begun = self._read = self._failed = 0
         self._hidden = False
-        self._unshown: dict[str, list[str]] = {}
-        self._more = 0
         self._tally = Tally()
         self._shards: int | None = None
 
@@ -91,26 +87,21 @@ class RunDisplay(Reporter):
             # The error that ends the run says it all.
             return
         self._failures += 1
-        shard = display_name(failure.url or "-")
         # In a shard they are at hand, so that not every one needs a line here.
         if self._failed_are_kept and not self._work.verbose and self._failures > _FAILURE_LINES:
             if self._failures == _FAILURE_LINES + 1:
                 self.say(
-                    f"further failures are not shown (-v shows them); {self._kept()} gets all, with their reasons, or, "
-                    "if nothing is published, their keys are listed here"
+                    f"further failures are not shown (-v shows them); {self._kept()} gets all, with their reasons, "
+                    "unless nothing is published"
                 )
             self._hidden = True
-            if sum(map(len, self._unshown.values())) < _UNSHOWN_KEYS:
-                self._unshown.setdefault(shard, []).append(key)
-            else:
-                self._more += 1
             return
         # Of what goes to stderr too, one line is part of this one; of more, the whole follows.
         here = (printed.stderr, printed.stdout) if self._in_one_place else (printed.stderr,)
         lines = sum(len(each.tail(_ONE_LINE + 1).strip().splitlines()) for each in here)
         self._hidden = lines == 1 and failure.is_of_command and sum(each.size for each in here) <= _ONE_LINE
         follows = lines and not self._hidden and not self._work.batch
-        named = "" if self._shards == 1 else f"{printable(shard)}, "
+        named = "" if self._shards == 1 else f"{printable(display_name(failure.url or '-'))}, "
         self.say(named + failure.line(key, None if follows else printed))
         if self._work.verbose and failure.detail:
             with self._meter.hidden():
@@ -122,17 +113,6 @@ class RunDisplay(Reporter):
         if self._work.outdir is not None:
             return display_name(join(self._work.outdir, f"*{FAILED_SUFFIX}"))
         return display_name(failed_samples_url(str(self._work.output)))
-
-    def not_kept(self, shard: str | None = None) -> None:
-        """List the keys of failures that were not shown, and are not in a shard either. shard: of one input alone."""
-        for name in list(self._unshown) if shard is None else [shard]:
-            keys = self._unshown.pop(name, [])
-            for at in range(0, len(keys), _KEYS_OF_LINE):
-                shown = ", ".join(map(printable, keys[at : at + _KEYS_OF_LINE]))
-                self.say(f"{printable(name)}, failed too: {shown}")
-        if self._more:
-            self.say(f"{counted(self._more, 'more sample')} failed (-v shows all)")
-            self._more = 0
 
     def stray(self, key: str, names: list[str]) -> None:
         """Once, which files do not become part of the output."""
@@ -179,15 +159,10 @@ class RunDisplay(Reporter):
 
     def shard_done(self, output_url: str, record: DoneRecord) -> None:
         name = printable(display_name(output_url))
-        shard = str(record.input.get("url"))
         if record.state != "done":
-            self.not_kept(shard)
             self.say(f"{name}: failed: {record.error}")
         elif self._work.verbose or record.exit_code:
             self.say(f"{name}: {Counts.of(record)}")
-        self._unshown.pop(shard, None)
-        if not self._unshown:
-            self._more = 0
 
     def noted(self, message: str) -> None:
         self.say(printable(message))

@@ -76,7 +76,6 @@ def tarproc(**options: Any) -> int:
             empty = str(problem)
         except BaseException as problem:
             error = problem
-            display.not_kept()
             raise
         finally:
             display.close()

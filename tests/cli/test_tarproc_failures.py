@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from contextlib import closing
 
 import pytest
-from tarkit.cli.rundisplay import RunDisplay
 from tarproc_support import TARPROC, Bench, contents, numbered, one_line, tar_bytes
-
-from tarkit.mapping.output import Printed
-from tarkit.mapping.parallel import Failure
-from tarkit.runs.counts import Counts
-from tarkit.runs.work import Work
 
 SAMPLES = numbered(6)
 ODD_FAIL = 'case $(cat sample.cls) in *[13579]) echo "no $(cat __key__)"; exit 5;; esac'
@@ -372,38 +365,19 @@ def test_failures_of_many_inputs_name_the_shard(bench: Bench) -> None:
     assert [*bench.members("out/other.tar.failed.tar")] == ["x.__error__.txt", "x.cls"]
 
 
-def test_keys_beyond_the_lines_that_are_shown_are_in_the_shard_or_listed(bench: Bench) -> None:
+def test_failures_beyond_the_lines_that_are_shown_are_in_the_shard(bench: Bench) -> None:
     bench.shard(numbered(14))
     done = bench.run("-c", f"[ $(cat sample.cls) = 0 ] || {{ {BAD}; }}", "in.tar", "-o", "out.tar")
     lines = done.stderr.decode().splitlines()
     assert len(lines) == 12, "ten failures, where the others are, and the counts"
     assert lines[10] == (
-        "tarproc: further failures are not shown (-v shows them); out.tar.failed.tar gets all, with their reasons, or, "
-        "if nothing is published, their keys are listed here"
+        "tarproc: further failures are not shown (-v shows them); out.tar.failed.tar gets all, with their reasons, "
+        "unless nothing is published"
     )
     assert len([name for name in bench.members("out.tar.failed.tar") if name.endswith("__error__.txt")]) == 13
     # Nothing is kept where all have failed.
     done = bench.run("-c", BAD, "in.tar", "-o", "none.tar")
-    assert done.stderr.decode().splitlines()[-2:] == [
-        "tarproc: in.tar, failed too: k10, k11, k12, k13",
-        "tarproc: all 14 samples failed; nothing was published",
-    ]
-    bench.shard(numbered(2), "good.tar")
-    done = bench.run("-c", f"[ $(cat __source__) = good.tar ] || {{ {BAD}; }}", "in.tar", "good.tar", "-O", "out")
-    assert b"tarproc: in.tar, failed too: k10, k11, k12, k13\ntarproc: out/in.tar: failed: all 14" in done.stderr
-
-
-def test_so_many_keys_are_listed_however_many_shards_have_failures(capfd: pytest.CaptureFixture[str]) -> None:
-    """There were up to 200 for each shard, all held until the end of the run."""
-    with closing(RunDisplay("tarproc", Work(inputs=("-",), command="false", output="o.tar"))) as display:
-        display.started(Counts(), 300, failed_are_kept=True)
-        for number in range(300):
-            display.failed(f"k{number}", Failure("exit", "exit code 1", 1, url=f"s{number}.tar"), Printed())
-        display.not_kept()
-        display.not_kept()
-    lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 10 + 1 + 200 + 1
-    assert lines[-2:] == ["tarproc: s209.tar, failed too: k209", "tarproc: 90 more samples failed (-v shows all)"]
+    assert done.stderr.decode().splitlines()[-1] == "tarproc: all 14 samples failed; nothing was published"
 
 
 def test_one_line_of_standard_output_is_printed_once_on_a_terminal(bench: Bench) -> None:
