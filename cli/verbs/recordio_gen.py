@@ -32,13 +32,16 @@ def _of_files(
     sources: Sequence[str], tally: Tally, *, model_file: str | None = None, codec: str | None = None,
     image: str | None = None, classes: Sequence[str] | None = None, on_damage: str = "error",
 ) -> Iterator[bytes]:  # fmt: skip
+    from tarkit.formats.tally import Tally
     from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
-    from tarkit.toolbox.sourcefiles import file_names, files_of
+    from tarkit.toolbox.sourcefiles import files_of
 
     if model_file is None and codec is not None:
         raise UsageError(f"{_flag('codec')} goes with --model_file")
     if model_file is None:
-        prepare = prepare_images(classes or classes_of(file_names(sources[0], on_damage=on_damage)), image or "bytes")
+        # Their own tally: the files are read once more for their records.
+        names = (file.name for file in files_of(sources[0], Tally(), on_damage=on_damage))
+        prepare = prepare_images(classes or classes_of(names), image or "bytes")
     elif image is None and classes is None:
         prepare = prepare_with_model(load_model_file(model_file), codec or "tf_example")
     else:

@@ -240,7 +240,9 @@ class ShellPool(Pool[_Slot]):
         failure = None if is_answer or not code else self._exit_failure(worker.jobs[0][0], code)
         if left:
             if failure is None or self._ignore_status:
-                failure = Failure("left-running", _left_message(worker.left.names(left)))
+                programs = worker.left.names(left)
+                message = f"the command ended and left {programs} running; end it, or add `wait` to the command"
+                failure = Failure("left-running", message)
             return self._replace(worker, failure)
         job = worker.jobs.popleft()
         made = [] if not is_answer else [[]] if code else [job[1]]
@@ -296,8 +298,10 @@ class ShellPool(Pool[_Slot]):
         """Read what a command left in its folder, and have that removed."""
         ticket, batch = job
         if (mount := self._mounts.find(f"{ticket:08d}")) is not None:
-            reason = "" if outcome.failure is None else f"{outcome.failure.message}; "
-            outcome.failure = Failure("mount", f"{reason}{_mount_message(mount, self._scratch)}")
+            before = "" if outcome.failure is None else f"{outcome.failure.message}; "
+            stays = f"the command left {printable(mount)} mounted, which stays"
+            hint = f"unmount it, then remove {printable(self._scratch)}"
+            outcome.failure = Failure("mount", f"{before}{stays}; {hint}")
         # A filter has given its answer.
         ignored = outcome.failure is not None and outcome.failure.kind == "exit" and self._ignore_status
         if not self._is_filter and (outcome.failure is None or ignored):
@@ -319,14 +323,6 @@ class ShellPool(Pool[_Slot]):
             return [made], stray
         results = [collect(folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
-
-
-def _left_message(programs: str) -> str:
-    return f"the command ended and left {programs} running; end it, or add `wait` to the command"
-
-
-def _mount_message(mount: str, scratch: str) -> str:
-    return f"the command left {printable(mount)} mounted, which stays; unmount it, then remove {printable(scratch)}"
 
 
 def _exit_message(code: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
@@ -89,9 +90,10 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
     the failed samples of another one."""
     seen: dict[str, str] = {}
     # The folder is looked at once for all names. A file:// URL gives paths, as in it a name with %XX is another one.
-    path, query = split_query(folder)
-    base = (local_path(folder) or path).rstrip("/")
-    parents = _Parents(folder)
+    target, (head, query) = local_path(folder), split_query(folder)
+    base = (target or head).rstrip("/")
+    # Each parent of a local input is looked up once.
+    real = cache(os.path.realpath)
     for url in urls:
         name = output_name(url)
         if name in seen:
@@ -106,7 +108,9 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
                 f"{display_name(other)} and {display_name(url)}: {shard + FAILED_SUFFIX} is where failed samples of "
                 f"{shard} go; run them apart"
             )
-        if split_query(url)[0] == f"{base}/{name}" or parents.is_folder_of(url):
+        path = None if target is None else local_path(url)
+        is_inside = path is not None and real(os.path.dirname(path)) == real(target)
+        if is_inside or split_query(url)[0] == f"{base}/{name}":
             raise UsageError(f"{display_name(url)} would be replaced by its own output; name another folder")
         seen[name] = url
         yield url, f"{base}/{name}{query}"
@@ -124,23 +128,6 @@ def are_distinct(specs: Sequence[str]) -> bool:
         output_name(next(expand_braces(spec)))
         heads.append(match["head"])
     return not any(second.startswith(first) for first, second in pairwise(sorted(heads)))
-
-
-class _Parents:
-    """Tells whether a local file is in a folder, each parent being looked up once."""
-
-    def __init__(self, folder: str) -> None:
-        path = local_path(folder)
-        self._folder = None if path is None else os.path.realpath(path)
-        self._known: dict[str, bool] = {}
-
-    def is_folder_of(self, url: str) -> bool:
-        parent = url.rpartition("/")[0]
-        if parent not in self._known:
-            path = local_path(url)
-            inside = path is not None and os.path.realpath(os.path.dirname(path)) == self._folder
-            self._known[parent] = inside
-        return self._known[parent]
 
 
 def shard_name(pattern: str, number: int) -> str:

@@ -10,9 +10,6 @@ from tarkit.formats.tally import Tally, check_policy
 from tarkit.samples.gather import MemberFile, refuse_same_extension
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule, skip_reason
 
-OTHERS_POLICIES = ("error", "skip")
-SAME_EXTENSION_POLICIES = ("error", "allow")
-
 
 def har_samples(
     archive: HarArchive,
@@ -37,8 +34,8 @@ def har_samples(
         DataError: the archive is damaged; ``on_others`` or ``on_same_extension``. StreamError, TemporaryStreamError: it
         cannot be read. UsageError: a wrong argument.
     """
-    check_policy("on_others", on_others, OTHERS_POLICIES)
-    check_policy("on_same_extension", on_same_extension, SAME_EXTENSION_POLICIES)
+    check_policy("on_others", on_others, ("error", "skip"))
+    check_policy("on_same_extension", on_same_extension, ("error", "allow"))
     tally = Tally() if tally is None else tally
     for files in _samples_of(archive, key_rule(rule), on_others, tally):
         if on_same_extension == "error":

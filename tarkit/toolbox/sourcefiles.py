@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tarkit.formats.registry import is_tar_name
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.large import SkipLarge
 from tarkit.samples.read import read_members
 from tarkit.store.entries import entries
 from tarkit.store.read import open_read, read_whole
@@ -57,14 +56,3 @@ def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
 def is_hidden(name: str) -> bool:
     """Whether a file, or a folder that it is in, has a name that begins with a dot."""
     return any(part.startswith(".") and part != "." for part in name.split("/"))
-
-
-def file_names(source: str, *, on_damage: str = "error") -> Iterator[str]:
-    """The names that ``files_of`` gives, without reading content."""
-    if not is_tar_name(source):
-        yield from (file.name for file in files_of(source, Tally()))
-        return
-    with open_read(source) as stream:
-        for name, _, _ in read_members(stream.read, url=stream.name, large=SkipLarge(), on_damage=on_damage):
-            if name and not is_hidden(name):
-                yield name
