@@ -229,12 +229,12 @@ def test_inputs_that_are_named_count_instead(make: Make) -> None:
 
 def test_more_names_than_are_written_down(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarkit.specs.inputset._MOST_TEXT", 5)
-    make(stop=2)
+    make("in/*.tar", stop=2)
     progress = found()
     assert not progress.missing and progress.unfinished
     (run,) = progress.runs
     assert run.missing == 10 - len(progress.done)
-    make()
+    make("in/*.tar")
     assert not found().unfinished
 
 

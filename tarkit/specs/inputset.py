@@ -1,9 +1,9 @@
-"""All inputs of a run as they can be written down: without secrets, and short where their names are numbered."""
+"""All inputs of a run as they can be written down: without secrets, and short where they were given as patterns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -14,17 +14,16 @@ from tarkit.specs.braces import Product, expand_braces, parse_braces
 from tarkit.specs.slicedlist import SlicedList, changed, open_list
 
 _MOST_TEXT = 32 * 1024 * 1024
-"""Characters of patterns that are written down; a million names without numbers have more."""
+"""Characters of names that are written down; a million names have more."""
 
-_DIGITS = re.compile(r"([0-9]{1,18})")
 _BRACES = re.compile(r"([\\{}])")
 
 
 @dataclass(frozen=True)
 class InputSet:
-    """The inputs of a run. count: how many. patterns: URLs without secrets, in which braces stand for numbers; None if
-    their list is too long. list_url, list_sha256: instead of patterns, a list in slices and the digest of its
-    ``LIST.offsets``, which decides what is in it."""
+    """The inputs of a run. count: how many. patterns: URLs without secrets, as they were given if only braces stand for
+    something in them, else one for each input; None if their list is too long. list_url, list_sha256: instead of
+    patterns, a list in slices and the digest of its ``LIST.offsets``, which decides what is in it."""
 
     count: int
     patterns: tuple[str, ...] | None = None
@@ -34,7 +33,7 @@ class InputSet:
     @classmethod
     def of_names(cls, names: Sequence[str]) -> InputSet:
         """Of all names."""
-        patterns = tuple(folded(redact(name) for name in names))
+        patterns = tuple(_escaped(redact(name)) for name in names)
         return cls(len(names), patterns if sum(map(len, patterns)) <= _MOST_TEXT else None)
 
     @classmethod
@@ -84,45 +83,6 @@ class InputSet:
         return cls(count, None if patterns is None else tuple(patterns), url, sha256)
 
 
-def folded(names: Iterable[str]) -> Iterator[str]:
-    """Patterns with braces that stand for these names, in their order: ``a-{008..011}`` for a-008 to a-011.
-    Names follow each other if they differ in one number, which is one more each time."""
-    first: list[str] = []
-    last: list[str] = []
-    at = 0
-    for name in names:
-        parts = _DIGITS.split(name)
-        where = _step(last, parts)
-        is_padded = where > 0 and len(first[where]) > 1 and first[where][0] == "0"
-        if where and at in (0, where) and not (is_padded and len(first[where]) != len(parts[where])):
-            at = where
-        else:
-            if first:
-                yield _pattern(first, last, at)
-            first, at = parts, 0
-        last = parts
-    if first:
-        yield _pattern(first, last, at)
-
-
-def _step(before: list[str], after: list[str]) -> int:
-    """Which part of the later name is one more than that of the earlier one, all others being the same; 0: none is."""
-    if len(before) != len(after):
-        return 0
-    differing = [number for number, (one, two) in enumerate(zip(before, after, strict=True)) if one != two]
-    if len(differing) != 1 or not differing[0] % 2:
-        return 0
-    one, two = before[differing[0]], after[differing[0]]
-    return differing[0] if f"{int(one) + 1:0{len(one)}d}" == two else 0
-
-
-def _pattern(first: list[str], last: list[str], at: int) -> str:
-    if not at:
-        name = "".join(first)
-        return _escaped(name) if set(name) & set("{}") else name
-    head, end = ("".join(parts) for parts in (first[:at], first[at + 1 :]))
-    return f"{_escaped(head)}{{{first[at]}..{last[at]}}}{_escaped(end)}"
-
-
 def _escaped(text: str) -> str:
-    return _BRACES.sub(r"\\\1", text)
+    # Without braces, a backslash stands for itself.
+    return _BRACES.sub(r"\\\1", text) if set(text) & set("{}") else text

@@ -62,7 +62,7 @@ def plan_slice(
         if is_pinned and sha256_of(names) != list_sha256:
             raise changed(" ".join(specs))
         pairs = list(plan_outputs(names, folder))
-        return [pairs[number] for number in take_slice(len(pairs), index, w)], InputSet.of_names(names)
+        return [pairs[number] for number in take_slice(len(pairs), index, w)], all_inputs(specs, names)
     # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of them tells.
     for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns or ()), folder):
         pass
@@ -74,8 +74,8 @@ def plan_slice(
 
 
 def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
-    """The inputs of a run that is not cut into slices. names: of all of them, which the specs stand for."""
-    patterns = patterns_of(specs) if len(names) > FEW and are_distinct(specs) else None
+    """The inputs of a run. names: of all of them, which the specs stand for."""
+    patterns = patterns_of(specs)
     return InputSet.of_names(names) if patterns is None else InputSet.of_patterns(specs, patterns)
 
 
