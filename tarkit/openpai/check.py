@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections import Counter
@@ -34,33 +33,37 @@ def warnings_of(file: JobFile) -> list[Problem]:
 
 
 def completed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A job JSON without problems, as OpenPAI goes on with it: numbers are numbers, defaults are filled in."""
-    found: dict[str, Any] = _with_defaults(_converted(job, schema(1)), schema(1))
+    """A job JSON as OpenPAI goes on with it: where it wants numbers, texts are numbers, and defaults are filled in."""
+    found: dict[str, Any] = _completed(job, schema(1))
     return found
 
 
-def _with_defaults(value: Any, part: Mapping[str, Any]) -> Any:
-    """A value with the defaults of a part of the schema."""
+def _completed(value: Any, part: Mapping[str, Any]) -> Any:
+    """A value as a part of the schema has it."""
     if isinstance(value, list):
-        return [_with_defaults(each, part.get("items", {})) for each in value]
-    if not isinstance(value, dict):
-        return value
-    fields = part.get("properties", {})
-    defaults = {name: copy.copy(field["default"]) for name, field in fields.items() if "default" in field}
-    return {name: _with_defaults(each, fields.get(name, {})) for name, each in {**defaults, **value}.items()}
+        return [_completed(each, part.get("items", {})) for each in value]
+    if isinstance(value, Mapping):
+        fields = part.get("properties", {})
+        defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+        return {name: _completed(each, fields.get(name, {})) for name, each in {**defaults, **value}.items()}
+    if part.get("type") == "integer" or "anyOf" in part:
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = float(value)
+        if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+            return int(value)
+    return value
 
 
 def _json_problems(job: dict[str, Any]) -> list[Problem]:
-    # A text that is a number counts as one.
-    converted = _converted(job, schema(1))
-    found = problems_of(converted, schema(1))
-    roles = converted.get("taskRoles")
+    full = completed(job)
+    found = problems_of(full, schema(1))
+    roles = full.get("taskRoles")
     names = [role.get("name") for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
     for name, number in _repeated(name for name in names if isinstance(name, str)):
         found.append(Problem("taskRoles", f"{number} roles are called {name}"))
     if found:
         return found
-    for index, (given, role) in enumerate(zip(converted["taskRoles"], completed(job)["taskRoles"], strict=True)):
+    for index, (given, role) in enumerate(zip(job["taskRoles"], full["taskRoles"], strict=True)):
         for field, most in (
             ("shmMB", "memoryMB"),
             ("minFailedTaskCount", "taskNumber"),
@@ -76,23 +79,6 @@ def _json_problems(job: dict[str, Any]) -> list[Problem]:
 def _repeated(names: Iterable[T]) -> Iterator[tuple[T, int]]:
     """Names that come more than once, and how often."""
     return ((name, number) for name, number in Counter(names).items() if number > 1)
-
-
-def _converted(value: Any, part: Mapping[str, Any]) -> Any:
-    """The values with numbers where a part of the schema wants them, and texts of numbers are given."""
-    wanted = part.get("type")
-    if isinstance(value, dict) and wanted == "object":
-        fields = part.get("properties", {})
-        return {name: _converted(each, fields.get(name, {})) for name, each in value.items()}
-    if isinstance(value, list) and wanted == "array":
-        return [_converted(each, part.get("items", {})) for each in value]
-    if "anyOf" in part:
-        wanted = "integer"
-    if wanted == "integer" and isinstance(value, str) and _NUMBER.fullmatch(value):
-        value = float(value)
-    if wanted == "integer" and isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        return int(value)
-    return copy.copy(value)
 
 
 def _yaml_problems(job: dict[str, Any]) -> list[Problem]:
