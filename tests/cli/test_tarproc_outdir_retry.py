@@ -46,7 +46,6 @@ def record(out: Path, name: str = "b.tar") -> dict[str, Any]:
 
 
 POSITIONS = {
-    "middle": "bk4",
     "both ends": "bk0|bk9",
     "neighbours": "bk3|bk4|bk5",
     "every other": "bk[02468]",
@@ -59,8 +58,7 @@ def test_positions(keys: str, run: Run, shards: list[Path], out: Path, tmp_path:
 
 
 MEANS = {
-    "filter neighbours of failed": ["-c", "case $(cat __key__) in *k[0369]) rm sample.*;; esac"],
-    "failed become nothing": ["-c", "case $(cat __key__) in *k[248]) rm sample.*;; esac"],
+    "failed and their neighbours become nothing": ["-c", "case $(cat __key__) in *k[02346]) rm sample.*;; esac"],
     "subdirs": ["--subdirs", "-c", "mkdir x y; cp sample.cls x; cp sample.dat y"],
     "log": ["--add-log", "log", "-c", "cat __key__"],
     "source": ["-c", "cp __source__ sample.source"],
