@@ -126,9 +126,12 @@ def test_a_table_without_names(run: Run, tmp_path: Path) -> None:
 
 def test_a_table_with_names_and_text(run: Run, tmp_path: Path) -> None:
     (tmp_path / "census.csv").write_text('age, work, num\n39, "State, gov", 13\n50, ?, 13\n')
-    code, _, err = run("census.csv", "-o", "out", "--leave-out", "num")
+    code, _, err = run("census.csv", "-o", "out")
     assert (code, err) == (0, "tarkit recordio-gen: 2 records in 1 file; columns of text: work\n")
-    assert examples("out/data-00000") == [{"age": [39.0], "work": [b"State, gov"]}, {"age": [50.0], "work": [b"?"]}]
+    assert examples("out/data-00000") == [
+        {"age": [39.0], "work": [b"State, gov"], "num": [13.0]},
+        {"age": [50.0], "work": [b"?"], "num": [13.0]},
+    ]
     code, _, err = run("census.csv", "-o", "out2", "--label", "income")
     assert code == 2 and "census.csv has no column income; it has age, work, num" in err
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n3\n")
@@ -324,7 +327,7 @@ def test_no_option_is_ignored(run: Run, images: Path, words: str, message: str) 
         (b'a,b\n1,"open\n2,3\n', 65, "t.csv, offset 4: ends inside of a quoted field"),
         (b'a,b\n1,"x"y\n', 65, "row 2 cannot be read: ',' expected after '\"'"),
         (b"a,b\n1,2\n1\n", 65, "t.csv, offset 8: row 3 has 1 columns, and there are 2 names"),
-        (b"a,a\n1,2\n", 2, "t.csv has two columns a; name them with --columns, or leave one out"),
+        (b"a,a\n1,2\n", 2, "t.csv has two columns a; name them with --columns"),
     ],
 )
 def test_tables_that_are_damaged(run: Run, tmp_path: Path, content: bytes, code: int, message: str) -> None:
@@ -347,10 +350,10 @@ def test_a_table_of_many_columns(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"{','.join(f'c{number}' for number in range(many))}\n{','.join('1' * many)}\n")
     # Of processor time, so that nothing else that the machine does counts.
     begin = time.process_time()
-    assert run("t.csv", "-o", "out", "--label", "c7", "--leave-out", "c3")[0] == 0
+    assert run("t.csv", "-o", "out", "--label", "c7")[0] == 0
     assert time.process_time() - begin < 20
     (found,) = examples("out/data-00000")
-    assert len(found) == many - 1 and found["label"] == [0]
+    assert len(found) == many and found["label"] == [0]
 
 
 @pytest.mark.parametrize("label", [[], ["--label", "b"]], ids=["numbers", "label"])
@@ -378,8 +381,8 @@ def test_a_table_that_is_replaced_between_the_two_readings(
 def test_a_column_is_not_replaced_by_the_label(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbflabel,c\n1,x\n")
     assert "two columns label" in run("t.csv", "-o", "out", "--label", "c")[2]
-    assert run("t.csv", "-o", "out", "--label", "c", "--leave-out", "label")[0] == 0
-    assert examples("out/data-00000") == [{"label": [0]}]
+    assert run("t.csv", "-o", "out", "--label", "c", "--columns", "a,c", "--skip-rows", "1")[0] == 0
+    assert examples("out/data-00000") == [{"a": [1.0], "label": [0]}]
 
 
 def test_numbers_that_a_float_cannot_hold_stay_text(run: Run, tmp_path: Path) -> None:

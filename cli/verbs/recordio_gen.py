@@ -59,13 +59,11 @@ def _of_shards(
 
 def _of_table(
     sources: Sequence[str], tally: Tally, *, columns: Sequence[str] | None = None, label: str | None = None,
-    leave_out: Sequence[str] = (), skip_rows: int = 0, with_text: Callable[[list[str]], object],
+    skip_rows: int = 0, with_text: Callable[[list[str]], object],
 ) -> Iterator[bytes]:  # fmt: skip
     from tarkit.toolbox.tables import table_records
 
-    return table_records(
-        sources[0], columns=columns, label=label, leave_out=leave_out, skip_rows=skip_rows, with_text=with_text
-    )
+    return table_records(sources[0], columns=columns, label=label, skip_rows=skip_rows, with_text=with_text)
 
 
 _KINDS: dict[str, Callable[..., Iterator[bytes]]] = {
@@ -109,7 +107,6 @@ def _kind_of(sources: Sequence[str]) -> str:
     "--columns", callback=names_in, metavar="A,B", help="Names of a table's columns.  [default: its first row]"
 )
 @click.option("--label", metavar="COLUMN", help="Column that is the label.")
-@click.option("--leave-out", callback=names_in, metavar="A,B", help="Columns that are left out.")
 @click.option(
     "--skip-rows", type=click.IntRange(0), metavar="N", help="Rows at the beginning of a table that are passed over."
 )

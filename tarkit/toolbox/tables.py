@@ -19,7 +19,7 @@ from tarkit.store.url import display_name, reads_once
 
 
 def table_records(
-    url: str, *, columns: Sequence[str] | None = None, label: str | None = None, leave_out: Sequence[str] = (),
+    url: str, *, columns: Sequence[str] | None = None, label: str | None = None,
     skip_rows: int = 0, with_text: Callable[[list[str]], object] = lambda names: None,
 ) -> Iterator[bytes]:  # fmt: skip
     """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes for the others.
@@ -32,7 +32,6 @@ def table_records(
     Args:
         columns: their names; None takes them from the first row.
         label: this column is written as ``label``, the index of its value among all its values, sorted.
-        leave_out: columns that are not written.
         skip_rows: rows at the beginning that are passed over.
         with_text: called with the names of the columns that are written as bytes.
 
@@ -46,7 +45,7 @@ def table_records(
         raise UsageError(f"{shown} is read twice; name a file")
     identity = identify(url)
     names = _names(url, columns, skip_rows)
-    _check_columns(shown, names, label, leave_out)
+    _check_columns(shown, names, label)
     skip_rows += columns is None
     texts = [False] * len(names)
     values: set[str] = set()
@@ -57,8 +56,7 @@ def table_records(
         if label_at is not None:
             values.add(row[label_at])
     classes = {value: number for number, value in enumerate(sorted(values))}
-    left_out = set(leave_out)
-    with_text([name for name, text in zip(names, texts, strict=True) if text and name not in (label, *left_out)])
+    with_text([name for name, text in zip(names, texts, strict=True) if text and name != label])
     check_same(url, identity)
     for row in _rows(url, names, skip_rows):
         features: dict[str, Any] = {}
@@ -66,7 +64,7 @@ def table_records(
             for number, (name, value) in enumerate(zip(names, row, strict=True)):
                 if number == label_at:
                     features["label"] = classes[value]
-                elif name not in left_out:
+                else:
                     features[name] = value.encode() if texts[number] else float(value)
         except (KeyError, ValueError):
             # The first time, the file did not have this value.
@@ -94,14 +92,12 @@ def _names(url: str, columns: Sequence[str] | None, skip_rows: int) -> list[str]
     return list(columns)
 
 
-def _check_columns(shown: str, names: Sequence[str], label: str | None, leave_out: Sequence[str]) -> None:
-    unknown = [name for name in (*leave_out, *([label] if label else [])) if name not in names]
-    if unknown:
-        raise UsageError(f"{shown} has no column {printable(unknown[0])}; it has {printable(', '.join(names))}")
-    left_out = set(leave_out)
-    written = Counter("label" if name == label else name for name in names if name == label or name not in left_out)
+def _check_columns(shown: str, names: Sequence[str], label: str | None) -> None:
+    if label and label not in names:
+        raise UsageError(f"{shown} has no column {printable(label)}; it has {printable(', '.join(names))}")
+    written = Counter("label" if name == label else name for name in names)
     if twice := next((name for name, count in written.items() if count > 1), None):
-        raise UsageError(f"{shown} has two columns {printable(twice)}; name them with --columns, or leave one out")
+        raise UsageError(f"{shown} has two columns {printable(twice)}; name them with --columns")
 
 
 def _rows(url: str, names: Sequence[str] | None, skip: int) -> Generator[list[str], None, None]:
