@@ -167,9 +167,6 @@ class RunDisplay(Reporter):
     def noted(self, message: str) -> None:
         self.say(printable(message))
 
-    def removed(self, url: str) -> None:
-        self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")
-
 
 def _is_one_file(one: int, other: int) -> bool:
     """Whether two descriptors are of the same file, pipe or terminal. What is closed is none."""

@@ -12,7 +12,7 @@ from tarkit.openpai.jobfile import JobFile
 from tarkit.openpai.schema import Problem, problems_of, schema
 
 T = TypeVar("T")
-PREREQUISITES = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
+_PREREQUISITES = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
 """Field of a role -> type of the prerequisite that it names."""
 
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
@@ -85,17 +85,17 @@ def _yaml_problems(job: dict[str, Any]) -> list[Problem]:
     found = problems_of(job, schema(2))
     if found:
         return found
-    names = prerequisites_of(job)
-    for (kind, name), number in _repeated((each["type"], each["name"]) for each in job.get("prerequisites", [])):
+    names = [(each["type"], each["name"]) for each in job.get("prerequisites", [])]
+    for (kind, name), number in _repeated(names):
         found.append(Problem("prerequisites", f"{number} of type {kind} are called {name}"))
+    there, known = set(names), {name for _, name in names}
     deployments = [each["name"] for each in job.get("deployments", [])]
     found += [Problem("deployments", f"{number} are called {name}") for name, number in _repeated(deployments)]
     for name, role in job["taskRoles"].items():
-        for field, kind_of_field in PREREQUISITES.items():
-            if field in role and (kind_of_field, role[field]) not in names:
+        for field, kind_of_field in _PREREQUISITES.items():
+            if field in role and (kind_of_field, role[field]) not in there:
                 reason = f"no prerequisite of type {kind_of_field} is called {role[field]}"
                 found.append(Problem(f"taskRoles.{name}.{field}", reason))
-        known = {each for _, each in names}
         for index, each in enumerate(role.get("prerequisites", [])):
             if each not in known:
                 found.append(Problem(f"taskRoles.{name}.prerequisites[{index}]", f"no prerequisite is called {each}"))
@@ -103,11 +103,6 @@ def _yaml_problems(job: dict[str, Any]) -> list[Problem]:
     if wanted is not None and wanted not in deployments:
         found.append(Problem("defaults.deployment", f"no deployment is called {wanted}"))
     return found
-
-
-def prerequisites_of(job: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The prerequisites of a job YAML by type and name."""
-    return {(each["type"], each["name"]): each for each in job.get("prerequisites", [])}
 
 
 def _json_warnings(job: dict[str, Any]) -> Iterator[Problem]:

@@ -66,9 +66,6 @@ class Reporter:
     def noted(self, message: str) -> None:
         """One line about the run that is not about a sample or a shard."""
 
-    def removed(self, url: str) -> None:
-        """The failed samples of an earlier run, beside an output that has none now."""
-
 
 class Engine:
     """Runs samples through a pool, as the work wants it.

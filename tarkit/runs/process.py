@@ -362,4 +362,4 @@ def _remove_stale(failed_output: str, reporter: Reporter) -> None:
         remove(failed_output)
     except MissingInputError:
         return
-    reporter.removed(failed_output)
+    reporter.noted(f"removed {display_name(failed_output)} of an earlier run: no sample failed now")
