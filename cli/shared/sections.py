@@ -19,7 +19,7 @@ _SECTIONS = {
     "on_repeated_key on_damage allow_pipe",
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
-    "Output": "output create outdir force work_id include exclude add_log mtime format index manifest report quiet",
+    "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
     "Speed": "parallel mem parallelism slices",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "
