@@ -90,13 +90,14 @@ class FaultServer:
     """Context manager: serves ``objects`` (path -> Stored) until it is left.
 
     Each request for a path takes the first of its ``faults``; when none is left, ``always``, or nothing, goes
-    wrong. requests: (path, headers) of all requests so far.
+    wrong. requests: (path, headers) of all requests so far. sent: bytes of bodies that went into connections.
     """
 
     def __init__(self, certificate: str | None = None) -> None:
         """``certificate``: path of a PEM file with key and certificate, for https."""
         self.objects: dict[str, Stored] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.sent = 0
         self.lock = threading.Lock()
         self.leaving = threading.Event()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler, bind_and_activate=True)
@@ -185,31 +186,34 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _start(self, stored: Stored, fault: Fault) -> int | None:
-        """The first byte that is asked for; None if the answer has been given."""
+    def _range(self, stored: Stored, fault: Fault) -> tuple[int, int] | None:
+        """The first byte that is asked for, and the one behind the last; None if the answer has been given."""
+        total = len(stored.content)
         if stored.conditions and self.headers.get("If-Match", stored.etag) != stored.etag:
             self._plain(412, (), b"")
             return None
         if stored.conditions and self.headers.get("If-Unmodified-Since", stored.modified) != stored.modified:
             self._plain(412, (), b"")
             return None
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if wanted is None or fault.kind == "no-range":
-            return 0
+            return 0, total
         start = int(wanted[1])
-        if start >= len(stored.content):
-            self._plain(416, (("Content-Range", f"bytes */{len(stored.content)}"),), b"")
+        if start >= total:
+            self._plain(416, (("Content-Range", f"bytes */{total}"),), b"")
             return None
-        return start
+        return start, min(total, int(wanted[2]) + 1) if wanted[2] else total
 
     def _object(self, stored: Stored, fault: Fault, home: FaultServer) -> None:
-        start = self._start(stored, fault)
-        if start is None:
+        asked = self._range(stored, fault)
+        if asked is None:
             return
+        start, end = asked
         total, ranged = len(stored.content), "Range" in self.headers and fault.kind != "no-range"
         if ranged and fault.kind == "wrong-range":
-            start = min(start + fault.at, total - 1)
-        end = min(start + max(1, fault.at), total) if ranged and fault.kind == "part" else total
+            start, end = min(start + fault.at, total - 1), min(end + fault.at, total)
+        if ranged and fault.kind == "part":
+            end = min(start + max(1, fault.at), end)
         body = stored.content[start:end]
         announced = len(body) + {"longer": fault.at, "shorter": -fault.at}.get(fault.kind, 0)
         self.send_response(206 if ranged else 200)
@@ -230,6 +234,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send(self, body: bytes, fault: Fault, home: FaultServer, chunked: bool) -> None:
         def write(data: bytes) -> None:
             self.wfile.write(_chunk(data) if chunked and data else data)
+            with home.lock:
+                home.sent += len(data)
 
         if fault.kind == "frame":
             if chunked:

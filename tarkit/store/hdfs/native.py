@@ -122,9 +122,9 @@ class NativeClient(HdfsClient):
     def checksum(self, path: str) -> None:
         return None
 
-    def open(self, path: str, offset: int, size: int) -> Body:
+    def open(self, path: str, offset: int, stop: int) -> Body:
         file = self.call(path, self._client.read, path)
-        return _NativeBody(self, path, self.call(path, file.read_range_stream, offset, size - offset))
+        return _NativeBody(self, path, self.call(path, file.read_range_stream, offset, stop - offset))
 
     def create(self, path: str) -> HdfsWriter:
         options = self._options(overwrite=True, create_parent=True)

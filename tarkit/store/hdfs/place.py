@@ -58,7 +58,7 @@ def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Some bytes of a file."""
     client, path = connect(url, retry)
-    return read_part(HdfsOrigin(client, path), start, stop, size, retry)
+    return read_part(HdfsOrigin(client, path, stop), start, stop, size, retry)
 
 
 def stat(url: str) -> Entry:
@@ -110,12 +110,14 @@ def remove(url: str, name: str, is_folder: bool) -> None:
 
 
 class HdfsOrigin(ReportedOrigin):
-    """One file, identified by number, length and time of change. DataNodes verify their checksums."""
+    """One file, identified by number, length and time of change. DataNodes verify their checksums.
+    stop: where the part that is wanted of it ends, if it is not all."""
 
-    def __init__(self, client: HdfsClient, path: str) -> None:
+    def __init__(self, client: HdfsClient, path: str, stop: int | None = None) -> None:
         super().__init__(client.shown(path))
         self._client = client
         self._path = path
+        self._stop = stop
 
     def report(self) -> tuple[dict[str, Any], None]:
         now = self._client.status(self._path)
@@ -125,7 +127,8 @@ class HdfsOrigin(ReportedOrigin):
 
     def open_at(self, offset: int) -> Body:
         size = self.size or 0
-        return self._client.open(self._path, offset, size) if offset < size else Body()
+        stop = size if self._stop is None else min(self._stop, size)
+        return self._client.open(self._path, offset, stop) if offset < stop else Body()
 
 
 class HdfsSink:

@@ -85,15 +85,15 @@ class WebHdfsClient(HdfsClient):
         answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
         return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
-    def open(self, path: str, offset: int, size: int) -> HttpBody:
-        """The bytes from ``offset`` to ``size``, from another DataNode than those whose earlier bodies broke."""
+    def open(self, path: str, offset: int, stop: int) -> HttpBody:
+        """The bytes from ``offset`` to ``stop``, from another DataNode than those whose earlier bodies broke."""
         if self._node is not None:
             # Opened again: what was opened before broke.
             node, self._node = self._node, None
             found = self._exclusion(node, path, offset)
             if found is not None and found not in self._avoid:
                 self._avoid.append(found)
-        options = {"offset": str(offset)}
+        options = {"offset": str(offset), "length": str(stop - offset)}
         if self._avoid:
             options["excludedatanodes"] = ",".join(self._avoid)
         try:
@@ -101,12 +101,12 @@ class WebHdfsClient(HdfsClient):
             if response.status != 200 or "json" in response.headers.get("Content-Type", ""):
                 self._refused(response, path)
             problem = _unfit(response.headers)
-            if response.length not in (None, size - offset):
-                problem = f"{response.length} bytes, but the file has {size - offset} from there on"
+            if response.length not in (None, stop - offset):
+                problem = f"{response.length} bytes, but {stop - offset} were asked for"
             if problem:
                 response.close()
                 raise Dropped(f"the server sends {problem}")
-            body = HttpBody(response, self._address.secrets, offset, size, True)
+            body = HttpBody(response, self._address.secrets, offset, stop, True)
         except _NodeDropped as drop:
             self._node = drop.node
             raise

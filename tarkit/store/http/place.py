@@ -1,5 +1,8 @@
 """Reading http(s) with the standard library: one GET for each opening, resumed by Range.
 
+A part is asked for by a Range that has an end, and the first answer to it says which object it is about; a server that
+does not answer so is asked again as for a whole object.
+
 What the transport cannot notice: an error page of status 200 as the very first answer, and a
 server that says one length and means another, if it also closes as if all were well. The format
 above notices: the end mark of a tar, the trailer of a compressed stream."""
@@ -11,6 +14,7 @@ import hashlib
 import http.client
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from email.message import Message
 from typing import NoReturn
 
@@ -39,6 +43,10 @@ class _Decoded:
         self.close = encoded.close
 
 
+class _NotInParts(Exception):
+    """The first answer to a Range does not show which object its bytes are from."""
+
+
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
     """The object behind a URL. ``user:password@`` becomes basic authentication.
 
@@ -55,9 +63,14 @@ def _open(origin: HttpOrigin, retry: Retry) -> RawReader:
 
 def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     """Length in bytes, and what tells the object from another under this URL (ETag, version, date).
-    It is asked by GET, and the body is not waited for: a signed URL is valid for GET only."""
+    It is asked by GET, of one byte where the server gives parts: a signed URL is valid for GET only."""
     name = display_name(url)
-    origin = HttpOrigin(url, name, retry)
+    origin = HttpOrigin(url, name, retry, stop=1)
+    try:
+        _open(origin, retry).close()
+        return Identity(origin.size, origin.tag)
+    except _NotInParts:
+        origin = HttpOrigin(url, name, retry)
     reader = _open(origin, retry)
     reader.close()
     return Identity(reader.size, origin.tag)
@@ -72,6 +85,8 @@ def stat(url: str) -> Entry:
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it, or if
     its bytes come in a Content-Encoding."""
+    with suppress(_NotInParts):
+        return read_part(HttpOrigin(url, name, retry, stop), start, stop, size, retry)
     origin = HttpOrigin(url, name, retry)
     # The first answer, whose body is not waited for, says which object this is.
     whole = _open(origin, retry)
@@ -87,9 +102,10 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
 
 
 class HttpOrigin(Origin):
-    """The object that the first answer was about."""
+    """The object that the first answer was about.
+    stop: where the part that is wanted of it ends; _NotInParts is raised where the first answer is about no part."""
 
-    def __init__(self, url: str, name: str, retry: Retry) -> None:
+    def __init__(self, url: str, name: str, retry: Retry, stop: int | None = None) -> None:
         try:
             http_parts(url)
         except ValueError as error:
@@ -97,6 +113,7 @@ class HttpOrigin(Origin):
         super().__init__(name)
         self._url = url
         self._retry = retry
+        self._stop = stop
         self._marks: Marks | None = None
         self._encoding: str | None = None
         # Only where nothing but the bytes can tell that an object is still the same.
@@ -117,7 +134,9 @@ class HttpOrigin(Origin):
     def open(self, offset: int) -> Body:
         known = self._marks
         headers = {"Accept-Encoding": "identity"}
-        if known is not None and offset and known.values:
+        if self._stop is not None:
+            headers["Range"] = f"bytes={offset}-{self._stop - 1}"
+        elif known is not None and offset and known.values:
             headers["Range"] = f"bytes={offset}-"
         if known is not None and known.condition is not None:
             headers.update([known.condition])
@@ -135,6 +154,13 @@ class HttpOrigin(Origin):
     def _body(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
         headers, status = response.headers, response.status
         encoding = encoding_of(headers)
+        if self._marks is None and self._stop is not None:
+            self._encoding = encoding
+            marks, total = marks_of(headers), (content_range(headers) or (None, None, None))[2]
+            if status != 206 or self.codec is not None or not marks.values or total is None:
+                raise _NotInParts
+            self._marks, self.size = marks, total
+            return self._part(response, offset)
         if self._marks is None:
             if status != 200:
                 raise StreamError(f"{status_text(status)} to a plain GET; 200 would be right")
@@ -222,6 +248,8 @@ class HttpOrigin(Origin):
         if 200 <= response.status < 300:
             return response
         response.close()
+        if response.status == 416 and self._marks is None and self._stop is not None:
+            raise _NotInParts
         total = (content_range(response.headers) or (None, None, None))[2]
         if response.status == 416 and self.size in (None, offset) and total == offset:
             self.size = offset
