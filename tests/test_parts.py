@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import socket
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,12 @@ class ClientPayloadError(Exception):
         super().__init__("Response payload is not completed")
 
 
+class HTTPClientError(Exception):
+    def __init__(self, error: Exception) -> None:
+        super().__init__("An HTTP Client raised an unhandled exception")
+        self.kwargs = {"error": error}
+
+
 def caused(by: Exception, number: int | None = None, kind: type[Exception] = OSError) -> Exception:
     error = kind("translated") if number is None else kind(number, "translated")
     error.__cause__ = by
@@ -92,6 +99,11 @@ def caused(by: Exception, number: int | None = None, kind: type[Exception] = OSE
         (caused(ValueError("no answer"), errno.EIO), True),
         # As aiohttp raises that an answer was cut: the number is that of a request that it would refuse.
         (caused(Coded(400), kind=ClientPayloadError), True),
+        # As botocore and aiohttp keep what went wrong with a connection.
+        (HTTPClientError(error=FileNotFoundError(2, "no such certificates")), False),
+        (HTTPClientError(error=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), False),
+        (HTTPClientError(error=socket.gaierror(socket.EAI_AGAIN, "Temporary failure")), True),
+        (HTTPClientError(error=ConnectionResetError()), True),
         (PermissionError("no"), False),
         (FileNotFoundError(), False),
         (ValueError("500"), False),

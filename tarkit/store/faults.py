@@ -5,6 +5,7 @@ How often and how long it is tried again is the part of :mod:`tarkit.store.retry
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,13 @@ _CLASSES = {
     *("ChecksumError", "FlexibleChecksumError", "FSTimeoutError"),
     *("ServiceRequestError", "ServiceResponseError"),
 }
+_NO_CREDENTIALS = {
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "DefaultCredentialsError",
+    "ClientAuthenticationError",
+}
+_NO_CREDENTIALS_WORDS = ("Anonymous caller", "Must provide either a connection_string or account_name")
 # Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
 # same name was under way.
 _S3_CODES = {
@@ -61,9 +69,9 @@ def is_temporary(error: BaseException) -> bool:
     import asyncio
 
     chain = list(_causes(error))
+    if any(map(is_permanent, chain)):
+        return False
     for found in chain:
-        if isinstance(found, (FileNotFoundError, PermissionError, NotImplementedError)):
-            return False
         answer = getattr(found, "response", None)
         if isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _S3_CODES:
             return True
@@ -77,11 +85,30 @@ def is_temporary(error: BaseException) -> bool:
     return any(isinstance(found, OSError) and found.errno in _ERRNO for found in chain)
 
 
+def is_permanent(error: BaseException) -> bool:
+    """Whether trying again cannot help, although a library may call it an error of the connection: a host that does
+    not exist, a certificate that is not trusted, a file of certificates that cannot be read."""
+    if isinstance(error, socket.gaierror):
+        return error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+    if any(kind.__name__ == "SSLCertVerificationError" for kind in type(error).__mro__):
+        return True
+    return isinstance(error, (FileNotFoundError, PermissionError, NotImplementedError))
+
+
+def lacks_credentials(error: BaseException) -> bool:
+    """Whether a storage library found no credentials, or the store wants some."""
+    if any(type(found).__name__ in _NO_CREDENTIALS for found in _causes(error)):
+        return True
+    return any(words in str(error) for words in _NO_CREDENTIALS_WORDS)
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised from, the nearest first."""
+    """An error, and what it was raised from, the nearest first; botocore and aiohttp keep that in a field."""
     while error is not None:
         yield error
-        error = error.__cause__
+        kept = getattr(error, "kwargs", None)
+        within = kept.get("error") if isinstance(kept, dict) else getattr(error, "os_error", None)
+        error = error.__cause__ or (within if isinstance(within, BaseException) else None)
 
 
 def _status(error: BaseException) -> int:

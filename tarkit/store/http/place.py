@@ -21,7 +21,7 @@ from typing import NoReturn
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.store.checksums import from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
-from tarkit.store.faults import is_temporary_status
+from tarkit.store.faults import is_permanent, is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of, retry_after, status_text
 from tarkit.store.http.connection import HttpBody, opener
@@ -264,7 +264,7 @@ class HttpOrigin(Origin):
             cause = getattr(error, "reason", error)
             said = without_secrets(str(cause) or type(cause).__name__, url)
             reason = f"{self._via(url)}no answer from the server ({said})"
-            if type(cause).__name__ == "SSLCertVerificationError":
+            if is_permanent(cause):
                 raise StreamError(reason, url=self.name) from None
             raise Dropped(reason, answered=False) from None
 

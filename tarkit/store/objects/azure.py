@@ -12,6 +12,10 @@ from tarkit.store.objects.source import ObjectSource
 from tarkit.store.retry import Dropped
 
 EXTRA = "azure"
+CREDENTIALS = (
+    "; set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; with "
+    "AZURE_STORAGE_ANON=true the account name alone reads a public container"
+)
 # Names of metadata are identifiers here.
 _TOKEN = TOKEN.replace("-", "_")
 

@@ -21,7 +21,7 @@ from tarkit.errors import (
     printable,
 )
 from tarkit.store import waits
-from tarkit.store.faults import code_of, is_answered, is_temporary
+from tarkit.store.faults import code_of, is_answered, is_temporary, lacks_credentials
 from tarkit.store.foreign import without_secrets
 from tarkit.store.registry import PLACES, module_of
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
@@ -160,5 +160,6 @@ def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> 
         code = printable(code_of(error))
         reason = f"no such file ({code})" if code not in ("", "NoSuchKey") else "no such file"
         raise MissingInputError(reason, url=name, offset=offset) from None
+    advice = getattr(module_of(url), "CREDENTIALS", "") if lacks_credentials(error) else ""
     kind = TemporaryStreamError if is_temporary(error) else StreamError
-    raise kind(_said(error, url), url=name, offset=offset) from None
+    raise kind(_said(error, url) + advice, url=name, offset=offset) from None

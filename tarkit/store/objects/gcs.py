@@ -16,6 +16,10 @@ from tarkit.store.objects.sink import TOKEN, UPLOAD_LOST, Found, ObjectStore
 from tarkit.store.objects.source import ObjectSource
 
 EXTRA = "gcs"
+CREDENTIALS = (
+    "; set GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-default login; FSSPEC_GS_TOKEN=anon reads a "
+    "public bucket without"
+)
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tarkit.errors import MissingInputError, StreamError
+from tarkit.errors import MissingInputError, StreamError, printable
 from tarkit.store.checksums import Checksum, from_headers
 from tarkit.store.objects.filesystem import ask, filesystem
 from tarkit.store.objects.redirects import DirectSession, refuse_redirect
@@ -18,6 +19,9 @@ from tarkit.store.retry import Dropped
 from tarkit.store.url import display_name
 
 EXTRA = "s3"
+CREDENTIALS = (
+    "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; FSSPEC_S3_ANON=1 reads a public bucket without"
+)
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 _IN_LISTINGS = ("IsTruncated", "Name", "Bucket", "Buckets")
@@ -36,6 +40,14 @@ def without_retries(kind: Any) -> Any:
 
 def _one_attempt(fs: Any) -> dict[str, Any]:
     """Settings of botocore; what the user asked for but the retries."""
+    from aiobotocore.session import AioSession
+
+    session = fs.session or AioSession(**fs.kwargs)
+    bundle = fs.client_kwargs.get("verify") or session.get_config_variable("ca_bundle")
+    if isinstance(bundle, str) and not os.path.exists(bundle):
+        raise StreamError(
+            f"there is no file of certificates {printable(bundle)}, which AWS_CA_BUNDLE, ca_bundle or verify names"
+        )
     once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
     ours = {
         "connect_timeout": _CONNECT_SECONDS,
