@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from tarkit.errors import StreamError, TemporaryStreamError
 from tarkit.store.read import open_read
 
 KEYS = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+def no_such_host(host: str, *_: object, **__: object) -> None:
+    """A resolver that answers, whatever network the machine has."""
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 @pytest.fixture
@@ -21,6 +27,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(fsspec.config, "conf", {})
+    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
     monkeypatch.setattr(fsspec.spec.AbstractFileSystem, "cachable", False)
     return monkeypatch
 
