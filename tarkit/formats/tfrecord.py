@@ -4,6 +4,7 @@ Source: ``tensorflow/core/lib/io/record_writer.cc`` and ``record_reader.cc`` of 
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import zlib
@@ -47,6 +48,13 @@ def _crc32c() -> Callable[[bytes], int]:
 def _masked(crc: int) -> int:
     """A CRC32C as it is stored: its bits turned right by 15, and a constant added."""
     return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
+
+
+@functools.lru_cache(4096)
+def _head_of(size: int) -> bytes:
+    """What is before a record of this size. Most records of a file have one of a few sizes."""
+    length = _LENGTH.pack(size)
+    return length + _SUM.pack(_masked(_crc32c()(length)))
 
 
 def read_records(
@@ -330,10 +338,9 @@ class RecordWriter(FileWriter):
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record; it may be empty. Raises: EncodeError: it is not bytes."""
-        if not isinstance(record, (bytes, bytearray, memoryview)):
-            raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self.name)
-        data = bytes(record)
-        length = _LENGTH.pack(len(data))
-        sums = [_SUM.pack(_masked(self._crc32c(part))) for part in (length, data)]
-        self._out.write(b"".join((length, sums[0], data, sums[1])))
+        if record.__class__ is not bytes:
+            if not isinstance(record, (bytes, bytearray, memoryview)):
+                raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self.name)
+            record = bytes(record)
+        self._out.write(b"".join((_head_of(len(record)), record, _SUM.pack(_masked(self._crc32c(record))))))
         self._written.count += 1
