@@ -39,6 +39,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "feed-streaming": streaming.feed_streaming,
     "tfrecord-tensorflow": tfrecords.against_tensorflow,
     "tfrecord-pypi": tfrecords.against_pypi,
+    "tfrecord-write": tfrecords.write_small,
     "sequencefile-spark": sequencefiles.against_spark,
     "write-small": writing.write_small,
     "recordio-read": recordio.read_small,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 from data import tfrecord_file
@@ -67,6 +68,40 @@ def against_tensorflow(settings: Settings) -> Result:
         for side, agree in zip(theirs, agreements, strict=True)
     ]
     return Result(lines, raw_trials(trials))
+
+
+def write_small(settings: Settings) -> Result:
+    """Records of 100 bytes, one by one: what a writer costs per record."""
+    count = 50_000 if settings.quick else 1_000_000
+
+    def writer(environment: Environment, way: str) -> Callable[[int], Trial]:
+        def run(_number: int) -> Trial:
+            path = settings.fresh(f"write-{way}") / "out.tfrecord"
+            result = run_loop(environment, "write_tfrecord", [way, path, str(count), "100"])
+            evidence = {"bytes": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()}
+            trial = Trial(result["seconds"], evidence)
+            settings.fresh(f"write-{way}")
+            return trial
+
+        return run
+
+    sides = [
+        Side("RecordWriter", writer(tarkit_environment(settings.work), "tarkit")),
+        Side("TFRecordWriter", writer(tensorflow_environment(settings.work), "tensorflow")),
+    ]
+    trials = take_turns(sides, settings.repeats)
+    what = f"write {count:,} TFRecords of 100 bytes"
+    note = "tarkit's file is on the disk at the end, TensorFlow's in the page cache"
+    line = compare(
+        what,
+        trials,
+        *(side.name for side in sides),
+        Bar(0.83, at_least=True),
+        agree=("bytes", "sha256"),
+        per_second=(count, "records"),
+        note=note,
+    )
+    return Result([line], raw_trials(trials))
 
 
 def against_pypi(settings: Settings) -> Result:
