@@ -49,16 +49,15 @@ class Session:
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the thread that asks for shards
         self._mail = threading.Condition(self._lock)  # for the thread that sends reports
+        self._hurry = threading.Event()  # for it, too
         self._news = threading.Condition(self._lock)  # for callers
         self._shards: deque[HeldShard] = deque()
-        self._reports = Reports()
-        self._due: float | None = None
+        self.reports = Reports()
         self._waiting = 0
-        self._begun = False  # one who never asks holds no shard
-        self._dry = False  # there was no shard: none is asked for before a caller asks, and while it waits
+        # There was no shard, or no caller has asked: none is asked for before one asks, and while it waits.
+        self._dry = True
         self._asked = 0
         self._call: Any = None
-        self._attending: Any = None
         self._paused = False
         self._error: TarkitError | None = None
         self._stopped = threading.Event()
@@ -83,10 +82,10 @@ class Session:
                 self._mean += (now - self._answered - self._mean) / 4
                 self._answered = None
             self._waiting += 1
-            self._begun, self._dry = True, False
+            self._dry = False
             self._room.notify_all()
-            if self._reports.waiting and not self._shards:
-                self._hurry(0.0)
+            if self._waits:
+                self._hurry.set()
             try:
                 found = self._next(until)
             finally:
@@ -122,36 +121,26 @@ class Session:
             )
         with self._lock:
             self._raise_error()
-            if self._reports.add(shard.token, ranges, error):
+            if self.reports.add(shard.token, ranges, error):
                 self._drain = False
-                self._hurry(0.0 if self._waiting else _LINGER)
-
-    def _hurry(self, seconds: float) -> None:
-        due = time.monotonic() + seconds
-        if self._due is None or due < self._due:
-            self._due = due
-            self._mail.notify()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Answers to the reports."""
-        return dict(self._reports.counts)
+                self._mail.notify()
+                if self._waits:
+                    self._hurry.set()
 
     @property
     def in_hand(self) -> int:
         """Number of shards that were fetched by a caller, and are not reported."""
         with self._lock:
-            return self._reports.unfinished - len(self._shards)
+            return self.reports.unfinished - len(self._shards)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when the service has all reports on its disk. Raises: ServiceLostError: not in that time."""
         with self._lock:
-            if self._reports.waiting:
-                self._hurry(0.0)
-            self._news.wait_for(lambda: self._error or self._stopped.is_set() or not self._reports.unanswered, timeout)
+            self._hurry.set()
+            self._news.wait_for(lambda: self._error or self._stopped.is_set() or not self.reports.unanswered, timeout)
             self._raise_error()
-            if self._reports.unanswered:
-                number = counted(self._reports.unanswered, "shard")
+            if self.reports.unanswered:
+                number = counted(self.reports.unanswered, "shard")
                 raise ServiceLostError(f"reports of {number} were not answered in time; what they hold is done again")
 
     def anew(self, call: Callable[[], Any]) -> Any:
@@ -161,7 +150,7 @@ class Session:
             self.flush()
             answer = call()
             with self._lock:
-                self._reports.begin_anew()
+                self.reports.begin_anew()
                 self._shards.clear()
                 self.ended = False
             return answer
@@ -179,16 +168,15 @@ class Session:
         try:
             self._pause()
             with self._lock:
-                if self._reports.unanswered:
+                if self.reports.unanswered:
                     self.flush(seconds)
             self._give_back(give_back)
         finally:
             self._stopped.set()
+            self._hurry.set()
             with self._lock:
                 for condition in (self._room, self._mail, self._news):
                     condition.notify_all()
-            if self._attending is not None:
-                self._attending.cancel()
             self.connection.close()
             for thread in self._threads:
                 thread.join(_GIVING_BACK)
@@ -198,7 +186,7 @@ class Session:
             if self._error or self._idle:
                 return
             unused = {shard.token for shard in self._shards}
-            held = [] if give_back else [token for token in self._reports.tokens if token not in unused]
+            held = [] if give_back else [token for token in self.reports.tokens if token not in unused]
         try:
             self.connection.call("Exchange", _GIVING_BACK, **self._request(0, held))
         except TarkitError as error:
@@ -246,7 +234,7 @@ class Session:
             want = self._wanted()
             if not want:
                 return
-            self._call = self.connection.start("Exchange", **self._request(want, self._reports.tokens))
+            self._call = self.connection.start("Exchange", **self._request(want, self.reports.tokens))
         reply = None
         try:
             reply = self._call.result()
@@ -260,7 +248,7 @@ class Session:
     def _wanted(self) -> int:
         """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
         number, ahead = self._number, len(self._shards) - self._waiting
-        if self._paused or self.ended or not self._begun or ahead > number // 2 or (self._dry and not self._waits):
+        if self._paused or self.ended or ahead > number // 2 or (self._dry and not self._waits):
             return 0
         return max(0, number - ahead)
 
@@ -279,10 +267,9 @@ class Session:
     def _take(self, reply: Any) -> None:
         self.ended, self._drain = reply.end, reply.drain and bool(self._waiting)
         self._dry = not reply.leases
-        self._leave()
         for lease in reply.leases:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
-            self._reports.lease(lease.token, lease.end - lease.start, ranges)
+            self.reports.lease(lease.token, lease.end - lease.start, ranges)
             where = lease.name, lease.start, lease.end, tuple(lease.indices)
             self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.worker))
 
@@ -297,22 +284,17 @@ class Session:
 
             reply = self.connection.insist(attempt, self._stopped)
             with self._lock:
-                self._reports.answered(reply.verdicts, again=tries > 1)
-                self._leave()
+                self.reports.answered(reply.verdicts, again=tries > 1)
                 self._news.notify_all()
 
     def _collect_reports(self) -> list[dict[str, Any]] | None:
-        """Wait for reports that are due. None: the session is closed."""
+        """Wait for reports, and a little for more of them. None: the session is closed."""
         with self._lock:
-            while True:
-                due = self._due if self._reports.waiting else None
-                if due is not None and due <= time.monotonic():
-                    break
-                if self._stopped.is_set():
-                    return None
-                self._mail.wait(None if due is None else max(0.0, due - time.monotonic()))
-            self._due = None
-            return self._reports.take()
+            self._mail.wait_for(lambda: self._stopped.is_set() or self.reports.waiting)
+        self._hurry.wait(_LINGER)
+        with self._lock:
+            self._hurry.clear()
+            return None if self._stopped.is_set() else self.reports.take()
 
     def _attend(self) -> None:
         while not self._stopped.is_set():
@@ -324,10 +306,9 @@ class Session:
         with self._lock:
             if self._idle:
                 return
-            self._attending = self.connection.start("Attend", worker=self.worker)
         answered = False
         try:
-            for _ in self._attending:
+            for _ in self.connection.start("Attend", worker=self.worker):
                 answered = True
             self._stopped.wait(1.0)
         except self.connection.broken:
@@ -337,8 +318,4 @@ class Session:
     @property
     def _idle(self) -> bool:
         """Whether it does not matter any more if the service is there."""
-        return self.ended and not self._reports.tokens
-
-    def _leave(self) -> None:
-        if self._idle and self._attending is not None:
-            self._attending.cancel()
+        return self.ended and not self.reports.tokens

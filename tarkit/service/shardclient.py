@@ -24,8 +24,6 @@ from tarkit.service.session import Session
 _log = logging.getLogger(__name__)
 _AT_EXIT = 5.0
 """Seconds that the end of the interpreter waits for reports."""
-_inherited: list[Session] = []
-"""Sessions of the process from which this one was forked: their end here would end them there."""
 _open_clients: weakref.WeakSet[ShardClient] = weakref.WeakSet()
 
 
@@ -137,17 +135,17 @@ class ShardClient:
         """Answers to the reports of this process. accepted; late: accepted after the lease had ended; stale: the
         shard had been completed, taken over or reset; unknown: never leased; repeated: stale, of a report that was
         sent again because its answer was lost."""
-        return self._session.counts if self._session is not None and self._pid == os.getpid() else {}
+        return dict(session.reports.counts) if (session := self._own) else {}
 
     @property
     def in_hand(self) -> int:
         """Number of shards that were fetched, and are not done or failed."""
-        return self._session.in_hand if self._session is not None and self._pid == os.getpid() else 0
+        return session.in_hand if (session := self._own) else 0
 
     @property
     def ended(self) -> bool:
         """Whether the data set has ended, as far as this process was told."""
-        return self._session is not None and self._pid == os.getpid() and self._session.ended
+        return session.ended if (session := self._own) else False
 
     @property
     def worker(self) -> str:
@@ -181,20 +179,22 @@ class ShardClient:
         session = self._opened()
         session.anew(lambda: session.connection.call("Reset", name=self._name))
 
+    @property
+    def _own(self) -> Session | None:
+        """The session, once it is open; not that of the process from which this one was forked."""
+        return self._session if self._session is not None and self._session.pid == os.getpid() else None
+
     def _opened(self) -> Session:
         if self._pid != os.getpid():
             # Nothing of a lock that a thread of the other process may have held.
             self._pid, self._opening = os.getpid(), threading.Lock()
-            if self._session is not None:
-                _inherited.append(self._session)
-            self._session, self._closed = None, False
         with self._opening:
             if self._closed:
                 raise UsageError("the client of the shard service is closed; make another one")
-            if self._session is None:
-                self._session = self._open()
+            if (session := self._own) is None:
+                session = self._session = self._open()
                 _open_clients.add(self)
-            return self._session
+            return session
 
     def _open(self) -> Session:
         settings = self._settings
@@ -208,8 +208,8 @@ class ShardClient:
             raise
 
     def _close(self, give_back: bool, seconds: float | None) -> None:
-        session = self._session
-        if self._closed or session is None or session.pid != os.getpid():
+        session = self._own
+        if self._closed or session is None:
             return
         self._closed = True
         _open_clients.discard(self)
