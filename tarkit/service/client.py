@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import chain, groupby, starmap
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, printable, quoted
@@ -58,32 +60,20 @@ def served_records(client: ShardClient, reader: AbstractDataReader, max_failures
 
 
 def _records(shard: HeldShard, reader: AbstractDataReader) -> Iterator[ServedRecord]:
-    wanted, records = iter(shard.ranges), shard.end - shard.start
-    first, end = next(wanted)
-    number = 0
-    for at, value in enumerate(reader.read_records(shard.task)):
-        number = at + 1
-        if at >= end:
-            first, end = next(wanted, (records, records))
-        if first <= at < end:
-            yield ServedRecord(value, shard, at)
+    places, records, number = chain.from_iterable(starmap(range, shard.ranges)), shard.end - shard.start, 0
+    wanted = next(places, None)
+    for number, value in enumerate(reader.read_records(shard.task), 1):
+        if number - 1 == wanted:
+            yield ServedRecord(value, shard, wanted)
+            wanted = next(places, None)
     if number != records:
         raise DataError(f"the reader gave {number} of {records} records", url=shard.name)
 
 
 def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:
     """These records were used: they are not handed out again. Returns at once."""
-    shards: dict[int, HeldShard] = {}
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    for _, shard, at in records:
-        shards[shard.token] = shard
-        of_shard = ranges.setdefault(shard.token, [])
-        if of_shard and of_shard[-1][1] == at:
-            of_shard[-1] = (of_shard[-1][0], at + 1)
-        else:
-            of_shard.append((at, at + 1))
-    for token, shard in shards.items():
-        client.done(shard, ranges[token])
+    for shard, used in groupby(records, attrgetter("shard")):
+        client.done(shard, [(record.at, record.at + 1) for record in used])
 
 
 def read_shards(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,7 +87,15 @@ class DataShardService:
             per_shard = batch_size * (num_minibatches_per_shard or MINIBATCHES)
             dataset = DataSet(name, dataset_size, per_shard, max(0, num_epochs), task_type=task_type, **others)
         self._batch_size, self._dataset_size, self._task_type = batch_size, dataset_size, task_type
-        self._source = _connected(dataset, address, options, os.environ)
+        address = address or os.environ.get(_ADDRESS) or os.environ.get(_OLD_ADDRESS)
+        if not address:
+            raise UsageError(
+                f"{_ADDRESS} is not set: give it the address of a shard service, such as localhost:50001; tarkit "
+                "serve starts one"
+            )
+        label = f"{os.environ.get('WORKER_TYPE') or 'worker'}-{os.environ.get('WORKER_ID') or 0}"
+        self._source = ShardClient(address, dataset, **{"label": label} | options)
+        self._source.connect()
         self._lock = threading.Lock()
         self._parts: list[_Pending] = []
         self._pending: dict[int, _Pending] = {}
@@ -241,18 +249,3 @@ class DataShardService:
 
 build_data_shard_service = DataShardService
 """The name by which the published clients make it."""
-
-
-def _connected(
-    dataset: DataSet | str, address: str | None, options: dict[str, Any], environ: Mapping[str, str]
-) -> ShardClient:
-    address = address or environ.get(_ADDRESS) or environ.get(_OLD_ADDRESS)
-    if not address:
-        raise UsageError(
-            f"{_ADDRESS} is not set: give it the address of a shard service, such as localhost:50001; tarkit serve "
-            "starts one"
-        )
-    label = f"{environ.get('WORKER_TYPE') or 'worker'}-{environ.get('WORKER_ID') or 0}"
-    client = ShardClient(address, dataset, **{"label": label} | options)
-    client.connect()
-    return client

@@ -134,38 +134,31 @@ def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
 def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
     """How gRPC calls a method: errors become statuses."""
 
-    def admit(request: Any) -> None:
-        if request is None:
-            raise UsageError(f"the message is not a {call.request.DESCRIPTOR.name}")
-
-    async def unary(request: Any, context: Any) -> Any:
-        try:
-            admit(request)
-            return await answer(request, context)
-        except Exception as error:
-            code, reason = _status(call.name, error)
-        await context.abort(getattr(grpc.StatusCode, code), reason)
-
-    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-        try:
-            admit(request)
-            async for reply in answer(request, context):
-                yield reply
-            return
-        except Exception as error:
-            code, reason = _status(call.name, error)
-        await context.abort(getattr(grpc.StatusCode, code), reason)
-
     def read(message: bytes) -> Any:
         try:
             return call.request.FromString(message)
         except Exception:  # each release of protobuf has its own
-            return None
+            raise UsageError(f"the message is not a {call.request.DESCRIPTOR.name}") from None
+
+    @asynccontextmanager
+    async def refusing(context: Any) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception as error:
+            code, reason = _status(call.name, error)
+            await context.abort(getattr(grpc.StatusCode, code), reason)
+
+    async def unary(message: bytes, context: Any) -> Any:
+        async with refusing(context):
+            return await answer(read(message), context)
+
+    async def stream(message: bytes, context: Any) -> AsyncIterator[Any]:
+        async with refusing(context):
+            async for reply in answer(read(message), context):
+                yield reply
 
     make = grpc.unary_stream_rpc_method_handler if call.stream else grpc.unary_unary_rpc_method_handler
-    return make(
-        stream if call.stream else unary, request_deserializer=read, response_serializer=call.reply.SerializeToString
-    )
+    return make(stream if call.stream else unary, response_serializer=call.reply.SerializeToString)
 
 
 def _status(call: str, error: Exception) -> tuple[str, str]:
