@@ -64,6 +64,8 @@ class Reports:
         self._holdings: dict[int, _Holding] = {}
         self._outbox: dict[int, _Holding] = {}
         self._sending: dict[int, _Holding] = {}
+        self._taken: list[dict[str, Any]] = []
+        self._again = False
 
     @property
     def tokens(self) -> Collection[int]:
@@ -110,20 +112,23 @@ class Reports:
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """All that is to be sent, as fields of messages; ``answered`` comes before the next call."""
-        self._sending, self._outbox = self._outbox, {}
-        return [report for token, each in self._sending.items() for report in _messages(token, each)]
+        """All that is to be sent, as fields of messages; and the same again until it is ``answered``."""
+        self._again = bool(self._taken)
+        if not self._again:
+            self._sending, self._outbox = self._outbox, {}
+            self._taken = [report for token, each in self._sending.items() for report in _messages(token, each)]
+        return self._taken
 
-    def answered(self, verdicts: Iterable[int], *, again: bool) -> None:
-        """The service has what was taken. again: it was sent more than once, as an answer was lost."""
+    def answered(self, verdicts: Iterable[int]) -> None:
+        """The service has what was taken."""
         for verdict in verdicts:
             word = _VERDICTS[verdict]
-            # The first answer to it was lost, and may have been another.
-            self.counts["repeated" if again and word == "stale" else word] += 1
+            # Where it was sent again, the first answer was lost, and may have been another.
+            self.counts["repeated" if self._again and word == "stale" else word] += 1
         for token, holding in self._sending.items():
             if holding.over and token not in self._outbox:
                 self._holdings.pop(token, None)
-        self._sending = {}
+        self._sending, self._taken = {}, []
 
     def begin_anew(self) -> None:
         """No lease of before counts."""

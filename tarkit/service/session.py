@@ -14,7 +14,7 @@ from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable
 from tarkit.redaction import redact
-from tarkit.service.connection import ServiceConnection, Unwanted
+from tarkit.service.connection import ServiceConnection
 from tarkit.service.leases import NoShard
 from tarkit.service.reports import HeldShard, Reports
 
@@ -64,8 +64,12 @@ class Session:
         # Whether the data set is there is found out before anything is begun.
         connection.call("Exchange", worker=self.worker, name=name)
         self._threads = [
-            threading.Thread(target=self._run, args=(work,), name=f"tarkit shards: {work.__name__}", daemon=True)
-            for work in (self._ask_ahead, self._send_reports, self._attend)
+            threading.Thread(target=self._run, args=work, name=f"tarkit shards: {work[0].__name__}", daemon=True)
+            for work in (
+                (self._ask, self._room, self._wanted),
+                (self._send, self._mail, lambda: self.reports.waiting),
+                (self._attend, self._room, lambda: not self._idle),
+            )
         ]
         for thread in self._threads:
             thread.start()
@@ -198,12 +202,16 @@ class Session:
 
     # Its threads.
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, step: Callable[[], None], news: threading.Condition, wanted: Callable[[], object]) -> None:
+        """A thread: a step each time that it is wanted, until the session is closed."""
         try:
-            work()
-        except Unwanted:
-            return
+            while True:
+                with self._lock:
+                    news.wait_for(lambda: self._stopped.is_set() or wanted())
+                self.connection.insist(step, self._stopped)
         except Exception as error:  # of any kind: else callers would wait for ever
+            if self._stopped.is_set():
+                return  # Unwanted, or in the middle of a step
             if not isinstance(error, TarkitError):
                 error = TarkitError(f"unexpected {type(error).__name__}: {printable(str(error))}; is a value wrong?")
             with self._lock:
@@ -222,12 +230,6 @@ class Session:
             if self._call is not None:
                 self._call.cancel()
             self._news.wait_for(lambda: self._call is None, _GIVING_BACK)
-
-    def _ask_ahead(self) -> None:
-        while not self._stopped.is_set():
-            with self._lock:
-                self._room.wait_for(lambda: self._stopped.is_set() or self._wanted())
-            self.connection.insist(self._ask, self._stopped)
 
     def _ask(self) -> None:
         with self._lock:
@@ -273,36 +275,17 @@ class Session:
             where = lease.name, lease.start, lease.end, tuple(lease.indices)
             self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.worker))
 
-    def _send_reports(self) -> None:
-        while (reports := self._collect_reports()) is not None:
-            tries = 0
-
-            def attempt(reports: list[dict[str, Any]] = reports) -> Any:
-                nonlocal tries
-                tries += 1
-                return self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
-
-            reply = self.connection.insist(attempt, self._stopped)
-            with self._lock:
-                self.reports.answered(reply.verdicts, again=tries > 1)
-                self._news.notify_all()
-
-    def _collect_reports(self) -> list[dict[str, Any]] | None:
-        """Wait for reports, and a little for more of them. None: the session is closed."""
-        with self._lock:
-            self._mail.wait_for(lambda: self._stopped.is_set() or self.reports.waiting)
+    def _send(self) -> None:
         self._hurry.wait(_LINGER)
         with self._lock:
             self._hurry.clear()
-            return None if self._stopped.is_set() else self.reports.take()
+            reports = self.reports.take()
+        reply = self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
+        with self._lock:
+            self.reports.answered(reply.verdicts)
+            self._news.notify_all()
 
     def _attend(self) -> None:
-        while not self._stopped.is_set():
-            with self._lock:
-                self._room.wait_for(lambda: self._stopped.is_set() or not self._idle)
-            self.connection.insist(self._be_there, self._stopped)
-
-    def _be_there(self) -> None:
         with self._lock:
             if self._idle:
                 return

@@ -197,11 +197,12 @@ class ShardClient:
             return session
 
     def _open(self) -> Session:
-        settings = self._settings
+        settings, dataset = self._settings, self._dataset
         connection = ServiceConnection(self._address, settings["token"], settings["certificate"], settings["patience"])
         try:
-            if isinstance(self._dataset, DataSet):
-                connection.call("Declare", **_declaration(self._dataset))
+            if isinstance(dataset, DataSet):
+                values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
+                connection.call("Declare", **values | {"files": [file._asdict() for file in dataset.files]})
             return Session(connection, self._name, settings["prefetch"], settings["label"])
         except BaseException:
             connection.close()
@@ -214,11 +215,6 @@ class ShardClient:
         self._closed = True
         _open_clients.discard(self)
         session.close(give_back=give_back, seconds=seconds)
-
-
-def _declaration(dataset: DataSet) -> dict[str, Any]:
-    values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
-    return values | {"files": [file._asdict() for file in dataset.files]}
 
 
 @atexit.register

@@ -14,10 +14,10 @@ def test_what_is_reported_while_a_report_is_on_its_way_is_sent_after_it() -> Non
     assert reports.take() == [{"token": 7, "ranges": [{"first": 0, "end": 2}]}]
     assert reports.add(7, [(2, 3), (5, 10)], "")
     assert (list(reports.tokens), reports.unfinished, reports.waiting, reports.unanswered) == ([7], 0, True, 1)
-    reports.answered([ACCEPTED], again=False)
+    reports.answered([ACCEPTED])
     assert list(reports.tokens) == [7]
-    assert reports.take() == [{"token": 7}]
-    reports.answered([STALE], again=True)
+    assert reports.take() == reports.take() == [{"token": 7}]
+    reports.answered([STALE])
     assert (list(reports.tokens), reports.unanswered) == ([], 0)
     assert reports.counts == {"accepted": 1, "late": 0, "stale": 0, "unknown": 0, "repeated": 1}
     assert not reports.add(7, None, "")
