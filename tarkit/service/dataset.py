@@ -152,14 +152,9 @@ class DataSet:
         return TaskShard(name, first + start, first + end)
 
     def _number(self, epoch: int, position: int) -> int:
-        return self._order(epoch)[position] if self._reordered else position
-
-    @property
-    def _reordered(self) -> bool:
-        return self.shuffle_shards or (self.shuffle_records and bool(self.files))
-
-    def _order(self, epoch: int) -> Permutation:
-        return _order(self.shards, self.seed, epoch, "shards")
+        if self.shuffle_shards or (self.shuffle_records and self.files):
+            return _order(self.shards, self.seed, epoch, "shards")[position]
+        return position
 
     def to_json(self) -> str:
         """The declaration as JSON, one line."""

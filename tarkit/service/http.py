@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from tarkit.errors import UsageError, library, printable, quoted
@@ -17,7 +18,6 @@ from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.leases import Verdict
 from tarkit.service.statuspage import status_page
 
-T = TypeVar("T")
 _SECONDS = 10.0
 """For which a caller may be silent, or not read."""
 _POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
@@ -87,42 +87,28 @@ def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]
     core = library("prometheus_client.core", "the HTTP port of the shard service", "service")
     loop = asyncio.get_running_loop()
 
-    def in_loop(function: Callable[..., T], *arguments: object) -> T:
-        async def call() -> T:
-            return function(*arguments)
-
-        return asyncio.run_coroutine_threadsafe(call(), loop).result(_SECONDS)
-
-    class Collector:
-        def collect(self) -> Iterable[Any]:
-            return in_loop(lambda: list(_metrics(core, dispatcher)))
-
-    registry = client.CollectorRegistry(auto_describe=False)
-    registry.register(Collector())
-    metrics = client.make_wsgi_app(registry, disable_compression=True)
+    async def page(path: str) -> tuple[HTTPStatus, str, str]:
+        status, kind = HTTPStatus.OK, "text/plain; charset=utf-8"
+        if path == "/":
+            return status, "text/html; charset=utf-8", status_page(dispatcher, state)
+        if path == "/metrics":
+            families = SimpleNamespace(collect=lambda: _metrics(core, dispatcher))
+            return status, client.CONTENT_TYPE_LATEST, client.generate_latest(families).decode()
+        if path != "/healthz":
+            return HTTPStatus.NOT_FOUND, kind, "the pages are /, /metrics, /healthz\n"
+        if dispatcher.presence.closing:
+            return HTTPStatus.SERVICE_UNAVAILABLE, kind, "the service is stopping\n"
+        if dispatcher.trouble is not None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, kind, f"no shard is handed out: {dispatcher.trouble}\n"
+        return status, kind, "ok\n"
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path, status, kind = environ["PATH_INFO"], HTTPStatus.OK, "text/plain"
-        if path == "/metrics":
-            found: Iterable[bytes] = metrics(environ, start_response)
-            return found
-        if path == "/":
-            kind, text = "text/html", in_loop(status_page, dispatcher, state)
-        elif path == "/healthz":
-            trouble = _trouble(dispatcher)
-            status, text = (HTTPStatus.SERVICE_UNAVAILABLE if trouble else status), trouble or "ok\n"
-        else:
-            status, text = HTTPStatus.NOT_FOUND, "the pages are /, /metrics, /healthz\n"
-        start_response(f"{status.value} {status.phrase}", [("Content-Type", f"{kind}; charset=utf-8"), _POLICY])
+        asked = asyncio.run_coroutine_threadsafe(page(environ["PATH_INFO"]), loop)
+        status, kind, text = asked.result(_SECONDS)
+        start_response(f"{status.value} {status.phrase}", [("Content-Type", kind), _POLICY])
         return [text.encode("utf-8", "backslashreplace")]
 
     return answer
-
-
-def _trouble(dispatcher: Dispatcher) -> str:
-    if dispatcher.presence.closing:
-        return "the service is stopping\n"
-    return "" if dispatcher.trouble is None else f"no shard is handed out: {dispatcher.trouble}\n"
 
 
 def _metrics(core: Any, dispatcher: Dispatcher) -> Iterator[Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from tarkit.errors import TarkitError, UsageError, printable, quoted
@@ -75,20 +77,15 @@ async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: 
     """
     if settings.state in ("", ":memory:"):
         raise UsageError(f"--state is {settings.state!r}; give a file, or {NO_STATE!r} to keep the state in memory")
-    journal = Journal(":memory:" if settings.state == NO_STATE else settings.state)
-    try:
+    with closing(Journal(":memory:" if settings.state == NO_STATE else settings.state)) as journal:
         async with Dispatcher(journal, settings.rules) as dispatcher:
             await _serve(dispatcher, datasets, settings, reporter)
-    finally:
-        journal.close()
 
 
 def _withdraw(path: str, content: bytes) -> None:
     """Remove a ready file, unless it is that of a service which came later."""
     with suppress(FileNotFoundError):
-        with open(path, "rb") as file:
-            is_ours = file.read() == content
-        if is_ours:
+        if Path(path).read_bytes() == content:
             os.remove(path)
 
 
@@ -96,11 +93,8 @@ async def _serve(
     dispatcher: Dispatcher, datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter
 ) -> None:
     host, until_ended = settings.listen.rpartition(":")[0], bool(datasets) or settings.until_ended
-
-    async def declare() -> None:
-        # Last: a service that could not listen leaves no data set in the state.
-        await _declare(dispatcher, datasets, settings.state)
-
+    # Last: a service that could not listen leaves no data set in the state.
+    declare = partial(_declare, dispatcher, datasets, settings.state)
     async with AsyncExitStack() as stack:
         http = ""
         if settings.http:
