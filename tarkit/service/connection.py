@@ -81,13 +81,9 @@ class ServiceConnection:
         stub, request = self._stubs[name]
         return getattr(stub, "future", stub)(request(**fields), metadata=self._metadata)
 
-    def once(self, name: str, /, **fields: Any) -> Any:
-        """The answer to a call of one answer, tried once."""
-        return self.start(name, **fields).result()
-
     def call(self, name: str, patience: float | None = None, /, **fields: Any) -> Any:
         """The answer to a call, which is tried again; it raises what :meth:`insist` does."""
-        return self.insist(lambda: self.once(name, **fields), threading.Event(), patience)
+        return self.insist(lambda: self.start(name, **fields).result(), threading.Event(), patience)
 
     def insist(self, attempt: Callable[[], T], stopped: threading.Event, patience: float | None = None) -> T:
         """What ``attempt()`` returns in the end.
@@ -106,8 +102,6 @@ class ServiceConnection:
                 return attempt()
             except self.broken as error:
                 reason = self._reason(error)
-            if stopped.is_set():
-                break
             if not failures:
                 # A held call may have lasted for hours before it broke.
                 since, quiet = max(began, time.monotonic() - 1.0), _QUIET

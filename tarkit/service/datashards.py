@@ -129,8 +129,7 @@ class DataShardService:
             return next((self._task(*each) for each in self._pending.items()), None)
 
     def _task(self, number: int, pending: _Pending) -> Task:
-        part = pending.part
-        return Task(TaskShard(part.name, part.start, part.end, part.indices), self._task_type, number)
+        return replace(pending.part.task, type=self._task_type, task_id=number)
 
     def _fetch(self, stopped: threading.Event | None) -> tuple[int, _Pending] | None:
         with self._lock:

@@ -109,7 +109,6 @@ class Dispatcher:
         self._rates: dict[str, Rate] = {}
         self._durable = Durable(journal)
         self._clock, self._tick_seconds = clock, tick
-        self._ticking: asyncio.Task[None] | None = None
         self._ticked = clock()
 
     async def __aenter__(self) -> Dispatcher:
@@ -120,9 +119,8 @@ class Dispatcher:
     async def __aexit__(self, *_: object) -> None:
         """Workers keep their leases: the next service goes on with them."""
         self.close()
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.wait({self._ticking})
+        self._ticking.cancel()
+        await asyncio.wait({self._ticking})
         await self._durable.stop()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, library
+from tarkit.errors import TarkitError, UsageError, counted, library
 from tarkit.service.datashards import TRAINING, DataShardService
 
 _MOST_AHEAD = 1000
@@ -22,8 +22,7 @@ class _NoNumber(NamedTuple):
     number comes before a report."""
 
     turn: int | None = None
-    error: str = ""
-    message: str = ""
+    error: TarkitError | None = None
 
 
 class _Queue:
@@ -104,9 +103,7 @@ class RecordIndexService(DataShardService):
                 continue  # what was waited for has been reported since
             # For the other processes, and for the next call.
             self._queue.put(found)
-            if not found.error:
-                raise StopIteration
-            raise (UsageError if found.error == UsageError.__name__ else ServiceLostError)(found.message)
+            raise found.error or StopIteration
         self._ahead.release()
         return found
 
@@ -169,7 +166,7 @@ class RecordIndexService(DataShardService):
             super().close()
         finally:
             closed = f"the {type(self).__name__} is closed, and gives no numbers any more"
-            self._queue.put(_NoNumber(error=UsageError.__name__, message=closed))
+            self._queue.put(_NoNumber(error=UsageError(closed)))
 
     def _drop(self) -> list[int]:
         """Empty the queue. Returns the numbers that were in it."""
@@ -211,7 +208,7 @@ class RecordIndexService(DataShardService):
                         if self._pending and not stopped.is_set() and self._queue.empty():
                             self._queue.put(_NoNumber(self._turn.value))
         except TarkitError as error:
-            self._queue.put(_NoNumber(error=type(error).__name__, message=str(error)))
+            self._queue.put(_NoNumber(error=error))
 
     def _hand_out(self) -> tuple[int, Any]:
         self._turn.value += 1

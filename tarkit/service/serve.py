@@ -158,17 +158,13 @@ def files_to_serve(
     if function is None:
         found = shards_of(create_data_reader(data, reader_type=reader_type))
     else:
-        found = _shards_of_custom_reader(function, data, params)
+        try:
+            found = shards_of(custom_data_reader(function, data, params))
+        except TarkitError:
+            raise
+        except Exception as error:
+            reason = printable(f"{type(error).__name__}: {error}")
+            raise TarkitError(f"{function} could not list its shards: {reason}; -v shows where") from error
     if not any(shard.records for shard in found):
         raise UsageError(f"{quoted(data or str(function))}: it has no record to hand out")
     return found
-
-
-def _shards_of_custom_reader(function: str, data: str, params: str) -> list[Shard]:
-    try:
-        return shards_of(custom_data_reader(function, data, params))
-    except TarkitError:
-        raise
-    except Exception as error:
-        reason = printable(f"{type(error).__name__}: {error}")
-        raise TarkitError(f"{function} could not list its shards: {reason}; -v shows where") from error

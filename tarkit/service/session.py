@@ -280,7 +280,7 @@ class Session:
         with self._lock:
             self._hurry.clear()
             reports = self.reports.take()
-        reply = self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
+        reply = self.connection.start("Exchange", worker=self.worker, name=self._name, reports=reports).result()
         with self._lock:
             self.reports.answered(reply.verdicts)
             self._news.notify_all()

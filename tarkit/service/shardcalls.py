@@ -46,9 +46,8 @@ class ShardCalls:
             Report(each.token, [(part.first, part.end) for part in each.ranges] or None, each.error)
             for each in request.reports
         ]
-        unused = []
-        if request.call:
-            unused = dispatcher.unanswered(ledger, request.worker, request.call, request.held)
+        call, worker = request.call, request.worker
+        unused = dispatcher.unanswered(ledger, worker, call, request.held) if call else []
         wanted = ShardRequest(request.want, request.wait or None) if request.want else None
         verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
         reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])

@@ -138,11 +138,6 @@ class ShardClient:
         return dict(session.reports.counts) if (session := self._own) else {}
 
     @property
-    def in_hand(self) -> int:
-        """Number of shards that were fetched, and are not done or failed."""
-        return session.in_hand if (session := self._own) else 0
-
-    @property
     def ended(self) -> bool:
         """Whether the data set has ended, as far as this process was told."""
         return session.ended if (session := self._own) else False

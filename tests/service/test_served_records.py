@@ -120,7 +120,7 @@ def test_a_buffer_that_waits_for_the_end_is_emptied(tmp_path: Path, monkeypatch:
                     batch = []
             used += [each.value for each in batch]
             acknowledge(client, batch)
-            client.fetch(0) if client.in_hand == 0 else None
+            client.fetch(0) if client._opened().in_hand == 0 else None
             client.flush()
         assert sorted(used) == sorted([number * number for number in range(22)] * 2)
 
