@@ -74,14 +74,13 @@ class Report:
 class ShardRequest:
     """What a worker asks for. want: shards at most. wait: seconds after which the answer is WAIT; None: it is never.
 
-    bound: the worker is its connection: when a call of it breaks, it is lost. drains: it knows the answer DRAIN; for
-    one that does not, DRAIN would be the end, so it is answered so in the last epoch only.
+    published: a client of ElasticDL. The worker is its connection: when a call of it breaks, it is lost. To it DRAIN
+    would be the end, so it is answered so in the last epoch only.
     """
 
     want: int
     wait: float | None = None
-    bound: bool = False
-    drains: bool = True
+    published: bool = False
 
 
 class Dispatcher:
@@ -288,8 +287,8 @@ class Dispatcher:
                     return leases
             elif until is not None and self._clock() >= until:
                 return leases
-            elif await self.held.hold(ledger, worker, until, bound=request.bound, drains=request.drains):
-                if not request.drains:
+            elif await self.held.hold(ledger, worker, until, published=request.published):
+                if request.published:
                     self.presence.told(worker)
                 return NoShard.DRAIN
 

@@ -33,7 +33,7 @@ UNDECLARED = 60.0
 _LOOK = 0.1
 
 # Processes may share a number; connections do not: the worker is its connection.
-_ONE = ShardRequest(1, bound=True, drains=False)
+_ONE = ShardRequest(1, published=True)
 
 
 class ElasticDLCalls:

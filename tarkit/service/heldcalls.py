@@ -28,10 +28,11 @@ class StoppingError(TarkitError):
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A call that waits. drains: it may be answered with DRAIN. woken: with True, that is the answer."""
+    """A call that waits. published: of a client of ElasticDL, to which DRAIN is the end. woken: with True, DRAIN is the
+    answer."""
 
     worker: str
-    drains: bool
+    published: bool
     woken: asyncio.Future[bool]
 
 
@@ -49,17 +50,17 @@ class HeldCalls:
         """How many calls wait."""
         return sum(map(len, self._waiting.values()))
 
-    async def hold(self, ledger: Ledger, worker: str, until: float | None, *, bound: bool, drains: bool) -> bool:
+    async def hold(self, ledger: Ledger, worker: str, until: float | None, *, published: bool) -> bool:
         """Wait until there may be a shard or the end; whether the worker is to finish what it holds first.
 
         Raises:
             StoppingError: the service stops.
         """
         waiting = self._waiting.setdefault(ledger.dataset.name, {})
-        held = _Held(worker, drains, asyncio.get_running_loop().create_future())
+        held = _Held(worker, published, asyncio.get_running_loop().create_future())
         waiting[held] = None
         try:
-            with self._presence.during(worker, bound=bound):
+            with self._presence.during(worker, bound=published):
                 await asyncio.wait({held.woken}, timeout=None if until is None else max(0.0, until - self._clock()))
         finally:
             waiting.pop(held, None)
@@ -90,7 +91,7 @@ class HeldCalls:
         if not holders or not holders <= {held.worker for held in waiting}:
             return
         for held in waiting:
-            if held.worker in holders and (held.drains or (long and ledger.last_epoch)):
+            if held.worker in holders and (not held.published or (long and ledger.last_epoch)):
                 del waiting[held]
                 held.woken.set_result(True)
                 self.moves(ledger)

@@ -147,17 +147,16 @@ class Session:
                 number = counted(self.reports.unanswered, "shard")
                 raise ServiceLostError(f"reports of {number} were not answered in time; what they hold is done again")
 
-    def anew(self, call: Callable[[], Any]) -> Any:
+    def anew(self, call: str, **fields: str) -> None:
         """Make a call after which no lease of before counts: a reset, or a restore."""
         self._pause()
         try:
             self.flush()
-            answer = call()
+            self.connection.call(call, name=self._name, **fields)
             with self._lock:
                 self.reports.begin_anew()
                 self._shards.clear()
                 self.ended = False
-            return answer
         finally:
             with self._lock:
                 self._paused = False

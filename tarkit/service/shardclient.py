@@ -166,13 +166,11 @@ class ShardClient:
         Raises:
             UsageError: not a checkpoint of this data set.
         """
-        session = self._opened()
-        session.anew(lambda: session.connection.call("Restore", name=self._name, content=checkpoint))
+        self._opened().anew("Restore", content=checkpoint)
 
     def reset(self) -> None:
         """Begin the data set anew. Shards that any worker holds are stale."""
-        session = self._opened()
-        session.anew(lambda: session.connection.call("Reset", name=self._name))
+        self._opened().anew("Reset")
 
     @property
     def _own(self) -> Session | None:
