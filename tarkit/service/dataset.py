@@ -192,7 +192,5 @@ def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
     return text
 
 
-@lru_cache(maxsize=64)
-def _order(n: int, seed: int, epoch: int, purpose: str) -> Permutation:
-    """The orders of the epochs that are going on, of all data sets."""
-    return Permutation(n, seed, epoch, purpose)
+_order = lru_cache(maxsize=64)(Permutation)
+"""The orders of the epochs that are going on, of all data sets."""

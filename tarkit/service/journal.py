@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -96,17 +96,13 @@ class Journal:
             reason = "is a folder" if os.path.isdir(path) else "is in a folder that does not exist"
             raise UsageError(f"{quoted(path)} {reason}; the state of a service needs the name of a file")
         try:
-            # Threads write, one after the other.
-            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
-        except sqlite3.Error as error:
-            raise StreamError(f"the state cannot be opened: {error}", url=path) from error
-        try:
-            self._open()
-        except TarkitError:
-            self._database.close()
-            raise
-        except (sqlite3.Error, ValueError) as error:  # a ValueError: SQLite's message has bytes of a damaged file
-            self._database.close()
+            with ExitStack() as refused:
+                # Threads write, one after the other.
+                self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+                refused.callback(self._database.close)
+                self._open()
+                refused.pop_all()
+        except (sqlite3.Error, UnicodeError) as error:  # UnicodeError: SQLite's message has bytes of a damaged file
             raise _refusal(error, path) from error
 
     def _open(self) -> None:

@@ -104,7 +104,6 @@ class Session:
             if self._stopped.is_set():
                 raise UsageError("the client of the shard service was closed while a shard was waited for")
             if self._shards:
-                self._room.notify_all()
                 return self._shards.popleft()
             if self.ended:
                 return NoShard.END
