@@ -88,7 +88,7 @@ class Session:
             self._waiting += 1
             self._dry = False
             self._room.notify_all()
-            if self._waits:
+            if self._waits and self.reports.waiting:
                 self._hurry.set()
             try:
                 found = self._next(until)
