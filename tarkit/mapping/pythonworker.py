@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import importlib
 import importlib.util
-import io
 import os
 import resource
 import signal
@@ -16,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 from tarkit.errors import UsageError
 from tarkit.mapping.frames import HEAD, MARK, check_mark, pack, unpack, unsent
@@ -28,7 +27,6 @@ from tarkit.store.allocator import keep_freed_memory
 
 READY = "ready"
 MAX_PIECES = 16
-_AT_ONCE = 4 * 1024 * 1024
 _HIGH = 1024
 _OWN_FILES = 16
 
@@ -68,7 +66,8 @@ def serve(
     extra = () if state is None else (state,)
     named = ("a list of samples" if batched else "a sample", None), *(("the result of setup", each) for each in extra)
     _send(fd, pid, why_not_callable(mapper, *named) or READY)
-    while (message := _receive(fd)) is not None:
+    incoming = open(fd, "rb", 256 * 1024, closefd=False)
+    while (message := _receive(incoming)) is not None:
         ticket, batch = message
         del message
         # Held, since the mapper may change the samples that it is given, and what is let go gives its id away.
@@ -285,25 +284,20 @@ def _send(fd: int, pid: int, header: Any, *samples: Iterable[Any]) -> None:
         rest = unsent(rest, os.writev(fd, rest[:MAX_PIECES]))
 
 
-def _receive(fd: int) -> tuple[Any, list[Sample]] | None:
+def _receive(stream: BinaryIO) -> tuple[Any, list[Sample]] | None:
+    content = partial(_read, stream)
     try:
-        mark, length, size = HEAD.unpack(_read(fd, HEAD.size))
+        mark, length, _ = HEAD.unpack(content(HEAD.size))
         check_mark(mark)
-        text = _read(fd, length)
-        content = io.BytesIO(_read(fd, size + len(MARK))).read if size <= _AT_ONCE else partial(_read, fd)
-        message = unpack(text, content)
+        message = unpack(content(length), content)
         check_mark(content(len(MARK)))
         return message
     except EOFError:
         return None
 
 
-def _read(fd: int, size: int) -> bytes:
-    pieces = []
-    while size:
-        piece = os.read(fd, min(size, 1024 * 1024))
-        if not piece:
-            raise EOFError
-        pieces.append(piece)
-        size -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+def _read(stream: BinaryIO, size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError
+    return content
