@@ -149,7 +149,7 @@ def test_the_runs_of_a_folder_say_which_shards_there_should_be(run: Run, tmp_pat
         (tmp_path / "out" / f"{name}.tar").write_bytes(b"x")
     code, out, _ = run("status", "grey", "-O", tmp_path / "out")
     assert code == 0 and "3 done, 0 missing" in out
-    assert "files that the work uses are not compared for 3 shards: /app/s.sh is of another machine" in out
+    assert "files that the work uses are not compared for 3 shards: /app/s.sh is not on this machine" in out
 
 
 def test_who_is_not_known_to_the_cluster_is_answered_from_the_records(

@@ -202,10 +202,10 @@ def test_files_of_records_of_earlier_versions_and_of_other_machines(make: Make) 
     make("in/s{0..1}.tar", command=f"bash {Path('s.sh').absolute()}")
     assert not found().not_compared
     elsewhere = progress_of("out").not_compared
-    assert elsewhere == {f"{Path('s.sh').absolute()} is of another machine": 2}
+    assert elsewhere == {f"{Path('s.sh').absolute()} is not on this machine": 2}
     path = Path("out/s0.tar.done.json")
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_bytes()).items() if k != "files"}))
-    assert found().not_compared == {"the record is of a version that noted no files": 1}
+    assert found().not_compared == {"its record is of a version that noted none": 1}
     assert not found().stale
 
 

@@ -95,7 +95,7 @@ class DoneRecord:
             return "it was made by another command"
         if tarkit not in (None, self.tarkit):
             return f"it was made by tarkit {self.tarkit}"
-        if changed := self._changed_file(files):
+        if changed := self.changed_file(files):
             return changed
         try:
             size = output_size()
@@ -103,17 +103,18 @@ class DoneRecord:
             return "the output is gone"
         return None if size in (None, self.output["size"]) else "the output has another size"
 
-    def _changed_file(self, files: list[dict[str, str]] | None) -> str | None:
+    def changed_file(self, files: list[dict[str, str]] | None) -> str | None:
         """A sentence on a file that is not the one that the shard was made with."""
         before, now = _digests(self.files or ()), _digests(files or ())
         changed = next((name for name in now if name in before and before[name] != now[name]), None)
         return None if changed is None else f"{printable(changed)} changed"
 
-    def not_compared(self, files: list[dict[str, str]]) -> str | None:
-        """Why the files of the record and those of the work cannot all be compared; None if they can."""
+    def not_compared(self, files: list[dict[str, str]] | None) -> str | None:
+        """Why the files of the record and those of the work cannot all be compared; None if they can.
+        files: None if those of the work are not known."""
         if self.files is None:
-            return "its record is of a version that noted none" if files else None
-        before, now = _digests(self.files), _digests(files)
+            return None if files == [] else "its record is of a version that noted none"
+        before, now = _digests(self.files), _digests(files or ())
         if unseen := next((name for name in before if name not in now), None):
             return f"{printable(unseen)} is not on this machine"
         new = next((name for name in now if name not in before), None)
@@ -122,11 +123,6 @@ class DoneRecord:
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""
         document = {"format": _FORMAT, **vars(self)}
-        if not self.emptied_fields:
-            # So it is in the records of versions that did not count them.
-            del document["emptied_fields"]
-        if self.pending is None:
-            del document["pending"]
         with open_publish(done_record_url(output_url), compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -96,8 +95,3 @@ def read_run_record(entry: Entry) -> RunRecord:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DataError):
         hint = "remove it; what that run was to make is not known then"
         raise DataError("this is not the record of a run", url=entry.url, hint=hint) from None
-
-
-def in_order(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """Records by the time of their runs, the last one at the end."""
-    return sorted(records, key=lambda each: (each.begun or 0.0, each.name))

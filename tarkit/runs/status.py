@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError, printable
+from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
-from tarkit.runs.runrecord import RunRecord, in_order, is_run_record, read_run_record
-from tarkit.runs.usedfiles import sha256_of_file
+from tarkit.runs.runrecord import RunRecord, is_run_record, read_run_record
+from tarkit.runs.usedfiles import UsedFile, sha256_of_file
 from tarkit.specs.outputnames import DONE_SUFFIX, output_name, plan_outputs
 from tarkit.store.entries import Entry, entries, identify
 from tarkit.store.retry import GoneStores
@@ -91,8 +92,8 @@ def progress_of(
     folder: str,
     inputs: Iterable[str] | None = None,
     work: str | None = None,
-    made_of: Mapping[str, str] | None = None,
     *,
+    as_named: bool = False,
     check_inputs: bool = True,
     of_runs: bool = False,
     compare_files: bool = False,
@@ -103,7 +104,7 @@ def progress_of(
         folder: path or URL. inputs: what the run was given, to know what is missing; records of others are left out.
         check_inputs: ask each input whether it changed since. work: fingerprint of what the run does; shards made by
             anything else are stale.
-        made_of: output's name -> its input, as the run names it; shards made of anything else are stale.
+        as_named: ``inputs`` are named as the run names them; shards made of anything else are stale.
         of_runs: compare with what the records of the folder's runs say: with that of the last run that was to make the
             shard; without ``inputs``, they say which are missing, too. compare_files: with files on this machine.
 
@@ -157,13 +158,13 @@ def progress_of(
             return name, record, "the input is gone"
         except TarkitError as problem:
             return name, record, f"the input cannot be asked: {problem}"
-        wanted: dict[str, Any] = {"url": None if made_of is None else made_of.get(name), "work": work}
+        wanted: dict[str, Any] = {"url": sources[name] if sources is not None and as_named else None, "work": work}
         if name in asked:
             url, run = asked[name]
             wanted = {"work": run.work, "tarkit": run.tarkit, "files": run.files}
             wanted["url"] = url if sources is None else None
         why = record.why_stale(lambda: size_of(name), source=source, **wanted)
-        return name, record, why or (_changed_here(record) if compare_files else None)
+        return name, record, why or (record.changed_file(_files_here(record)) if compare_files else None)
 
     with Workers(_AT_ONCE, "records") as executor:
         for name, record, problem in executor.ahead(look, names, _AHEAD):
@@ -184,7 +185,7 @@ def _asked_by_runs(
             records.append(read_run_record(entry))
         except DataError as problem:
             found.failed[entry.name] = str(problem)
-    for run in in_order(records):
+    for run in sorted(records, key=lambda each: (each.begun or 0.0, each.name)):
         names: list[str] = []
         try:
             for url in run.inputs.urls() or ():
@@ -199,27 +200,15 @@ def _asked_by_runs(
     return asked
 
 
-def _digest_here(path: str) -> str | None:
-    """Of a file on this machine, None if there is none."""
-    try:
-        return sha256_of_file(path)
-    except OSError:
-        return None
-
-
-def _changed_here(record: DoneRecord) -> str | None:
-    """Which file that the shard was made with is another one on this machine."""
-    here = ((each["path"], _digest_here(each["path"]), each.get("sha256")) for each in record.files or ())
-    return next((f"{printable(path)} changed" for path, now, then in here if now not in (None, then)), None)
-
-
-def _unseen_here(record: DoneRecord, compare_files: bool) -> list[str]:
-    """Why files that the shard was made with are not compared with those of this machine; empty if they are."""
+def _files_here(record: DoneRecord) -> list[UsedFile] | None:
+    """The files that the shard was made with, as far as they are on this machine; None if none were noted."""
     if record.files is None:
-        return ["the record is of a version that noted no files"]
-    where = "is not on this machine" if compare_files else "is of another machine"
-    paths = (each["path"] for each in record.files)
-    return [f"{printable(path)} {where}" for path in paths if not compare_files or _digest_here(path) is None][:1]
+        return None
+    here = []
+    for each in record.files:
+        with suppress(OSError):
+            here.append({**each, "sha256": sha256_of_file(each["path"])})
+    return here
 
 
 def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str | None, compare_files: bool) -> None:
@@ -234,7 +223,8 @@ def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str |
         found.stale[name] = problem
     else:
         found.done.append(name)
-        found.not_compared.update(_unseen_here(record, compare_files))
+        if reason := record.not_compared(_files_here(record) if compare_files else None):
+            found.not_compared[reason] += 1
         found.bytes += record.output["size"]
         found.counts.add(Counts.of(record))
         if record.failed:

@@ -117,14 +117,16 @@ class RecordSource:
             hint = "-O names the output folder as seen from here"
             raise MissingInputError("no such folder on this machine", url=folder, hint=hint)
         work, own = _expected_fingerprint(job), sliced_work(job)
-        urls, made_of = None, None
-        if shards is not None:
-            urls = [*shards.values()]
+        found = progress_of(
+            folder,
+            None if shards is None else shards.values(),
+            work,
             # Records of other inputs are not its own, if the shards are named as the Job names them.
-            made_of = None if self.specs else shards
-        # Without a Job and its inputs, the runs of the folder say what there should be.
-        of_runs = shards is None and "spec" not in job
-        found = progress_of(folder, urls, work, made_of, check_inputs=self.check_inputs, of_runs=of_runs)
+            as_named=not self.specs,
+            check_inputs=self.check_inputs,
+            # Without a Job and its inputs, the runs of the folder say what there should be.
+            of_runs=shards is None and "spec" not in job,
+        )
         if own is not None or "spec" not in job or found.done or found.stale or found.failed:
             # A retry has some of the shards, which may be empty as a slice may.
             allow_empty = (own is not None and own.allow_empty) or retry_of(job) is not None
