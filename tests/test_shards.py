@@ -226,12 +226,6 @@ def test_http_can_not_be_listed() -> None:
         assert all_of(literal) == [literal]
 
 
-@pytest.mark.parametrize("scheme", ["zpush", "zpull", "zpub", "zsub", "zrpush", "zrpull", "zrpub", "zrsub"])
-def test_zmq_is_refused(scheme: str) -> None:
-    with pytest.raises(UsageError, match="ZMQ streams; pipe them"):
-        all_of(f"{scheme}://127.0.0.1:9999")
-
-
 def test_pipes_only_where_they_are_allowed(folder: Path) -> None:
     assert all_of("pipe:cat *.tar") == ["pipe:cat *.tar"]
     with pytest.raises(UsageError, match="command cannot be used here"):
@@ -243,7 +237,7 @@ def test_pipes_only_where_they_are_allowed(folder: Path) -> None:
     assert all_of("@list.txt", allow_pipe_in_lists=True) == ["pipe:cat a.tar --token=secret"]
 
 
-@pytest.mark.parametrize("spec", ["{pipe:id,x}", "{pip,x}e:id", "{-,x}", "{@list,x}", "{zsub,x}://h", "{,}"])
+@pytest.mark.parametrize("spec", ["{pipe:id,x}", "{pip,x}e:id", "{-,x}", "{@list,x}", "{,}"])
 def test_braces_hide_no_command(spec: str, folder: Path) -> None:
     (folder / "list.txt").write_text(spec)
     for given_as in (spec, "@list.txt"):
@@ -252,9 +246,9 @@ def test_braces_hide_no_command(spec: str, folder: Path) -> None:
 
 
 def test_globs_match_no_command(folder: Path) -> None:
-    for name in ("pipe:id", "@list", "-", "zsub:x"):
+    for name in ("pipe:id", "@list", "-"):
         (folder / name).write_bytes(b"")
-    assert all_of("*[tdx-]") == ["./-", "./@list", "./pipe:id", "./zsub:x"]
+    assert all_of("*[td-]") == ["./-", "./@list", "./pipe:id"]
 
 
 def test_lists(folder: Path) -> None:
@@ -293,7 +287,7 @@ def test_lists_that_are_missing_or_empty(folder: Path) -> None:
     for name, error in (("@none.txt", MissingInputError), ("@empty.txt", MissingInputError), ("@sub", StreamError)):
         with pytest.raises(error):
             all_of(name)
-    for name in ("@", "@pipe:cat x", "@zsub://h:1"):
+    for name in ("@", "@pipe:cat x"):
         with pytest.raises(UsageError):
             all_of(name)
 

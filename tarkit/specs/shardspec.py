@@ -23,9 +23,8 @@ from tarkit.store.entries import stat
 from tarkit.store.url import local_path, scheme_of
 
 _LOCAL = ("", "file", "local")
-_ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 # What names of shards, which braces stand for, may not begin with.
-_WORDS = ("-", "@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
+_WORDS = ("-", "@", "pipe:")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _NUL = "\0"
@@ -64,8 +63,8 @@ def expand(
 
     Raises:
         UsageError: a spec that cannot be: unbalanced braces or more of them than names of shards have, a pattern of
-            more than 10 million names, a pattern on a server that cannot list, a ``pipe:`` that is not allowed, a ZMQ
-            scheme, standard input named twice, a list or manifest that is an output.
+            more than 10 million names, a pattern on a server that cannot list, a ``pipe:`` that is not allowed,
+            standard input named twice, a list or manifest that is an output.
         MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
         DataError: a JSON file that is not a manifest. StreamError: a list or manifest that cannot be read.
     """
@@ -107,10 +106,6 @@ def _expand_one(
     if spec == "-":
         _use_stdin(spec, stdin_uses)
         yield spec
-    elif _ZMQ.match(spec.lower()):
-        raise UsageError(
-            f"{quoted(spec)}: tarkit reads no ZMQ streams; pipe them in with a command: pipe:CMD, or CMD | … -"
-        )
     elif spec.startswith("pipe:"):
         if not allow_pipe:
             raise UsageError(f"{quoted(spec)}: a command cannot be used here; name a path or a URL")
@@ -181,7 +176,7 @@ def _may_hide(names: Product) -> bool:
 
 def _is_special(name: str) -> bool:
     """Whether a name stands for something else than a shard, when a person writes it."""
-    return name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower()) is not None
+    return name in ("", "-") or name.startswith(("@", "pipe:"))
 
 
 def _expand_glob(name: str) -> Iterator[str]:
@@ -225,7 +220,7 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
     """The specs in a list, without comments and blank lines; "-" is standard input."""
     if not source:
         raise UsageError("@ names no list; write @FILE, @URL or @- for standard input")
-    if source.startswith("pipe:") or _ZMQ.match(source.lower()):
+    if source.startswith("pipe:"):
         raise UsageError(f"@{quoted(source)}: a list is read from a file, a URL or - (standard input)")
     if source == "-":
         _use_stdin("@-", stdin_uses)
@@ -246,7 +241,7 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
 
 
 def _beside(source: str, line: str) -> str:
-    if not scheme_of(source) or scheme_of(line) or line == "-" or line.startswith(("/", "pipe:")) or _ZMQ.match(line):
+    if not scheme_of(source) or scheme_of(line) or line == "-" or line.startswith(("/", "pipe:")):
         return line
     return f"{source.partition('?')[0].rpartition('/')[0]}/{line}"
 
