@@ -71,21 +71,19 @@ class Scratch:
         close_locked(self._lock, self._unborn)
 
 
-def sweep(parent: str) -> int:
-    """Remove scratch folders in ``parent`` whose runs are dead and were ours. Returns how many."""
-    removed = 0
+def sweep(parent: str) -> None:
+    """Remove scratch folders in ``parent`` whose runs are dead and were ours."""
     with suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
                 # A run that ends takes its folder away at any moment.
                 with suppress(FileNotFoundError):
-                    removed += _sweep_one(entry)
-    return removed
+                    _sweep_one(entry)
 
 
-def _sweep_one(entry: os.DirEntry[str]) -> bool:
+def _sweep_one(entry: os.DirEntry[str]) -> None:
     if entry.stat(follow_symlinks=False).st_uid != os.getuid():
-        return False
+        return
     try:
         lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR)
     except OSError:
@@ -96,14 +94,11 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
                 if remove_if_empty(entry.path):
                     os.unlink(os.path.join(entry.path, _UNBORN))
                     os.rmdir(entry.path)
-        return False
+        return
     try:
-        if not try_lock(lock):
-            return False
-        _remove_run(entry.path)
-        return True
-    except OSError:
-        return False
+        with suppress(OSError):
+            if try_lock(lock):
+                _remove_run(entry.path)
     finally:
         os.close(lock)
 

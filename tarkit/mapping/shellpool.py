@@ -281,15 +281,11 @@ class ShellPool(Pool[_Slot]):
 
     def _conclude(self, finished: list[tuple[Job, Outcome]]) -> list[tuple[int, Outcome]]:
         # Slots get their next batch before the files of the last ones are read, unless it could change them.
-        early = {job[0] for job, _ in finished if self._has_other_names(job[0])}
+        if not any(self._has_other_names(job[0]) for job, _ in finished):
+            self._hand_out()
         for job, outcome in finished:
-            if job[0] in early:
-                self._complete(job, outcome)
-        done = super()._conclude(finished)
-        for job, outcome in finished:
-            if job[0] not in early:
-                self._complete(job, outcome)
-        return done
+            self._complete(job, outcome)
+        return super()._conclude(finished)
 
     def _has_other_names(self, ticket: int) -> bool:
         return self._rules is not None and has_other_names(self._folder(ticket), self._batched + self._rules.subdirs)

@@ -108,19 +108,16 @@ class Account:
         self.failed_at: list[tuple[str, int]] = []
         self._before = Counts() if before is None else before
         self._fate = "nothing was published" if before is None else "this shard is not published"
-        self._errors = engine.work.errors
-        self._log_field = engine.work.add_log
-        self._required = engine.required
-        self._limit = engine.limit
-        self._reporter = engine.reporter
+        self._engine = engine
+        self._work = engine.work
         self._codes: set[int | None] = set()
 
     def enter(self, batch: Batch, outcome: Outcome, first: Callable[[Sample], None] | None = None) -> None:
         """Put the samples of one batch where they belong. first: is called before each of them."""
         key = batch[0]["__key__"]
         failure = outcome.failure
-        ignored = failure is not None and failure.kind == "exit" and self._errors == "ignore" and outcome.made
-        log = outcome.printed.kept() if self._log_field is not None else None
+        ignored = failure is not None and failure.kind == "exit" and self._work.errors == "ignore" and outcome.made
+        log = outcome.printed.kept() if self._work.add_log is not None else None
         for number, sample in enumerate(batch):
             if first is not None:
                 first(sample)
@@ -133,27 +130,27 @@ class Account:
             self._write(sample, outcome.made[number], log, outcome.printed)
         if outcome.stray:
             self.counts.stray_files += len(outcome.stray)
-            self._reporter.stray(key, outcome.stray)
+            self._engine.reporter.stray(key, outcome.stray)
         # With no sample to keep it in, it is shown.
         if log is None or (failure is not None and not ignored) or not any(outcome.made):
-            self._reporter.printed(key, outcome.printed)
+            self._engine.reporter.printed(key, outcome.printed)
         outcome.printed.discard()
-        self._reporter.advanced(self._before.read + self.counts.read, self._before.failed + self.counts.failed)
+        self._engine.reporter.advanced(self._before.read + self.counts.read, self._before.failed + self.counts.failed)
 
     def _write(self, sample: Sample, made: list[Sample], log: bytes | FieldFile | None, printed: Printed) -> None:
         if not made:
             self.counts.filtered += 1
             return
-        if self._required and (lacking := self._lacking(sample, made)):
+        if self._engine.required and (lacking := self._lacking(sample, made)):
             self._fail(sample, Failure("incomplete", lacking), printed)
             return
         emptied = sum(_emptied(sample, each) for each in made)
-        if log is not None and self._log_field is not None:
-            if any(self._log_field in each for each in made):
-                message = f"the sample has a field {self._log_field!r}, which --add-log would replace"
+        if log is not None and (field := self._work.add_log) is not None:
+            if any(field in each for each in made):
+                message = f"the sample has a field {field!r}, which --add-log would replace"
                 self._fail(sample, Failure("unwritable", message), printed)
                 return
-            made = [{**each, self._log_field: log} for each in made]
+            made = [{**each, field: log} for each in made]
         before = 0
         if self.sinks.output is not None:
             before = self.sinks.output.samples
@@ -169,7 +166,7 @@ class Account:
     def _lacking(self, sample: Sample, made: list[Sample]) -> str | None:
         """Which field of --require a sample lacks that was made of ``sample``."""
         for each in made:
-            for group in self._required:
+            for group in self._engine.required:
                 if not any(name in each for name in group):
                     has = field_list(name for name in each if not is_reserved(name))
                     which = "" if each["__key__"] == sample["__key__"] else f" {printable(each['__key__'])}"
@@ -184,10 +181,10 @@ class Account:
         counts.failures[failure.kind] = counts.failures.get(failure.kind, 0) + 1
         self._codes.add(failure.code if failure.kind == "exit" else None)
         failure = replace(failure, url=sample.get("__url__"))
-        self._reporter.failed(sample["__key__"], failure, printed)
-        if self._errors == "abort":
+        self._engine.reporter.failed(sample["__key__"], failure, printed)
+        if self._work.errors == "abort":
             raise self._too_many(f"{failure.line(sample['__key__'], printed)}; --errors abort ends the run")
-        if self._errors != "skip":
+        if self._work.errors != "skip":
             message = f"{shortened(failure.message, _ERROR_TAIL)}\n{failure.detail[-_ERROR_TAIL:]}"
             report = message.encode("utf-8", "surrogateescape") + printed.report(_ERROR_TAIL)
             self.sinks.write_failed(sample, report)
@@ -195,8 +192,8 @@ class Account:
 
     def _check_limit(self, *, at_end: bool) -> None:
         failed, read = self._before.failed + self.counts.failed, self._before.read + self.counts.read
-        if failed and self._limit.exceeded(failed, read, at_end=at_end):
-            raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self._limit}")
+        if failed and self._engine.limit.exceeded(failed, read, at_end=at_end):
+            raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self._engine.limit}")
 
     def conclude(self, *, at_end: bool = True) -> None:
         """At the end of the samples: do the counts add up, and did anything succeed?

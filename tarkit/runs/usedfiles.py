@@ -49,16 +49,14 @@ def used_files(work: Work) -> list[UsedFile]:
             if path not in found and _is_of_user(path):
                 found[path] = {**({} if name is None else {"name": name}), "path": path, "sha256": sha256_of_file(path)}
 
-    for path in map(os.path.abspath, filter(None, [work.script])):
-        _add_modules([os.path.dirname(path)], [path], [], add)
+    specs = [spec for spec in (work.function, work.setup) if isinstance(spec, str)]
+    places = [place for spec in specs if (place := spec.rpartition(":")[0])]
+    modules = [place for place in places if not place.endswith(".py")]
+    scripts = [os.path.abspath(place) for place in (*places, work.script or "") if place.endswith(".py")]
+    _add_modules([*map(os.path.dirname, scripts), *([os.getcwd()] if modules else [])], scripts, modules, add)
     for path in _named_in(_commands_of(work)):
         add(path)
         _add_modules([os.path.dirname(path)], [path], [], lambda each, _: add(each))
-    specs = [spec for spec in (work.function, work.setup) if isinstance(spec, str)]
-    places = [place for spec in specs if (place := spec.rpartition(":")[0])]
-    scripts = [os.path.abspath(place) for place in places if place.endswith(".py")]
-    modules = [place for place in places if not place.endswith(".py")]
-    _add_modules([*map(os.path.dirname, scripts), *([os.getcwd()] if modules else [])], scripts, modules, add)
     return [found[path] for path in sorted(found)]
 
 
