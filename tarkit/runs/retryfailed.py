@@ -127,7 +127,7 @@ class RetryRun:
                 # First: with the failed samples of before, the same command can go on after a kill.
                 sinks.output.close()
         self._counts.add(account.counts)
-        return _finished(output_url, renewed, sinks.checksum(), keeps_failed=sinks.has_failed)
+        return _finished(output_url, renewed, sinks.checksum())
 
     def _go_on(self, output_url: str, record: DoneRecord, pending: dict[str, Any]) -> DoneRecord:
         """Finish a retry that was killed before its record was written; or do it anew, if nothing was published yet.
@@ -159,7 +159,7 @@ class RetryRun:
         if self._engine.work.index:
             ensure_index(output_url, rule=self._engine.work.key_rule)
         renewed = replace(record, pending=None, **values)
-        return _finished(output_url, renewed, checksum, keeps_failed=bool(again))
+        return _finished(output_url, renewed, checksum)
 
     def _read(self, url: str) -> Generator[Sample, None, None]:
         # The rule is that by which the shards were written; by another one their samples would be others.
@@ -243,14 +243,11 @@ def _checksum(url: str) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _finished(
-    output_url: str, record: DoneRecord, checksum: tuple[int, str | None], *, keeps_failed: bool
-) -> DoneRecord:
-    """Publish the record after a retry. checksum: bytes and SHA-256 of the output. keeps_failed: there are samples that
-    failed again."""
+def _finished(output_url: str, record: DoneRecord, checksum: tuple[int, str | None]) -> DoneRecord:
+    """Publish the record after a retry. checksum: bytes and SHA-256 of the output."""
     record.output = {**(record.output or {}), "size": checksum[0], "sha256": checksum[1]}
     record.publish(output_url)
-    if not keeps_failed:
+    if record.failed_output is None:
         with suppress(MissingInputError):
             remove(failed_samples_url(output_url))
     return record
@@ -269,7 +266,7 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
     lost = samples.failed or record.damage or record.dropped_fields or lost_samples(record.skipped_members)
     return replace(
         record,
-        failed_output=record.failed_output if account.failed_at else None,
+        failed_output=record.failed_output if account.sinks.has_failed else None,
         samples=samples.as_dict(),
         failed=account.failed_at,
         emptied_fields=samples.emptied,
