@@ -191,7 +191,7 @@ def test_shards_that_fail_are_an_error_that_has_the_counts(shards: list[Path], t
         ({}, "give one of -c COMMAND"),
         ({"command": "true", "function": len}, "give one of -c COMMAND"),
         ({"command": "true", "setup": dict}, "--setup goes with --map"),
-        ({"function": lambda sample: sample, "setup": "prepare"}, "setup 'prepare' must be module:function"),
+        ({"function": lambda sample: sample, "setup": "prepare"}, "'prepare' must be module:function"),
         ({"command": "true", "output": "a.tar", "outdir": "out"}, "give -o OUT for one output, or -O"),
         ({"command": "true", "output": "a-%06d.tar"}, "the output is one shard"),
         ({"command": "true", "slice": "0/2"}, "--slice goes with -O"),
