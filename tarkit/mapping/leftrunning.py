@@ -78,7 +78,8 @@ class LeftRunning:
         A daemon does not count if it is of another session, works in a folder outside of the run's, and has no file
         open in there: an agent or a server that a command started serves others, too."""
         if self._children is None:
-            return _of_group(self._shell)
+            found = _listed().items()
+            return [pid for pid, (_, runs, group, _) in found if group == self._shell and runs and pid != self._shell]
         try:
             text = os.pread(self._children, _LIST_SIZE, 0)
         except ProcessLookupError:
@@ -163,36 +164,19 @@ def _arguments(pid: int) -> bytes:
 
 def _name(pid: int) -> str:
     program = os.path.basename(os.fsdecode(_arguments(pid).partition(b"\0")[0]))
-    if program:
-        return program
-    with suppress(OSError, ValueError):
-        return _status(pid)[0]
-    return _listed().get(pid, (0, True, "a program"))[2]
+    return program or _listed().get(pid, ("a program",))[0]
 
 
-def _of_group(leader: int) -> list[int]:
-    """The processes of a process group that run, without its leader."""
-    return [pid for pid, (group, runs, _) in _listed().items() if group == leader and runs and pid != leader]
-
-
-def _listed() -> dict[int, tuple[int, bool, str]]:
-    """All processes by their ids: process group, whether it runs, and name."""
-    return _by_proc() if _has_proc() else _by_ps()
-
-
-def _by_proc() -> dict[int, tuple[int, bool, str]]:
-    found: dict[int, tuple[int, bool, str]] = {}
-    for each in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError, ValueError):
-            name, runs, group, _ = _status(int(each))
-            found[int(each)] = group, runs, name
-    return found
-
-
-def _by_ps() -> dict[int, tuple[int, bool, str]]:
+def _listed() -> dict[int, tuple[str, bool, int, int]]:
+    """The status of all processes by their ids. Where there is no /proc, their sessions are not known, and 0."""
+    found: dict[int, tuple[str, bool, int, int]] = {}
+    if _has_proc():
+        for each in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError, ValueError):
+                found[int(each)] = _status(int(each))
+        return found
     command = ["ps", "-A", "-o", "pid=,pgid=,stat=,comm="]
-    found: dict[int, tuple[int, bool, str]] = {}
     for line in subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.splitlines():
         pid, group, state, name = os.fsdecode(line).split(None, 3)
-        found[int(pid)] = int(group), not state.startswith(("Z", "X")), os.path.basename(name)
+        found[int(pid)] = os.path.basename(name), not state.startswith(("Z", "X")), int(group), 0
     return found

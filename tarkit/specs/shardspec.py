@@ -17,7 +17,7 @@ from pathlib import Path
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable, quoted
 from tarkit.specs.braces import Choice, Product, Range, parse_braces
 from tarkit.specs.manifest import is_manifest, read_manifest
-from tarkit.specs.outputcheck import other_than
+from tarkit.specs.outputcheck import check_other_than, other_than
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.entries import stat
 from tarkit.store.url import local_path, scheme_of
@@ -131,8 +131,7 @@ def _expand_one(
 
 def _check_source(source: str, outputs: Sequence[str]) -> None:
     """Refuse a list or manifest that is one of the outputs. Raises: UsageError."""
-    for _ in other_than(outputs, (source if source == "-" or scheme_of(source) else Path(source),)):
-        pass
+    check_other_than(outputs, (source if source == "-" or scheme_of(source) else Path(source),))
 
 
 def _listed(manifest: str, outputs: Sequence[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from tarkit.errors import MissingInputError, UsageError, counted, printable
 from tarkit.formats.recordio import RecordWriter
 from tarkit.redaction import redact
-from tarkit.specs.outputcheck import other_than
+from tarkit.specs.outputcheck import check_other_than
 from tarkit.store.entries import entries, remove
 from tarkit.store.url import join
 
@@ -66,8 +66,7 @@ def clear_record_files(folder: str, *, force: bool = False, sources: Iterable[st
             f"{printable(redact(folder))} has {counted(len(found), 'file')} of an earlier run, such as "
             f"{printable(found[0].name)}; --force replaces them"
         )
-    for _ in other_than([entry.url for entry in found], sources):
-        pass
+    check_other_than([entry.url for entry in found], sources)
     for entry in found:
         remove(entry.url)
     return len(found)
