@@ -24,7 +24,7 @@ from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
-from tarkit.specs.shardspec import check_local, counted_shards, expand
+from tarkit.specs.shardspec import counted_shards, expand
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
@@ -254,12 +254,12 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
     """All inputs into one output, or into none."""
     if work.output is not None:
         check_tar_output(work.output)
-    if work.count is None:
-        check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
     failed_output = _failed_target(work)
     outputs = [output for output in (work.output, failed_output) if output is not None]
     check_other_than(outputs, [*work.files().values(), *filter(None, [work.script])])
-    shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe, outputs=outputs)
+    shards, number = counted_shards(
+        inputs, allow_pipe_in_lists=work.allow_pipe, outputs=outputs, must_exist=work.count is None
+    )
     with open_engine(work, reporter) as engine:
         sinks = Sinks(work.output, failed_output, engine.writer_options)
         reporter.started(counts, number, failed_are_kept=failed_output is not None)

@@ -20,9 +20,8 @@ from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.specs.outputcheck import check_other_than, other_than
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.entries import stat
-from tarkit.store.url import local_path, scheme_of
+from tarkit.store.url import is_stream, local_path, scheme_of
 
-_LOCAL = ("", "file", "local")
 # What names of shards, which braces stand for, may not begin with.
 _WORDS = ("-", "@", "pipe:")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
@@ -251,38 +250,28 @@ def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
     stdin_uses.append(spec)
 
 
-def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> None:
-    """Look whether all local shards that ``specs`` name exist, before hours are spent on the first of them.
-    What is at a URL is not asked for, and neither is a list that can be read only once. Raises: MissingInputError:
-    several shards are named, and some are missing: how many, with examples. As ``expand``."""
-    known = missing = 0
-    examples: list[str] = []
-    for spec in specs:
-        source = spec[1:] if spec.startswith("@") else spec
-        if scheme_of(source) not in _LOCAL or (spec.startswith("@") and not os.path.isfile(source)):
-            continue
-        for url in expand(spec, allow_pipe_in_lists=allow_pipe_in_lists):
-            path = None if url == "-" or url.startswith("pipe:") else local_path(url)
-            if path is None:
-                continue
-            known += 1
-            if not os.path.exists(path):
-                missing += 1
-                if len(examples) < 3:
-                    examples.append(printable(path))
-    if missing and known > 1:
-        raise MissingInputError(f"{missing} of {known} inputs are missing, for example {', '.join(examples)}")
+def _check_local(names: Iterable[str]) -> None:
+    """Look whether the shards that are on this machine exist, before hours are spent on the first of them.
+    Raises: MissingInputError: several are named, and some are missing: how many, with examples."""
+    local = [path for name in names if not is_stream(name) and (path := local_path(name)) is not None]
+    missing = [path for path in local if not os.path.exists(path)]
+    if missing and len(local) > 1:
+        examples = ", ".join(map(printable, missing[:3]))
+        raise MissingInputError(f"{len(missing)} of {len(local)} inputs are missing, for example {examples}")
 
 
 def counted_shards(
-    specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Sequence[str] = ()
+    specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Sequence[str] = (), must_exist: bool = False
 ) -> tuple[Iterator[str], int | None]:
     """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
-    Raises: UsageError: one of them is one of the outputs. As :func:`expand`."""
+    must_exist: those on this machine are looked for now, unless it is the only one: the reader says it better.
+    Raises: UsageError: one of them is one of the outputs. MissingInputError: some do not exist. As :func:`expand`."""
     shards = other_than(outputs, expand(specs, allow_pipe_in_lists=allow_pipe_in_lists, outputs=outputs))
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
-    is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
-    count = None if is_stream or len(first) > _MOST_SHARDS else len(first)
+    if must_exist:
+        _check_local(first)
+    is_unknown = len(first) > _MOST_SHARDS or (len(first) == 1 and is_stream(first[0]))
+    count = None if is_unknown else len(first)
     return itertools.chain(first, shards), count
 
 
