@@ -85,7 +85,7 @@ def test_paths_are_changed_and_scripts_are_not(tmp_path: Path) -> None:
     ]  # fmt: skip
     paths = {"s": "/scratch", "c": "/scratch/cfg/", "h": "/h", "other": "/data", "claim": "/state"}
     words = ["/scratch", "/scratch/x", "@/scratch/x", "--list=/scratch/cfg/A", "--list=@/scratch/cfg/A", "-s=/scratch"]
-    others = ["/h/x", "/data/x", "/state/x"]
+    others = ["/h/x", "/data/x", "/state/x", "-O/state/x", "-o=file:///state/x", "/scratch/../state/x", "//state//x"]
     alone = ["/scratchy", "x/scratch", "cat /scratch/x", "s3://b/scratch/x"]
     found = process(
         tmp_path,
@@ -99,9 +99,11 @@ def test_paths_are_changed_and_scripts_are_not(tmp_path: Path) -> None:
         other=f"{tmp_path}/mine",
     )
     own, files = f"{tmp_path}/pods/j-7-2/volumes/s", f"{tmp_path}/volumes/j/c"
+    state = f"{tmp_path}/claims/state/x"
     assert list(found.words[1:]) == [
         own, f"{own}/x", f"@{own}/x", f"--list={files}/A", f"--list=@{files}/A", f"-s={own}", f"{tmp_path}/host/x",
-        f"{tmp_path}/mine/x", f"{tmp_path}/claims/state/x", f"{own}/y", *alone, "/scratch /scratch/home",
+        f"{tmp_path}/mine/x", state, f"-O{state}", f"-o=file://{state}", state, state, f"{own}/y", *alone,
+        "/scratch /scratch/home",
     ]  # fmt: skip
     assert (found.env["HERE"], found.env["HOME"], found.cwd) == (own, f"{own}/home", f"{tmp_path}/host")
     assert os.path.isdir(own) and os.path.isdir(f"{tmp_path}/claims/state")
@@ -115,6 +117,9 @@ def test_paths_are_changed_and_scripts_are_not(tmp_path: Path) -> None:
         ({"env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}, {}, "fieldRef.* is not done here"),
         ({"env": [{"name": "A=B", "value": ""}]}, {}, "its name or value is not that of a variable"),
         ({"env": [{"name": "X", "value": 5}]}, {}, "its name or value is not that of a variable"),
+        ({"env": [{"name": "X", "value": "5", "valueFrom": {"fieldRef": {"a": 1}}}]}, {}, "X: several values"),
+        ({"env": [{"name": "X", "valueFrom": {"fieldRef": {"a": 1}, "b": {"c": 1}}}]}, {}, "X: several values"),
+        ({}, {"persistentVolumeClaim": {"claimName": "../pods"}}, "the name of a volume or claim: "),
         (
             {},
             {"persistentVolumeClaim": {"claimName": "no"}},

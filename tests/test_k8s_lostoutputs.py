@@ -38,6 +38,7 @@ UNKNOWN = [{"name": "AT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name
     [
         (job(tarproc("-O", "/scratch/out")), True, IN_SCRATCH),
         (job(tarproc("-O/scratch/../scratch/out")), True, IN_SCRATCH),
+        (job(tarproc("-O", "//scratch/out")), True, IN_SCRATCH),
         (job(tarproc("--outdir=file://localhost/scratch/out")), True, IN_SCRATCH),
         (job(tarproc("-o", "local:///scratch/out.tar")), True, IN_SCRATCH),
         (job(tarproc("-o", "out.tar", workingDir="/scratch")), True, IN_SCRATCH),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection, Iterator
 from posixpath import join, normpath
 from typing import NamedTuple
@@ -71,4 +72,9 @@ def _output_path(container: Document) -> tuple[str | None, bool]:
         return None, False
     if not path or path.startswith(("$(", "/dev/")):
         return None, False
-    return normpath(join(str(container.get("workingDir") or ""), path)), work is not None
+    return normal_path(join(str(container.get("workingDir") or ""), path)), work is not None
+
+
+def normal_path(path: str) -> str:
+    """A path without //, . and .. in it, and without / at its end. POSIX leaves // at a beginning to the system."""
+    return re.sub("^//+", "/", normpath(path))

@@ -21,6 +21,7 @@ from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, p
 from tarkit.k8s.apiobject import Object, name_of, part_of, spec_of
 from tarkit.k8s.local.policy import LocalJob
 from tarkit.k8s.local.processes import MARK, Process
+from tarkit.k8s.lostoutputs import normal_path
 from tarkit.k8s.names import dns_label, dns_subdomain
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.quantity import parse_quantity
@@ -49,7 +50,7 @@ _WORDS = {
     "operator": ("In", "NotIn"),
 }
 """The words that are done here: another one would be followed in the sense of one of these."""
-_OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?|)(/\S*)")
+_OPTION = re.compile(r"((?:@|--?[A-Za-z][\w-]*=@?|-[A-Za-z]@?|)(?:file://)?)(/\S*)")
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def jobs_of(documents: Sequence[Object]) -> list[LocalJob]:
 
 def _job_of(kind: str, document: Object) -> LocalJob:
     job = LocalJob(document)
-    where, pod = job.where, {"restartPolicy": "Always", **spec_of(job.template)}
+    where, pod = job.where, spec_of(job.template)
+    pod = {**pod, "restartPolicy": pod.get("restartPolicy") or "Always"}
     _known(job.spec, kind, where)
     if len(_known(pod, "Pod", where).get("containers") or ()) != 1:
         raise UsageError(f"{where} has not one container; only pods of one container run here")
@@ -93,9 +95,12 @@ def _job_of(kind: str, document: Object) -> LocalJob:
     for part in ("env", "volumeMounts"):
         for each in job.container.get(part) or ():
             _known(each, part, where)
-    names = [dns_subdomain(job.name), *(dns_label(str(each.get("name"))) for each in pod.get("volumes") or ())]
+    names = [dns_subdomain(job.name)]
+    for each in pod.get("volumes") or ():
+        # Folders are called so.
+        names += [dns_label(str(each.get("name"))), dns_subdomain(_claim_of(each) or "none")]
     if wrong := next(filter(None, names), None):
-        raise UsageError(f"{where}: metadata.name, or the name of a volume: {wrong}")
+        raise UsageError(f"{where}: metadata.name, or the name of a volume or claim: {wrong}")
     return job
 
 
@@ -109,6 +114,11 @@ def _known(thing: Any, part: str, where: str) -> Object:
         if value and value not in _WORDS.get(key, (value,)):
             raise UsageError(f"{where}: {key}: {printable(repr(value))} is not one of {', '.join(_WORDS[key])} here")
     return thing
+
+
+def _claim_of(volume: Object) -> str:
+    """The name of the claim that a volume is of; "" if it is of none."""
+    return str(part_of(volume, "persistentVolumeClaim").get("claimName") or "")
 
 
 class Sources:
@@ -167,11 +177,13 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
 
     def here(text: str) -> str:
         """A word of a command, or a value of a variable, as it is here: ``/scratch/x``, ``@/scratch/x``,
-        ``--opt=/scratch/x``, ``service:80``. The longest mount path counts, as mounts lie in one another."""
+        ``--opt=/scratch/x``, ``-O/scratch/x``, ``file:///scratch/x``, ``service:80``. The longest mount path counts,
+        as mounts lie in one another; ``/scratch/../data/x`` is in /data."""
         if match := _OPTION.fullmatch(text):
+            path = normal_path(match[2]) + "/" * match[2].endswith("/")
             for mount, real in mounts:
-                if f"{match[2]}/".startswith(f"{mount}/"):
-                    return f"{match[1]}{real}{match[2][len(mount) :]}"
+                if f"{path}/".startswith(f"{mount}/"):
+                    return f"{match[1]}{real}{path[len(mount) :]}"
         return sources.address(text)
 
     variables = _variables(job, index)
@@ -204,6 +216,8 @@ def _variables(job: LocalJob, index: int) -> dict[str, str]:
         resource = part_of(source, "resourceFieldRef")
         if not isinstance(value, str) or not variable or "=" in variable:
             raise UsageError(f"{job.where}: env {printable(variable)!r}: its name or value is not that of a variable")
+        if sum(map(bool, (value, *source.values()))) > 1:
+            raise UsageError(f"{job.where}: env {variable}: several values are given for it; leave one")
         if (path := part_of(source, "fieldRef").get("fieldPath")) in fields:
             known[variable] = fields[path]
         elif resource.get("resource") == "requests.cpu" and cpus and str(resource.get("divisor", "1")) in "01":
@@ -225,7 +239,7 @@ def _mounts_of(
         if volume is None:
             raise UsageError(f"{job.where} mounts the volume {printable(str(mount.get('name')))}, which the pod lacks")
         label, where = volume["name"], f"{job.where}: volume {volume['name']}"
-        claim = part_of(volume, "persistentVolumeClaim").get("claimName")
+        claim = _claim_of(volume)
         if path := given.get(label) or part_of(volume, "hostPath").get("path"):
             yield mount["mountPath"].rstrip("/"), path.rstrip("/")
             continue
@@ -235,7 +249,7 @@ def _mounts_of(
         elif "emptyDir" in volume:
             path = os.path.join(folder, "pods", name, "volumes", label)
         elif claim in sources.claims:
-            path = os.path.join(folder, "claims", str(claim))
+            path = os.path.join(folder, "claims", claim)
         else:
             kind = printable(next((key for key in volume if key != "name"), "nothing"))
             raise UsageError(f"{where}: {kind} is not done here; give its folder: --volume {label}=DIR")
