@@ -95,6 +95,11 @@ class Journal:
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
             reason = "is a folder" if os.path.isdir(path) else "is in a folder that does not exist"
             raise UsageError(f"{quoted(path)} {reason}; the state of a service needs the name of a file")
+        with suppress(OSError):
+            real = os.path.realpath(path)
+            # SQLite takes an empty file for a new one, and removes the log, in which the whole state may be.
+            if not os.path.getsize(real) and os.path.getsize(f"{real}-wal"):
+                raise DataError("the state is damaged: it is empty, but its log is not", url=path, hint=_BEGIN_ANEW)
         try:
             with ExitStack() as refused:
                 # Threads write, one after the other.

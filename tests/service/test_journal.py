@@ -143,6 +143,23 @@ def test_a_log_without_its_file_is_not_taken_for_that_of_a_new_one(tmp_path: Pat
         assert new.load(RULES, 0.0) == []
 
 
+def test_a_file_that_was_emptied_beside_its_log_is_damage(tmp_path: Path) -> None:
+    """SQLite began anew, and removed the log."""
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
+    lease(ledger)
+    journal.write([change_of(ledger)])
+    log = (tmp_path / "state-wal").read_bytes()
+    journal.close()
+    (tmp_path / "cut-wal").write_bytes(log)
+    (tmp_path / "cut").touch()
+    assert "it is empty, but its log is not" in str(refusal(tmp_path / "cut"))
+    assert (tmp_path / "cut-wal").read_bytes() == log
+    # So a service leaves its file that was killed before it had written anything.
+    (tmp_path / "cut-wal").unlink()
+    with closing(Journal(str(tmp_path / "cut"))) as new:
+        assert new.load(RULES, 0.0) == []
+
+
 def refusal(path: Path) -> TarkitError:
     """Why a file is refused, in one line, which names it."""
     with pytest.raises(TarkitError) as caught, closing(Journal(str(path))) as journal:
