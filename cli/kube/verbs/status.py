@@ -46,7 +46,7 @@ def command(
     name: str, as_json: bool, no_records: bool, verbose: bool, manifest: str | None, outdir: str | None,
     specs: tuple[str, ...], check_inputs: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Show how far Job NAME is: indexes, shards, speed, why pods failed, and why nothing runs.
+    """Show how far Job NAME is: indexes, shards, time left, why pods failed, and why nothing runs.
 
     NAME may be a run of kubetpl jobs, too. What is done is read from the done records; so the answer
     does not need the pods, the Job or the cluster, if -f MANIFEST or -O OUT says where they are.
