@@ -95,7 +95,7 @@ def test_a_list_that_was_changed(url: str) -> None:
     write_list(url, [*names, "s3://b/raw/more.tar"], even_counts(41, 4), outdir=OUT)
     _put(f"{url}{SUFFIX}", offsets)
     for index in range(4):
-        with pytest.raises(DataError, match="plan anew"):
+        with pytest.raises(DataError, match="make the manifest anew"):
             slice_inputs([f"@{url}"], index, 4)
 
 
@@ -255,7 +255,7 @@ def pinned_run(folder: Path, digest: str, index: int = 0) -> subprocess.Complete
 def refused_as_another(done: subprocess.CompletedProcess[str], folder: Path) -> None:
     assert done.returncode == 65, done.stderr
     assert f"{folder}/l: is not the list that was planned" in done.stderr
-    assert "plan anew" in done.stderr
+    assert "make the manifest anew" in done.stderr
     assert not (folder / "out").exists()
 
 

@@ -68,7 +68,7 @@ class SlicedList:
         return [line.decode("utf-8", "surrogateescape") for line in content.split(b"\n")[:-1]]
 
 
-_CHANGED = "the list was changed after its slices were planned; plan anew, under another name"
+_CHANGED = "the list was changed after its slices were planned; make the manifest anew, with a list of another name"
 
 
 def check_name(name: str, list_url: str) -> str:

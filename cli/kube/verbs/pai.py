@@ -29,7 +29,7 @@ Example:
     "--tasks",
     type=click.IntRange(1, 100_000),
     metavar="N",
-    help="Tasks at most; a list that was planned has one for each slice.  [default: 128]",
+    help="Tasks at most; one for each slice of a list of kubetpl indexed --list-url.  [default: 128]",
 )
 @click.option("--cpu", type=click.IntRange(1, 4096), default=1, show_default=True, help="Cores of a task.")
 @click.option("--memory", type=click.IntRange(100), default=4096, show_default=True, metavar="MIB", help="Of a task.")
