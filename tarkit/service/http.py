@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -43,6 +44,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         """A caller that goes, or is slow, gets no answer."""
 
 
+class _Server6(_Server):
+    """On an address of IPv6."""
+
+    address_family = socket.AF_INET6
+
+
 class _Handler(WSGIRequestHandler):
     timeout = _SECONDS
 
@@ -69,8 +76,9 @@ async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insec
     host, port = parts[0] or "127.0.0.1", parts[1]
     if not (insecure or is_loopback(host)):
         raise UsageError(f"{quoted(listen)} can be read from other machines, without TLS or a token: see --insecure")
+    kind = _Server6 if host.startswith("[") else _Server
     try:
-        server = make_server(host.strip("[]"), port, _pages(dispatcher, state), _Server, _Handler)
+        server = make_server(host.strip("[]"), port, _pages(dispatcher, state), kind, _Handler)
     except OSError as error:
         raise UsageError(f"{quoted(listen)}: HTTP cannot listen there: {printable(str(error))}") from error
     Thread(target=server.serve_forever, args=(0.1,), name="tarkit HTTP", daemon=True).start()

@@ -197,6 +197,25 @@ def test_callers_that_are_slow_are_cut_and_others_are_answered(monkeypatch: pyte
     asyncio.run(run())
 
 
+def test_an_address_of_ipv6() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("NO IPV6 HERE")
+
+    async def run() -> None:
+        journal = Journal(":memory:")
+        async with (
+            Dispatcher(journal) as dispatcher,
+            http.serving_http("[::1]:0", dispatcher, "FILE", insecure=False) as address,
+        ):
+            with await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/healthz", None, 120) as asked:
+                assert asked.read() == b"ok\n"
+        journal.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("listen", "reason"),
     [
