@@ -23,6 +23,7 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError
+from tarkit.runs.status import progress_of
 from tarkit.store.compression import zstd_library
 
 TWICE = "cat sample.cls sample.cls > x; mv x sample.cls"
@@ -182,6 +183,17 @@ def test_shards_that_fail_are_an_error_that_has_the_counts(shards: list[Path], t
     ends = [each for each in events.seen if each[:4] in ("done", "fail")]
     assert sorted(ends) == ["done s0.tar", "done s1.tar", "failed bad.tar"]
     assert json.loads((tmp_path / "out" / "bad.tar.done.json").read_text())["state"] == "failed"
+
+
+def test_names_that_differ_by_a_percent_sign_are_two_outputs(shards: list[Path], tmp_path: Path) -> None:
+    """In an outdir that is a file:// URL both had one output, the exit code was 0, and the first one was gone."""
+    for path, name in zip(shards, ("a b.tar", "a%20b.tar"), strict=True):
+        path.rename(tmp_path / name)
+    outdir = f"file://{tmp_path}/out"
+    assert tarkit.process(["a b.tar", "a%20b.tar"], outdir=outdir, command="true").shards_done == 2
+    assert progress_of(outdir, ["a b.tar", "a%20b.tar"]).done == ["a b.tar", "a%20b.tar"]
+    assert [*contents(tmp_path / "out" / "a b.tar")][0] == "k0.cls"
+    assert [*contents(tmp_path / "out" / "a%20b.tar")][0] == "k3.cls"
 
 
 @pytest.mark.parametrize(
