@@ -239,7 +239,7 @@ def crash_after(step: int, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "step"), [*((same, step) for step in range(1, 7)), (fail_some_again, 3), (fail_some_again, 5)]
+    ("function", "step"), [(function, step) for function in (same, fail_some_again) for step in range(1, 7)]
 )
 def test_a_retry_that_was_killed_is_gone_on_with_by_the_same_command(
     function: Callable[[Sample], Sample | None], step: int, world: World, monkeypatch: pytest.MonkeyPatch
