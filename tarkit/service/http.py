@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -19,6 +21,7 @@ from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.leases import Verdict
 from tarkit.service.statuspage import status_page
 
+_log = logging.getLogger(__name__)
 _SECONDS = 10.0
 """For which a caller may be silent, or not read."""
 _POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
@@ -55,6 +58,10 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Not shown."""
+
+    def get_stderr(self) -> Any:
+        """Where wsgiref prints the traceback of a caller that does not read: it is not shown."""
+        return io.StringIO()
 
 
 @asynccontextmanager
@@ -112,7 +119,12 @@ def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         asked = asyncio.run_coroutine_threadsafe(page(environ["PATH_INFO"]), loop)
-        status, kind, text = asked.result(_SECONDS)
+        try:
+            status, kind, text = asked.result(_SECONDS)
+        except Exception as error:  # of any kind: else it would be a traceback, or no line at all
+            _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
+            status, kind = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8"
+            text = "this is a bug in tarkit; see the messages of the service\n"
         start_response(f"{status.value} {status.phrase}", [("Content-Type", kind), _POLICY])
         return [text.encode("utf-8", "backslashreplace")]
 

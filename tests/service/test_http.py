@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
 import urllib.error
 import urllib.request
@@ -175,7 +176,9 @@ def test_health_is_503_with_the_reason() -> None:
     with_pages(calls)
 
 
-def test_callers_that_are_slow_are_cut_and_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_that_are_slow_are_cut_and_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(http._Handler, "timeout", 0.5)
 
     async def run() -> None:
@@ -192,9 +195,31 @@ def test_callers_that_are_slow_are_cut_and_others_are_answered(monkeypatch: pyte
             for each in silent:
                 assert await asyncio.to_thread(each.recv, 100) == b"", "it was not cut"
                 each.close()
+            # One that asks, and reads nothing for longer than that.
+            monkeypatch.setattr(http, "status_page", lambda *_: "x" * 50_000_000)
+            with socket.create_connection((host, int(port)), 120) as caller:
+                caller.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert (await asyncio.to_thread(select.select, [caller], [], [], 120))[0]
+                await asyncio.sleep(3)
+                received = await asyncio.to_thread(lambda: sum(map(len, iter(lambda: caller.recv(1 << 20), b""))))
+                assert 0 < received < 50_000_000
         journal.close()
 
     asyncio.run(run())
+    assert capfd.readouterr().err == ""
+
+
+def test_an_unexpected_error_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
+        monkeypatch.setattr(http, "status_page", lambda *_: 1 // 0)
+        assert await ask("/") == (500, "this is a bug in tarkit; see the messages of the service\n")
+
+    with_pages(calls)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("unexpected ZeroDivisionError: ")
+    assert capfd.readouterr().err == ""
 
 
 def test_an_address_of_ipv6() -> None:
