@@ -21,7 +21,7 @@ from tarkit.mapping.scratch import Rules, Scratch
 from tarkit.mapping.shellrules import what_is_missing
 from tarkit.runs.counts import Counts, Limit
 from tarkit.runs.donerecord import DoneRecord
-from tarkit.runs.work import Work
+from tarkit.runs.work import Function, Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, keep_fields
@@ -151,7 +151,7 @@ def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
         return PythonPool(
             work.function,
             scratch,
-            setup=work.setup or None,
+            setup=_setup(work),
             slots=slots,
             batched=work.batch is not None,
             timeout=work.timeout,
@@ -202,6 +202,15 @@ def _script(script: str, interpreter: str) -> str:
     if found is None:
         raise CommandNotRunnableError(f"script {script!r} is neither a file nor a program on the path", 127)
     return f"exec {shlex.quote(found)}"
+
+
+def _setup(work: Work) -> str | Function | None:
+    """The setup; a name alone is looked up where the function is."""
+    if not isinstance(work.setup, str) or ":" in work.setup or not work.setup:
+        return work.setup or None
+    if not isinstance(work.function, str):
+        raise UsageError(f"setup {work.setup!r} must be module:function, file.py:function, or a callable")
+    return f"{work.function.rpartition(':')[0]}:{work.setup}"
 
 
 def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:

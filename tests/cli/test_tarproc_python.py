@@ -250,7 +250,7 @@ def test_a_later_result_of_a_wrong_type_fails_its_sample(bench: Bench) -> None:
         ("def f(a, b): pass", (), "f(a, b) is called with a sample: missing a required argument: 'b'"),
         (
             "def f(a): pass\ndef g(): return 1",
-            ("--setup", "m.py:g"),
+            ("--setup", "g"),
             "f(a) is called with a sample and the result of setup: too many positional arguments",
         ),
         ("def f(a, *, b): pass", ("--batch", "2"), "f(a, *, b) is called with a list of samples: missing a required"),
@@ -330,14 +330,15 @@ def test_standard_input_is_empty(bench: Bench) -> None:
 
 
 def test_setup(bench: Bench) -> None:
-    _map(bench, "with_state", "--setup", "mappers.py:prepare", "-p", "2")
-    assert set(bench.members().values()) == {b"11"}
+    for setup in ("mappers.py:prepare", "prepare"):
+        _map(bench, "with_state", "--setup", setup, "-p", "2")
+        assert set(bench.members().values()) == {b"11"}
 
 
 def test_setup_that_fails(bench: Bench) -> None:
-    assert "no weights" in _map(bench, "with_state", "--setup", "mappers.py:bad_setup", code=2)
-    assert "no function 'missing'" in _map(bench, "with_state", "--setup", "mappers.py:missing", code=2)
-    _map(bench, "with_state", "--setup", "mappers.py:setup_exits", code=126)
+    assert "no weights" in _map(bench, "with_state", "--setup", "bad_setup", code=2)
+    assert "no function 'missing'" in _map(bench, "with_state", "--setup", "missing", code=2)
+    _map(bench, "with_state", "--setup", "setup_exits", code=126)
 
 
 def test_batches(bench: Bench) -> None:
