@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,6 @@ from tarkit.errors import StreamError, TemporaryStreamError
 from tarkit.store.read import open_read
 
 KEYS = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
-
-
-def no_such_host(host: str, *_: object, **__: object) -> None:
-    """A resolver that answers, whatever network the machine has."""
-    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 @pytest.fixture
@@ -27,7 +21,6 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(fsspec.config, "conf", {})
-    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
     monkeypatch.setattr(fsspec.spec.AbstractFileSystem, "cachable", False)
     return monkeypatch
 
@@ -38,10 +31,8 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
         ("s3://b/a.tar", {}, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*FSSPEC_S3_ANON=1"),
         ("s3://b/a.tar", {**KEYS, "AWS_CA_BUNDLE": "/no/such.pem"}, "no file of certificates /no/such.pem"),
         ("s3://b/a.tar", {**KEYS, "AWS_ENDPOINT_URL": "localhost:9000"}, "Invalid endpoint: localhost:9000"),
-        ("s3://b/a.tar", {**KEYS, "AWS_ENDPOINT_URL": "http://no-such.invalid"}, "connect.*no-such.invalid"),
         ("s3://b/a.tar", {"AWS_PROFILE": "nope"}, r"profile \(nope\) could not be found"),
         ("az://c/a.tar", {}, "set AZURE_STORAGE_CONNECTION_STRING.*AZURE_STORAGE_ANON=true"),
-        ("http://no-such.invalid/a.tar", {}, "no answer from the server.*not known"),
     ],
 )
 def test_what_no_attempt_changes_is_said_at_once(

@@ -101,8 +101,7 @@ def caused(by: Exception, number: int | None = None, kind: type[Exception] = OSE
         (caused(Coded(400), kind=ClientPayloadError), True),
         # As botocore and aiohttp keep what went wrong with a connection.
         (HTTPClientError(error=FileNotFoundError(2, "no such certificates")), False),
-        (HTTPClientError(error=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), False),
-        (HTTPClientError(error=socket.gaierror(socket.EAI_AGAIN, "Temporary failure")), True),
+        (HTTPClientError(error=socket.gaierror(socket.EAI_NONAME, "Name or service not known")), True),
         (HTTPClientError(error=ConnectionResetError()), True),
         (PermissionError("no"), False),
         (FileNotFoundError(), False),

@@ -5,7 +5,6 @@ How often and how long it is tried again is the part of :mod:`tarkit.store.retry
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,10 +85,8 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether trying again cannot help, although a library may call it an error of the connection: a host that does
-    not exist, a certificate that is not trusted, a file of certificates that cannot be read."""
-    if isinstance(error, socket.gaierror):
-        return error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+    """Whether trying again cannot help, although a library may call it an error of the connection: a certificate that
+    is not trusted, a file of certificates that cannot be read. A host that is not known may be about to start."""
     if any(kind.__name__ == "SSLCertVerificationError" for kind in type(error).__mro__):
         return True
     return isinstance(error, (FileNotFoundError, PermissionError, NotImplementedError))
