@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
+# Otherwise gRPC, whose threads some tests leave to others, writes a line to the stderr of this process at a fork.
+os.environ["GRPC_VERBOSITY"] = "ERROR"
+
 # Otherwise hundreds of programs that the tests start compile all of tarkit anew, where it is set.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
