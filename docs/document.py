@@ -53,6 +53,7 @@ _PUBLIC = {
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
     "tarkit.trainers.webdataset": "WebDataset tarfile_to_samples",
     "tarkit.trainers.tensorflow": "TensorBatches ReportBatchDone",
+    "tarkit.lasterror": "release_at_exit",
     "tarkit.trainers.source": "BatchSource",
     "tarkit.trainers.loader": "EpochLoader",
     "tarkit.trainers.shardmap": "ShardMap",

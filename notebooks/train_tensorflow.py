@@ -5,6 +5,7 @@ import sys
 
 import tensorflow as tf
 
+from tarkit.lasterror import release_at_exit
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.reader import Task, TaskShard, shards_of
 
@@ -12,6 +13,7 @@ FEATURES = {"image": tf.io.FixedLenFeature([28 * 28], tf.float32), "label": tf.i
 reader = create_data_reader(sys.argv[1], records_per_task=32)
 shards = shards_of(reader)
 random.seed(0)
+release_at_exit()  # or TensorFlow may wait for ever when an error ends the program
 
 
 def records():

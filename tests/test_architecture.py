@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
+    "lasterror": "",
     "store": "allocator cache cachedread childstart compression entries faults forks publish rangedfile read retry "
     "sinks temporary transfer trees url waits window",
     "specs": "braces inputset inputslice manifest outputcheck outputnames shardspec slicedlist",

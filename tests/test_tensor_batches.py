@@ -357,3 +357,32 @@ def test_keras_reports_batches_of_records_that_were_fetched(service: Any) -> Non
 
     with ShardClient(service.address, "records") as client:
         assert client.progress().records == 40
+
+
+AN_ITERATOR_THAT_RAISES_WHILE_ITS_NEXT_VALUE_IS_READ = """
+import time
+import tensorflow as tf
+import tarkit.trainers.tensorflow
+
+class Values:
+    given = 0
+    def __iter__(self):
+        return self
+    def __next__(self):
+        self.given += 1
+        if self.given == 2:
+            raise ValueError("damage")
+        if self.given > 2:
+            time.sleep(3)  # TensorFlow's thread is in Python when the error ends the program
+            raise StopIteration
+        return self.given
+
+for value in tf.data.Dataset.from_generator(Values, output_signature=tf.TensorSpec([], tf.int64)).prefetch(2):
+    pass
+"""
+
+
+def test_an_error_ends_the_program_while_tensorflow_reads_ahead() -> None:
+    run = [sys.executable, "-c", AN_ITERATOR_THAT_RAISES_WHILE_ITS_NEXT_VALUE_IS_READ]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 1 and "ValueError: damage" in done.stderr

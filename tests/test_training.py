@@ -76,7 +76,7 @@ def test_the_loss_falls_and_each_epoch_reads_each_record_once(
     assert len(written) == written.total() == TOTAL
 
     run = [sys.executable, str(ROOT / "tests" / "trainrun.py"), str(PROGRAMS[name]), str(folder), str(EPOCHS)]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     epochs = [json.loads(line) for line in done.stdout.splitlines()]
     assert [Counter(epoch["records"]) for epoch in epochs] == [written] * EPOCHS
@@ -102,6 +102,6 @@ def test_damage_ends_the_training(
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     run = [sys.executable, str(PROGRAMS[name]), str(tmp_path / "records"), "1"]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
     assert "data-1-0001, offset 0: checksum mismatch" in done.stderr

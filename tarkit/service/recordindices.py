@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from tarkit.errors import TarkitError, UsageError, counted, library
+from tarkit.lasterror import release_at_exit
 from tarkit.service.datashards import TRAINING, DataShardService
 
 _MOST_AHEAD = 1000
@@ -125,6 +126,7 @@ class RecordIndexService(DataShardService):
             MissingExtraError: TensorFlow is not installed.
         """
         tensorflow = library("tensorflow", "a tf.data.Dataset", "tensorflow")
+        release_at_exit()
         kind = tensorflow.int64 if record_files is None else tensorflow.string
         return tensorflow.data.Dataset.from_generator(
             self.record_index_gen if record_files is None else lambda: self._names(record_files),

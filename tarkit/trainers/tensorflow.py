@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, library
+from tarkit.lasterror import release_at_exit
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import consumer
 
 tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
+release_at_exit()
 
 _NAME_THEM = (
     "name rank= and world= for its part, such as context.input_pipeline_id and context.num_input_pipelines of "
