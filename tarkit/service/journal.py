@@ -1,235 +1,280 @@
-"""Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is on the disk when it returns.
+"""Ledgers in a file: a line for each batch of changes, on the disk and proven to be there before it is acknowledged.
 
-Rows of one table, by data set, epoch and position, each a JSON value. Epoch -1: the declaration, which may be long.
-Epoch 0: the counts. From epoch 1: a shard that was handed out and is not done. What is done leaves no row, so the file
-stays small. A row that is lost or changed on the disk would be a shard that is lost in silence, so each has a checksum.
+FILE has lines ``DIGEST TEXT``. The digest of a line is that of the digest before it and of its text, so it proves all
+lines before. The first text is a title, with the digest that the file continues; the second one has all rows, as they
+were when the file was written; each other one has the rows that changed at one time. FILE-ack has the digest of the
+last line that was acknowledged. A file without that digest has lost acknowledged work, for whatever reason, and is
+refused. What comes after it was never acknowledged: it may be cut anywhere.
+
+A row is a key, a JSON list of data set, epoch and position, and a value, JSON or "": the row is gone. A tab is between
+two of them. Epoch -1: the declaration, which may be long. Epoch 0: the counts. From epoch 1: a shard that was handed
+out and is not done. What is done leaves no row, so a file is small when it is written anew.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
-from typing import Any
-from zlib import crc32
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import groupby, pairwise
+from pathlib import Path
 
-from tarkit.errors import DataError, StreamError, TarkitError, UsageError, printable, quoted
+from tarkit.errors import DataError, StreamError, UsageError, printable, quoted
 from tarkit.service.dataset import DataSet
 from tarkit.service.leases import LeaseRules, Outstanding
 from tarkit.service.ledger import Ledger
+from tarkit.store.publish import open_publish
+from tarkit.store.sinks import write_all
 
-VERSION = 3
-APPLICATION = 0x7461726B
-"""SQLite's application id: "tark"."""
-_SCHEMA = """
-CREATE TABLE state (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT NOT NULL,
-    sum INTEGER NOT NULL, PRIMARY KEY (dataset, epoch, position)) WITHOUT ROWID
-"""
-_DECLARATION, _COUNTS = (-1, 0), (0, 0)
-_ROW = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)"
-_GONE = "DELETE FROM state WHERE dataset = ? AND epoch = ? AND position = ?"
+VERSION = 4
+_TITLE = "state of a tarkit shard service, version {}, after {}"
+_BEGINNING = "0" * 32
+"""In place of the digest of a line: nothing was acknowledged."""
+_SQLITE = re.compile(rb"SQLite format 3\0.{44}(.{4}).{4}tark", re.DOTALL)
+"""How a file of a version before 4 begins."""
 SKIPPED_TOKENS = 1 << 20
-"""At each start. Where the file is a copy of before, workers may have tokens of leases that are not in it; given again,
-they would say of another shard that it is done."""
-_WAL = 4 << 20
-"""Bytes of the write-ahead log, beyond which it is cut when it has been copied into the file."""
-_BEGIN_ANEW = "move it and its -wal file away to begin anew, and restore a checkpoint if there is one"
+"""At each start. Where the files are copies of before, workers may have tokens of leases that are not in them; given
+again, they would say of another shard that it is done."""
+_CHANGES = 4 << 20
+"""Bytes of changes, at least, after which a file is written anew."""
 
-
-@dataclass(frozen=True)
-class Change:
-    """What is new in a ledger: rows that replace those of the same key, and keys of rows that go."""
-
-    rows: list[tuple[Any, ...]]
-    gone: list[tuple[str, int, int]]
+Change = dict[str, str]
+"""Rows that are new, changed or gone: key -> value."""
 
 
 def change_of(ledger: Ledger) -> Change:
     """What changed in a ledger since the last call."""
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
-    counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest, len(ledger.entries)]
-    rows = [_row(name, _COUNTS, counts)]
+    counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest]
+    change = {_key(name, 0, 0): json.dumps(counts)}
     for each in changed:
         value = [each.token, each.worker, [*each.lost], each.errors, each.losses, each.ranges, each.ended]
-        rows.append(_row(name, each.key, value))
-    return Change(rows, [(name, *key) for key in gone])
+        change[_key(name, *each.key)] = json.dumps(value)
+    return change | {_key(name, *key): "" for key in gone}
 
 
 def declaration_of(dataset: DataSet) -> Change:
     """A data set that is new; the first change of its ledger is written with it."""
-    return Change([_row(dataset.name, _DECLARATION, dataset.to_json())], [])
+    return {_key(dataset.name, -1, 0): json.dumps(dataset.to_json())}
 
 
-def _row(name: str, key: tuple[int, int], value: Any) -> tuple[Any, ...]:
-    """A row with its checksum, a CRC-32."""
-    row = (name, *key, json.dumps(value))
-    return (*row, crc32(json.dumps(row).encode()))
+def _key(name: str, epoch: int, position: int) -> str:
+    return json.dumps([name, epoch, position])
 
 
-def _read(row: tuple[Any, ...]) -> tuple[tuple[int, int], Any]:
-    """Key and value of a row. ValueError: its checksum is wrong."""
-    if crc32(json.dumps(row[:4]).encode()) != row[4]:
-        raise ValueError(f"the checksum of a row of data set {row[0]!r} is wrong")
-    return row[1:3], json.loads(row[3])
+def _text(rows: Iterable[tuple[str, str]]) -> str:
+    return "\t".join(f"{key}\t{value}" for key, value in rows)
+
+
+def _line(before: str, text: str) -> tuple[str, bytes]:
+    """The digest of a line, and the line."""
+    digest = blake2b(f"{before} {text}".encode(), digest_size=16).hexdigest()
+    return digest, f"{digest} {text}\n".encode()
 
 
 class Journal:
-    """The file of a service; one process has it at a time.
+    """The state of a service, in FILE and FILE-ack; one process has it at a time. ":memory:" is in no file.
 
     Raises:
-        UsageError: another process has it, another version of tarkit wrote it, or it is of another program.
-        DataError: it is damaged, or not a database.
+        UsageError: another process has it, or another version of tarkit wrote it.
+        DataError: it lacks what was acknowledged, or is of another program. No file was changed.
         StreamError: it cannot be opened or written.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._known: dict[str, os.stat_result] = {}
-        """The file and its log, as they were first seen."""
-        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
-            reason = "is a folder" if os.path.isdir(path) else "is in a folder that does not exist"
+        self._rows: Change = {}
+        self._digest = _BEGINNING
+        self._size = self._most = 0
+        """Bytes of the file: as it is, and when it is written anew."""
+        self._file = self._ack = -1
+        if path == ":memory:":
+            return
+        if not os.path.isdir(os.path.dirname(path) or ".") or (os.path.exists(path) and not os.path.isfile(path)):
+            reason = "is not a file" if os.path.exists(path) else "is in a folder that does not exist"
             raise UsageError(f"{quoted(path)} {reason}; the state of a service needs the name of a file")
-        with suppress(OSError):
-            real = os.path.realpath(path)
-            # SQLite takes an empty file for a new one, and removes the log, in which the whole state may be.
-            if not os.path.getsize(real) and os.path.getsize(f"{real}-wal"):
-                raise DataError("the state is damaged: it is empty, but its log is not", url=path, hint=_BEGIN_ANEW)
+        self._place = Path(os.path.realpath(path))
+        self._ack_place = Path(f"{self._place}-ack")
+        self._ack_name = printable(self._ack_place.name)
         try:
-            with ExitStack() as refused:
-                # Threads write, one after the other.
-                self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
-                refused.callback(self._database.close)
-                self._open()
-                refused.pop_all()
-        except (sqlite3.Error, UnicodeError) as error:  # UnicodeError: SQLite's message has bytes of a damaged file
-            raise _refusal(error, path) from error
+            self._open()
+        except OSError as error:
+            self.close()
+            reason = f"the state cannot be opened: {printable(error.strerror or str(error))}"
+            raise StreamError(reason, url=path, hint="the service must be able to write it") from error
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self) -> None:
-        run = self._database.execute
-        run("PRAGMA locking_mode = EXCLUSIVE")
-        # What it checks first: another program's file is not changed.
-        version, application = (run(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
-        tables = run("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if (tables or version or application) and application != APPLICATION:
-            raise UsageError(f"{quoted(self.path)} is a database of another program; give another name for the state")
-        if application == APPLICATION and version != VERSION:
+        flags = os.O_RDWR if self._content() else os.O_RDWR | os.O_CREAT
+        try:
+            self._ack = os.open(self._ack_place, flags, 0o666)
+            fcntl.flock(self._ack, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            raise self._damage(f"the state is damaged: {self._ack_name} is missing, the proof of it") from None
+        except BlockingIOError:
+            text = f"{quoted(self.path)}: another process uses this state; stop it, or give another file"
+            raise UsageError(text) from None
+        acknowledged = os.pread(self._ack, 100, 0).decode("ascii", "replace").removesuffix("\n")
+        if content := self._content():
+            self._take(content.decode("ascii", "replace").split("\n"), acknowledged)
+            self._file = os.open(self._place, os.O_RDWR)
+            os.ftruncate(self._file, self._size)
+            os.fsync(self._file)
+            self._acknowledge()
+        elif acknowledged in ("", _BEGINNING):
+            self._acknowledge()
+            self._write_anew()
+        else:
+            raise self._damage(f"the state is damaged: this file is missing or empty, but {self._ack_name} is not")
+
+    def _damage(self, reason: str, offset: int | None = None) -> DataError:
+        hint = (
+            f"put it and {self._ack_name} back as they were, or move both away to begin anew, and restore a checkpoint"
+        )
+        return DataError(reason, url=self.path, offset=offset, hint=hint)
+
+    def _content(self) -> bytes:
+        """All of the file; b"": there is none. Another version's is refused."""
+        try:
+            content = self._place.read_bytes()
+        except FileNotFoundError:
+            return b""
+        digest, _, title = content.partition(b"\n")[0].decode("ascii", "replace").partition(" ")
+        old, match = _SQLITE.match(content), re.fullmatch(_TITLE.format(r"(\d{1,9})", "[0-9a-f]{32}"), title)
+        if content and not old and not (match and _line("", title)[0] == digest):
+            raise self._damage("this is not the state of a shard service, or its first line is damaged")
+        version = int.from_bytes(old[1], "big", signed=True) if old else int(match[1]) if match else VERSION
+        if version != VERSION:
             raise UsageError(
                 f"{quoted(self.path)} has version {version} of the state, and this tarkit needs version {VERSION}; "
                 f"{'a newer' if version > VERSION else 'an older'} tarkit wrote it: go on with that one, or save a "
                 "checkpoint with it, and restore it in another state"
             )
-        mode = run("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode not in ("wal", "memory"):
-            raise StreamError(
-                "the file system does not allow a write-ahead log", url=self.path, hint="use a local disk"
+        return content
+
+    def _take(self, lines: list[str], acknowledged: str) -> None:
+        """Take the rows of a file, up to a line that was not written to its end."""
+        self._digest = lines[0][:32]
+        known, good = {_BEGINNING, lines[0][-32:]}, 1
+        for line in lines[1:-1]:
+            digest = _line(self._digest, line[33:])[0]
+            if line[:32] != digest:
+                break
+            self._apply(line[33:])
+            self._digest = digest
+            known.add(digest)
+            good += 1
+        self._size = sum(map(len, lines[:good])) + good
+        # A line is written when the one before is on the disk.
+        follows = any(_line(one[:32], two[33:])[0] == two[:32] for one, two in pairwise(lines[good:]))
+        if good < 2 or acknowledged not in known or follows:
+            raise self._damage(
+                "the state is damaged: after this offset acknowledged work is missing, or "
+                f"{self._ack_name} belongs to a different state",
+                self._size,
             )
-        run("PRAGMA synchronous = FULL")
-        run(f"PRAGMA journal_size_limit = {_WAL}")
-        run("BEGIN IMMEDIATE")
-        if application != APPLICATION:
-            run(_SCHEMA)
-            run(f"PRAGMA user_version = {VERSION}")
-            run(f"PRAGMA application_id = {APPLICATION}")
-        run("COMMIT")
-        self._file: str = run("PRAGMA database_list").fetchone()[2]
-        found = run("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise DataError(f"the state is damaged: {printable(found)}", url=self.path, hint=_BEGIN_ANEW)
+        self._most = 2 * len(lines[1]) + _CHANGES
+
+    def _apply(self, text: str) -> None:
+        parts = text.split("\t") if text else []
+        for key, value in zip(parts[::2], parts[1::2], strict=True):
+            if value:
+                self._rows[key] = value
+            else:
+                self._rows.pop(key, None)
 
     def load(self, rules: LeaseRules, now: float) -> list[Ledger]:
-        """The ledgers as they were: what was leased is leased from now on, under the same tokens.
-
-        Raises:
-            DataError: what is in the file cannot be.
-        """
+        """The ledgers as they were: what was leased is leased from now on, under the same tokens."""
+        rows = sorted((json.loads(key), json.loads(value)) for key, value in self._rows.items())
         ledgers = []
-        try:
-            rows = self._database.execute("SELECT * FROM state ORDER BY dataset, epoch, position")
-            for name, of_dataset in groupby(rows, itemgetter(0)):
-                (declared, declaration), (at, counts), *entries = map(_read, of_dataset)
-                if (declared, at) != (_DECLARATION, _COUNTS):
-                    raise ValueError(f"rows of data set {name!r} are missing")
-                ledger = Ledger(DataSet.from_json(declaration), rules)
-                _fill(ledger, counts, [_entry(*key, *value) for key, value in entries], now)
-                ledgers.append(ledger)
-        except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError) as error:
-            raise DataError(
-                f"the state is damaged: {printable(str(error))}", url=self.path, hint=_BEGIN_ANEW
-            ) from error
+        for _, of_dataset in groupby(rows, lambda row: row[0][0]):
+            (_, declaration), (_, counts), *entries = of_dataset
+            ledger = Ledger(DataSet.from_json(declaration), rules)
+            epoch, handed_out, records, last_token, longest = counts
+            ledger.last_token = last_token + SKIPPED_TOKENS
+            if longest:
+                ledger.learn(longest)
+            ledger.resume(epoch, handed_out, records, [_entry(*key[1:], *value) for key, value in entries], now)
+            ledger.take_changes()
+            ledgers.append(ledger)
         return ledgers
 
     def write(self, changes: Iterable[Change]) -> None:
         """All of it, or none; on the disk when it returns. It may be called in a thread.
 
         Raises:
-            StreamError: it could not be written: the disk is full, or gone. What is written again is the same.
+            StreamError: it could not be written: the disk is full, or gone. The next write must have it, too.
         """
-        database = self._database
+        text = _text(row for change in changes for row in change.items())
         try:
-            database.execute("BEGIN IMMEDIATE")
-            for change in changes:
-                database.executemany(_ROW, change.rows)
-                database.executemany(_GONE, change.gone)
-            database.execute("COMMIT")
-            self._check_place()
-        except (sqlite3.Error, UnicodeError, OSError) as error:
-            with suppress(sqlite3.Error):  # the first error says more
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-            raise StreamError(f"the state cannot be written: {printable(str(error))}", url=self.path) from error
+            if self._file >= 0:
+                self._append(text)
+                self._check_place()
+                self._acknowledge()
+        except OSError as error:
+            reason = printable(error.strerror or str(error))
+            raise StreamError(f"the state cannot be written: {reason}", url=self.path) from error
+        self._apply(text)
+        if self._size > self._most:
+            self._most += _CHANGES
+            with suppress(StreamError, OSError):  # the file is longer, no more; a full disk fails the next write
+                self._write_anew()
+
+    def _append(self, text: str) -> None:
+        digest, line = _line(self._digest, text)
+        try:
+            os.lseek(self._file, self._size, os.SEEK_SET)
+            write_all(self._file, line)
+            os.fsync(self._file)
+        except OSError:
+            with suppress(OSError):  # the next write begins at the same place
+                os.ftruncate(self._file, self._size)
+            raise
+        self._digest, self._size = digest, self._size + len(line)
+
+    def _acknowledge(self) -> None:
+        """Without a wait for the disk: a loss of power may leave the digest of an earlier line, which is no damage."""
+        os.pwrite(self._ack, f"{self._digest}\n".encode(), 0)
+
+    def _write_anew(self) -> None:
+        """Put a file without history in place of the one that is there."""
+        os.fsync(self._ack)  # else a loss of power may leave a digest that the new file does not name
+        first, title = _line("", _TITLE.format(VERSION, self._digest))
+        digest, line = _line(first, _text(self._rows.items()))
+        with open_publish(self._place, compression=None) as file:
+            file.write(title + line)
+        before, self._file = self._file, os.open(self._place, os.O_RDWR)
+        if before >= 0:
+            os.close(before)
+        self._digest, self._size = digest, len(title + line)
+        self._most = 2 * len(line) + _CHANGES
 
     def _check_place(self) -> None:
         """A file that was removed is written without an error, and gone with this process. OSError: so it is."""
-        for path in (self._file, f"{self._file}-wal") if self._file else ():
-            try:
-                found = os.stat(path)
-                same = os.path.samestat(found, self._known.setdefault(path, found))
-            except FileNotFoundError:
-                same = False
-            if not same:
-                raise OSError(
-                    f"{printable(path)} was removed, moved or replaced while it is used; put it back, as the state is "
-                    "lost when the service ends"
-                )
+        for place, file in ((self._place, self._file), (self._ack_place, self._ack)):
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(place), os.fstat(file)):
+                    continue
+            raise OSError(
+                f"{printable(str(place))} was removed, moved or replaced while it is used; put it back, as the state "
+                "is lost when the service ends"
+            )
 
     def close(self) -> None:
-        """Make the file free for other processes."""
-        self._database.close()
-
-
-def _refusal(error: Exception, path: str) -> TarkitError:
-    text = printable(str(error))
-    if "locked" in text:
-        return UsageError(f"{quoted(path)}: another process uses this state; stop it, or give another file")
-    if isinstance(error, sqlite3.OperationalError):
-        return StreamError(f"the state cannot be opened: {text}", url=path, hint="the service must be able to write it")
-    return DataError(f"this is not the state of a shard service: {text}", url=path, hint=_BEGIN_ANEW)
-
-
-def _fill(ledger: Ledger, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
-    """Give a ledger the state of a file. ValueError: its rows are of several times."""
-    name, dataset = ledger.dataset.name, ledger.dataset
-    epoch, handed_out, records, last_token, longest, outstanding = counts
-    if len(entries) != outstanding:
-        raise ValueError(f"data set {name!r} has {len(entries)} shards outstanding, not {outstanding}")
-    for entry in entries:
-        known = handed_out if entry.epoch == epoch else dataset.shards
-        if not (1 <= entry.epoch <= epoch and 0 <= entry.position < known):
-            raise ValueError(f"data set {name!r} has position {entry.position} of epoch {entry.epoch}")
-    tokens = [token for entry in entries for token in (entry.token, *entry.lost) if token]
-    if len(set(tokens)) < len(tokens) or max(tokens, default=0) > last_token:
-        raise ValueError(f"data set {name!r} has tokens that were not given, or twice")
-    ledger.last_token = last_token + SKIPPED_TOKENS
-    if longest:
-        ledger.learn(longest)
-    ledger.resume(epoch, handed_out, records, entries, now)
-    ledger.take_changes()
+        """Make the files free for other processes."""
+        if self._ack >= 0:
+            fcntl.flock(self._ack, fcntl.LOCK_UN)  # a process that was forked meanwhile has it open
+        for file in (self._file, self._ack):
+            if file >= 0:
+                os.close(file)
+        self._file = self._ack = -1
 
 
 def _entry(

@@ -50,7 +50,7 @@ def test_complete_and_started_again(tmp_path: Path) -> None:
     assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
     assert err[0] == f"tarkit serve: listening on {running.address}, state in tarkit-serve.state"
     assert err[1] == "tarkit serve: all data sets have ended; workers get this answer for 0.2 s at most"
-    assert {path.name for path in tmp_path.iterdir()} == {"tarkit-serve.state"}
+    assert {path.name for path in tmp_path.iterdir()} == {"tarkit-serve.state", "tarkit-serve.state-ack"}
     with Service(tmp_path, *SIZED, "--epochs", "2", "--drain", "300") as running:
         # A worker that was not told before is told now.
         assert drain(running.address, "late") == []

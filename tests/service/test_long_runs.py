@@ -197,7 +197,7 @@ def test_a_service_that_is_killed_every_few_seconds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MiB: SQLite lets its log grow to 4."""
+    """A file system of 16 MiB: the state has 4 MiB of changes before it is written anew."""
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(
