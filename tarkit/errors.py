@@ -228,6 +228,10 @@ class RepeatedKeyError(DataError):
     """A key comes back after another sample in the same shard: its files are not adjacent."""
 
 
+class ReplacedError(DataError):
+    """A source is not the one whose records were counted: what a task names are other records now."""
+
+
 class StaleIndexError(DataError):
     """The index beside a shard is of another one, such as the one that this shard has replaced. url: of the shard."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from odpsserver import Table, serve
 
-from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
+from tarkit.errors import DataError, MissingInputError, ReplacedError, StreamError, TemporaryStreamError, UsageError
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.odps import ODPSDataReader
 from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
@@ -115,6 +115,13 @@ def test_a_table_that_has_another_number_of_rows_than_when_it_was_counted(
     table.rows = [*ROWS, (1000, "new", 0.0)]
     with pytest.raises(DataError, match="has 1001 rows, and had 1000 when they were counted; create the shards anew"):
         rows_of(reader, 0, 10)
+    # Another process, which has not counted them.
+    other = ODPSDataReader("clicks", **account)
+    for identity, count in (("1000 rows", 10), ("1002 rows", 1002)):
+        with pytest.raises(ReplacedError, match=f"has 1001 rows, and had {identity[:4]} when they were counted"):
+            list(other.read_records(Task(TaskShard("clicks", 0, count, identity=identity))))
+    assert len(list(other.read_records(Task(TaskShard("clicks", 0, 10, identity="1001 rows"))))) == 10
+    assert [shard.identity for shard in shards_of(reader)] == ["1001 rows"]
     assert shards_of(reader) == [Shard("clicks", 0, 1001)]
     assert len(rows_of(reader, 0, 1001)) == 1001
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import DataError, UsageError
+from tarkit.errors import DataError, ReplacedError, TarkitError, UsageError
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
+from tarkit.readers.identity import Content, checked_content, current_content, parsed_content
 from tarkit.readers.reader import (
     ANEW,
     AbstractDataReader,
@@ -22,11 +23,14 @@ from tarkit.readers.reader import (
     task_shard,
 )
 from tarkit.specs.shardspec import expand
-from tarkit.store.entries import Identity, identify
 from tarkit.store.url import display_name, reads_once
 from tarkit.store.waits import Workers
 
 _COUNTED_AT_ONCE = 8
+
+
+def _hint(shard: TaskShard) -> str:
+    return "count its records anew: of tarkit serve, with another --state" if shard.identity else ANEW
 
 
 class FileDataReader(AbstractDataReader):
@@ -50,7 +54,7 @@ class FileDataReader(AbstractDataReader):
         self.data_dir = data_dir
         self.records_per_task = records_per_task
         self.tally = Tally()
-        self._identities: dict[str, Identity] = {}
+        self._contents: dict[str, Content] = {}
         """Of each file that was counted or read: the others of its name are not read."""
         self._indexes: dict[str, Any] = {}
         """Of each file, what a derived class knows of where its records are."""
@@ -77,8 +81,12 @@ class FileDataReader(AbstractDataReader):
         if reads_once(url):
             raise UsageError(f"{display_name(url)} can be read only once, and a reader reads it for each task")
         # Before it is counted, so that a file that is replaced meanwhile is not taken for this one.
-        self._identities[url] = identify(url)
+        self._contents[url] = current_content(url)
         return self.count(url)
+
+    def content_identity(self, name: str) -> str:
+        """Which content a file had when this reader counted or first read it; "": it did neither."""
+        return str(self._contents.get(name, ""))
 
     def read_records(self, task: Any) -> Iterator[Any]:
         """The records of a task.
@@ -90,22 +98,44 @@ class FileDataReader(AbstractDataReader):
     def _whole(self, shard: TaskShard) -> Iterator[Any]:
         if not 0 <= shard.start <= shard.end:
             raise UsageError(f"records {shard.start} to {shard.end} are not a range: 0 <= start <= end")
-        identity = identify(shard.name)
-        if identity != self._identities.setdefault(shard.name, identity):
-            raise DataError("was replaced since this reader first used it", url=shard.name, hint=ANEW)
-        wanted = shard.end - shard.start
-        given = 0
-        for record in islice(self.read(shard.name, shard.start, shard.end), min(wanted, sys.maxsize)):
-            given += 1
-            yield record
+        since = self._expect(shard)
+        wanted, given, is_read = shard.end - shard.start, 0, False
+        while not is_read:
+            before = self._checked(shard, since)
+            try:
+                left = min(wanted - given, sys.maxsize)
+                for record in islice(self.read(shard.name, shard.start + given, shard.end), left):
+                    given += 1
+                    yield record
+                is_read = True
+            except TarkitError:
+                # A file that is read in parts is compared after each of them: one that was only touched goes on.
+                if self._checked(shard, "while it was read") is before:
+                    raise
         if given < wanted:
+            has = shard.start + given if given or not shard.start else self.count(shard.name)
             raise DataError(
-                f"has {shard.start + given} records, and records {shard.start} to {shard.end - 1} were asked for",
+                f"has {has} records, and records {shard.start} to {shard.end - 1} were asked for",
                 url=shard.name,
                 hint=ANEW,
             )
-        if identify(shard.name) != identity:
-            raise DataError("was replaced while it was read", url=shard.name, hint=ANEW)
+        self._checked(shard, "while it was read")
+
+    def _expect(self, shard: TaskShard) -> str:
+        """Know which content the file of a task must have; returns since when, for a message."""
+        counted = parsed_content(shard.identity)
+        known = self._contents.get(shard.name)
+        if known is None:
+            known = self._contents[shard.name] = counted if shard.identity else current_content(shard.name)
+        since = "since its records were counted" if shard.identity else "since this reader first used it"
+        if not counted.is_same(known):
+            raise ReplacedError(f"was replaced {since}", url=shard.name, hint=_hint(shard))
+        return since
+
+    def _checked(self, shard: TaskShard, since: str) -> Content:
+        content = checked_content(shard.name, self._contents[shard.name], since, _hint(shard))
+        self._contents[shard.name] = content
+        return content
 
     @abstractmethod
     def count(self, url: str) -> int:

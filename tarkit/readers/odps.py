@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, MissingInputError, StreamError, library, printable
+from tarkit.errors import DataError, MissingInputError, ReplacedError, StreamError, library, printable
 from tarkit.readers.reader import (
     ANEW,
     AbstractDataReader,
@@ -100,26 +100,30 @@ class ODPSDataReader(AbstractDataReader):
         MissingInputError: no such table or partition. StreamError: it is refused. TemporaryStreamError: the last
         attempt failed."""
         shard = task_shard(task)
-        return in_task_order(shard, self._rows(shard.start, shard.end))
+        return in_task_order(shard, self._rows(shard.start, shard.end, _rows_in(shard.identity)))
 
-    def _rows(self, start: int, end: int) -> Iterator[list[str | None]]:
+    def content_identity(self, name: str) -> str:
+        """The number of rows, once the shards were created: a table shows no other change."""
+        return "" if self._counted is None else f"{self._counted} rows"
+
+    def _rows(self, start: int, end: int, counted: int | None) -> Iterator[list[str | None]]:
         patience = Patience(self._retry, self._name)
         rows: Iterator[Any] = iter(())
-        counted = self._counted
+        counted = self._counted if counted is None else counted
 
         def first() -> list[Any]:
             nonlocal rows, counted
             reader = self._table().open_reader(partition=self._partition, reopen=True)
+            if counted is not None and reader.count != counted:
+                # A session has the rows of the time when it was opened, and their numbers.
+                reason = f"has {reader.count} rows, and had {counted} when they were counted"
+                raise ReplacedError(reason, url=self._name, hint=ANEW)
             if reader.count < end:
                 raise DataError(
                     f"has {reader.count} rows, and rows {start} to {end - 1} were asked for",
                     url=self._name,
                     hint=ANEW,
                 )
-            if counted is not None and reader.count != counted:
-                # A session has the rows of the time when it was opened, and their numbers.
-                reason = f"has {reader.count} rows, and had {counted} when they were counted"
-                raise DataError(reason, url=self._name, hint=ANEW)
             counted = reader.count
             rows = iter(reader.read(start=start, count=end - start, columns=self._columns))
             return list(itertools.islice(rows, 1))
@@ -164,3 +168,9 @@ class ODPSDataReader(AbstractDataReader):
         if isinstance(error, (self._errors.BaseODPSError, OSError)):
             raise StreamError(f"cannot be read: {why}", url=self._name) from error
         raise error
+
+
+def _rows_in(identity: str) -> int | None:
+    """The number of rows that an identity has; None: it is not one of this reader."""
+    number = identity.removesuffix(" rows")
+    return int(number) if number.isdecimal() else None

@@ -7,9 +7,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, quoted
 
 ANEW = "create the shards anew"
 """What to do about a source that is another one than when its records were counted."""
@@ -43,6 +44,11 @@ class AbstractDataReader(ABC):
         """All shards: a list of (name, first record, number of records), or a dict of name -> (first record, number
         of records) or name -> number of records."""
 
+    def content_identity(self, name: str) -> str:
+        """Which content a shard has, as text, such as a version; asked when its records were counted, and before a
+        task is read. Equal texts: the same content. "": not known, so nothing is compared."""
+        return ""
+
     @property
     def records_output_types(self) -> Any:
         """What ``tf.data.Dataset.from_generator`` takes for the type of a record; None if it is not known."""
@@ -54,19 +60,30 @@ class AbstractDataReader(ABC):
         return Metadata()
 
 
-class Shard(NamedTuple):
-    """A range of records. name: what the reader called it. start: the first record's number, from 0. records: count."""
-
+class _Range(NamedTuple):
     name: str
     start: int
     records: int
+
+
+class Shard(_Range):
+    """A range of records. name: what the reader called it. start: the first record's number, from 0. records: count.
+    identity: which content the source had when it was counted; "": not known. It is not one of the three values, so
+    shards that differ in it alone are equal."""
+
+    identity: str = ""
+
+    def __new__(cls, name: str, start: int, records: int, identity: str = "") -> Shard:
+        self = super().__new__(cls, name, start, records)
+        self.identity = identity
+        return self
 
 
 def shards_of(reader: AbstractDataReader) -> list[Shard]:
     """What ``create_shards`` gives, whichever of its three shapes it has.
 
     Raises:
-        UsageError: it has another shape; the message names the reader and the entry.
+        UsageError: it has another shape, or ranges that overlap; the message names the reader and the entry.
     """
     made = reader.create_shards()
     if isinstance(made, Mapping):
@@ -82,8 +99,22 @@ def shards_of(reader: AbstractDataReader) -> list[Shard]:
                 f"{type(reader).__name__}.create_shards() gave {entry!r}; "
                 "a shard is (name, first record, number of records)"
             )
-        shards.append(Shard(*entry))
+        name, first, records = entry
+        shards.append(Shard(name, first, records, reader.content_identity(name)))
+    if twice := records_twice(shards):
+        raise UsageError(f"{type(reader).__name__}.create_shards() gave records twice, {twice}")
     return shards
+
+
+def records_twice(shards: Iterable[Shard]) -> str:
+    """Two ranges of one name that overlap, for a message; "": there are none."""
+    ordered = sorted(shard for shard in shards if shard.records)
+    for one, other in pairwise(ordered):
+        end = one.start + one.records
+        if one.name == other.name and other.start < end:
+            both = f"records {one.start} to {end} and {other.start} to {other.start + other.records}"
+            return f"{quoted(one.name)}: {both}"
+    return ""
 
 
 def _is_shard(name: object, start: object, count: object) -> bool:
@@ -94,12 +125,13 @@ def _is_shard(name: object, start: object, count: object) -> bool:
 @dataclass(frozen=True)
 class TaskShard:
     """The range of a task. end: number of the record after the last. indices: the records in the order in which they
-    are wanted; () is all of them in their own order."""
+    are wanted; () is all of them in their own order. identity: which content the source must have; "": not known."""
 
     name: str
     start: int
     end: int
     indices: Sequence[int] = ()
+    identity: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +173,8 @@ def task_shard(task: Any) -> TaskShard:
     shard = getattr(task, "shard", None)
     if shard is None:
         return TaskShard(task.shard_name, task.start, task.end)
-    return TaskShard(shard.name, shard.start, shard.end, tuple(getattr(shard, "indices", ()) or ()))
+    indices = tuple(getattr(shard, "indices", ()) or ())
+    return TaskShard(shard.name, shard.start, shard.end, indices, getattr(shard, "identity", ""))
 
 
 def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:

@@ -9,6 +9,7 @@ from tarkit.readers.ranged import RangedDataReader, blocks_from
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.read import placed_samples, read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
+from tarkit.store.entries import identify
 from tarkit.store.rangedfile import offsets_from
 from tarkit.store.read import open_read, reading
 from tarkit.store.url import display_name
@@ -48,6 +49,8 @@ class TarDataReader(RangedDataReader):
 
     def read(self, url: str, start: int, end: int) -> Iterator[Any]:
         shard = self._indexed.pop(url, None)
+        if shard is not None and shard.identity != identify(url):
+            shard = None  # it was touched: had its content changed, it would not be read
         if shard is None and url not in self._indexes:
             shard = self._open_indexed(url)
         if shard is None:
