@@ -31,7 +31,7 @@ ROOMS = {
     "shardwriter tarwriter transforms",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules",
-    "readers": "create ranged reader",
+    "readers": "create identity ranged reader",
     "service": "client connection credentials dataset leases progress serve",
     "runs": "counts donerecord engine process runrecord status work",
     "trainers": "arrays audit",

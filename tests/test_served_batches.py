@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import threading
@@ -15,10 +16,12 @@ from shardthread import InThread
 from trainshards import copy_shard, every_key, wait_for_full_batches, write_shards
 
 import tarkit
-from tarkit.errors import CorruptHeaderError, DataError, ServiceLostError, UsageError
-from tarkit.readers.reader import Shard
+from tarkit.errors import CorruptHeaderError, DataError, ReplacedError, ServiceLostError, UsageError
+from tarkit.readers.create import create_data_reader
+from tarkit.readers.reader import Shard, shards_of
 from tarkit.service.client import ShardClient
 from tarkit.service.dataset import DataSet
+from tarkit.service.leases import LeaseRules
 from tarkit.trainers.delivery import UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches, wait_until_settled
@@ -185,6 +188,31 @@ def test_a_shard_that_is_damaged_is_reported_and_an_error(shards: str, tmp_path:
         # what was used before is acknowledged.
         assert (progress.dead, progress.records, len(used)) == (1, 20, 20)
         assert sorted(used) == sorted(set(EVERY) - {"2-6", "2-7", "2-8", "2-9"})
+
+
+@pytest.mark.usefixtures("full_batches")
+def test_a_shard_that_was_replaced_since_the_service_counted_it_is_refused(tmp_path: Path) -> None:
+    """By another shard with its index, of the same size and number of samples; one that was touched goes on."""
+    spec = write_shards(tmp_path, (6, 6))
+    dataset = DataSet.of_files("data", shards_of(create_data_reader(spec)), 3)
+    with InThread(tmp_path / "state", LeaseRules(errors=2)) as service:
+        with ShardClient(service.address, dataset) as client:
+            client.connect()
+        write_shards(tmp_path, (6,), lambda _, number: {"cls": 9 - number})
+        for name in ("s-0.tar", "s-1.tar"):
+            os.utime(tmp_path / name, (7, 7))
+        used: list[str] = []
+        for _ in range(2 * 2):
+            with pytest.raises(ReplacedError, match=r"s-0\.tar: was replaced since its records were counted: its cont"):
+                for (names,) in loader(spec, service.address, batch=3):
+                    used += names
+        for (names,) in loader(spec, service.address, batch=3):
+            used += names
+        with ShardClient(service.address) as client:
+            progress = client.progress()
+    assert (progress.dead, progress.records) == (2, 6)
+    assert sorted(used) == [f"1-{number}" for number in range(6)]
+    assert all("was replaced since" in dead.reason for dead in progress.dead_shards)
 
 
 def test_what_the_service_hands_out_must_be_of_the_data_set(shards: str, service: InThread) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import DataError, ReplacedError, TarkitError, UsageError
+from tarkit.errors import DataError, TarkitError, UsageError
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
-from tarkit.readers.identity import Content, checked_content, current_content, parsed_content
+from tarkit.readers.identity import COUNT_ANEW, Content, checked_content, current_content, parsed_content
 from tarkit.readers.reader import (
     ANEW,
     AbstractDataReader,
@@ -27,10 +27,6 @@ from tarkit.store.url import display_name, reads_once
 from tarkit.store.waits import Workers
 
 _COUNTED_AT_ONCE = 8
-
-
-def _hint(shard: TaskShard) -> str:
-    return "count its records anew: of tarkit serve, with another --state" if shard.identity else ANEW
 
 
 class FileDataReader(AbstractDataReader):
@@ -129,11 +125,11 @@ class FileDataReader(AbstractDataReader):
             known = self._contents[shard.name] = counted if shard.identity else current_content(shard.name)
         since = "since its records were counted" if shard.identity else "since this reader first used it"
         if not counted.is_same(known):
-            raise ReplacedError(f"was replaced {since}", url=shard.name, hint=_hint(shard))
+            raise counted.replaced(shard.name, known, since, COUNT_ANEW)
         return since
 
     def _checked(self, shard: TaskShard, since: str) -> Content:
-        content = checked_content(shard.name, self._contents[shard.name], since, _hint(shard))
+        content = checked_content(shard.name, self._contents[shard.name], since, COUNT_ANEW if shard.identity else ANEW)
         self._contents[shard.name] = content
         return content
 

@@ -10,12 +10,14 @@ import logging
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tarkit.errors import ReplacedError
+from tarkit.errors import ReplacedError, quoted
 from tarkit.store.entries import identify
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name, local_path
 
 _log = logging.getLogger(__name__)
+COUNT_ANEW = "count its records anew (tarkit serve: with another --state)"
+"""What to do about a source that is not the one whose records a service counted."""
 SAMPLE = 1 << 20
 """Bytes of a local file that its digest is of, at most."""
 _BLOCK = 1 << 14
@@ -41,6 +43,15 @@ class Content(NamedTuple):
             return True
         return self.digest is not None and self.digest == other.digest
 
+    def replaced(self, url: str, found: Content, when: str, hint: str | None) -> ReplacedError:
+        """The error of a source that has another content now. when: "since …"."""
+        differs = "its content differs"
+        if self.size != found.size:
+            differs = f"it has {found.size} bytes, not {self.size}"
+        elif self.size is None:
+            differs = f"it is {quoted(str(found.tag))}, not {quoted(str(self.tag))}"
+        return ReplacedError(f"was replaced {when}: {differs}", url=display_name(url), hint=hint)
+
 
 def current_content(url: str) -> Content:
     """What a file is now. Taken before its records are counted, it is never that of a later file."""
@@ -61,7 +72,7 @@ def parsed_content(text: str) -> Content:
     """What a text is of; one that a reader of the user's own made is a tag."""
     try:
         size, tag, digest = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return Content(None, text or None)
     return Content(size, tag, digest)
 
@@ -71,8 +82,8 @@ def same_content(one: str, other: str) -> bool:
     return one == other or parsed_content(one).is_same(parsed_content(other))
 
 
-def checked_content(url: str, known: Content, when: str, hint: str) -> Content:
-    """What a file is now, which must be what was known of it. when: "since …", for the message.
+def checked_content(url: str, known: Content, when: str, hint: str | None = None) -> Content:
+    """What a file is now, which must be what was known of it. when: "since …", and hint: for the message.
 
     Raises:
         ReplacedError: it has another content.
@@ -82,8 +93,7 @@ def checked_content(url: str, known: Content, when: str, hint: str) -> Content:
         return known
     found = current_content(url) if known.digest else Content(size, tag)
     if not known.is_same(found):
-        differs = f"it has {found.size} bytes, not {known.size}" if found.size != known.size else "its content differs"
-        raise ReplacedError(f"was replaced {when}: {differs}", url=display_name(url), hint=hint)
+        raise known.replaced(url, found, when, hint)
     if found.tag != known.tag and (found.size or 0) > SAMPLE:
         _log.warning(
             "%s: its time of change is not that of when its records were counted, and its size and a sample of %d "

@@ -11,8 +11,10 @@ from itertools import chain, groupby, starmap
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tarkit.errors import DataError, printable, quoted
+from tarkit.errors import DataError, ReplacedError, counted, printable, quoted
+from tarkit.readers.identity import COUNT_ANEW, parsed_content
 from tarkit.readers.reader import AbstractDataReader
+from tarkit.service.dataset import DataSet as DataSet
 from tarkit.service.datashards import DataShardService as DataShardService
 from tarkit.service.datashards import build_data_shard_service as build_data_shard_service
 from tarkit.service.leases import NoShard as NoShard
@@ -41,6 +43,7 @@ def served_records(client: ShardClient, reader: AbstractDataReader, max_failures
     A shard that the reader cannot read is reported as failed, with the reason, and the next one comes.
 
     Raises:
+        ReplacedError: a source is not the one whose records were counted; after its first task.
         Exception: what the reader raised, after ``max_failures`` shards in a row of which it read none to its end.
         ServiceLostError: the service does not answer.
     """
@@ -54,20 +57,30 @@ def served_records(client: ShardClient, reader: AbstractDataReader, max_failures
             failures += 1
             place = f"{quoted(shard.name)}, records {shard.start} to {shard.end}"
             _log.warning("%s could not be read and is reported as failed: %s", place, printable(str(error)))
-            if failures >= max_failures:
+            if failures >= max_failures or isinstance(error, ReplacedError):
                 client.flush()
                 raise
 
 
 def _records(shard: HeldShard, reader: AbstractDataReader) -> Iterator[ServedRecord]:
+    counted_then, now = map(parsed_content, (shard.identity, reader.content_identity(shard.name)))
+    if not counted_then.is_same(now):
+        raise counted_then.replaced(shard.name, now, "since its records were counted", COUNT_ANEW)
     places, records, number = chain.from_iterable(starmap(range, shard.ranges)), shard.end - shard.start, 0
-    wanted = next(places, None)
+    wanted, last = next(places, None), None
     for number, value in enumerate(reader.read_records(shard.task), 1):
+        if number > records:
+            raise DataError(f"the task has {counted(records, 'record')}, and the reader gave more", url=shard.name)
         if number - 1 == wanted:
-            yield ServedRecord(value, shard, wanted)
-            wanted = next(places, None)
+            found, wanted = ServedRecord(value, shard, wanted), next(places, None)
+            if wanted is None:
+                last = found  # it makes the shard complete, which more records, or too few, would show as wrong
+            else:
+                yield found
     if number != records:
-        raise DataError(f"the reader gave {number} of {records} records", url=shard.name)
+        raise DataError(f"the reader gave {number} of {counted(records, 'record')}", url=shard.name)
+    if last is not None:
+        yield last
 
 
 def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:

@@ -12,7 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 from tarkit.errors import UsageError, counted, printable, quoted
-from tarkit.readers.reader import Shard, TaskShard
+from tarkit.readers.identity import same_content
+from tarkit.readers.reader import Shard, TaskShard, records_twice
 from tarkit.service.permutation import Permutation
 
 INT32 = 2**31 - 1
@@ -24,7 +25,7 @@ MOST_NAME = 1024
 """Bytes of a data set's name."""
 
 MOST_FILE = 8192
-"""Bytes of a file's name: each lease has it."""
+"""Bytes of a file's name, and of its identity: each lease has both."""
 
 MOST_RECORDS = 2**62
 
@@ -33,14 +34,13 @@ MOST_RECORDS = 2**62
 class DataSet:
     """A data set as it is declared. It never changes; the same declaration gives the same shards, in the same order.
 
-    name: up to 1,024 bytes. size: number of records. files: where the records are, (name, first record, number of
-    records) each, as ``AbstractDataReader.create_shards()`` gives them; () is one range of ``size`` records, whose
-    shards have the data set's name. records_per_shard: a shard never spans two files. epochs: 0 is without an end.
-    shuffle_shards: another order of shards in each epoch. shuffle_records: the shards are slices of another order of
-    all records in each epoch; with files, another order within each shard, and of shards. seed: of both orders.
-    remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves them out, "fill" begins them
-    earlier, so that some records come twice. strict_epochs: an epoch begins when the one before is complete.
-    task_type: a value of ``TASK_TYPES``, which ElasticDL's clients get back with each shard.
+    name: up to 1,024 bytes. size: number of records. files: where the records are, as ``shards_of(reader)`` gives them;
+    () is one range of ``size`` records, whose shards have the data set's name. records_per_shard: a shard never spans
+    two files. epochs: 0 is without an end. shuffle_shards: another order of shards in each epoch. shuffle_records: the
+    shards are slices of another order of all records in each epoch; with files, another order within each shard, and of
+    shards. seed: of both orders. remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves
+    them out, "fill" begins them earlier, so that some records come twice. strict_epochs: an epoch begins when the one
+    before is complete. task_type: a value of ``TASK_TYPES``, which ElasticDL's clients get back with each shard.
 
     Raises:
         UsageError: a value that cannot be; the message names the field.
@@ -76,10 +76,14 @@ class DataSet:
         for file in self.files:
             if not 0 < (length := len(self._encoded(file.name))) <= MOST_FILE:
                 self._refuse(f"the name of file {quoted(file.name)} has {length} bytes; it must have 1 to {MOST_FILE}")
+            if len(self._encoded(file.identity)) > MOST_FILE:
+                self._refuse(f"the identity of file {quoted(file.name)} has more than {MOST_FILE} bytes")
             if file.start < 0 or file.records < 0:
                 self._refuse(f"file {quoted(file.name)} has {file.records} records from {file.start}")
             if file.start + file.records > MOST_RECORDS:
                 self._refuse(f"file {quoted(file.name)} has records beyond {MOST_RECORDS}")
+        if twice := records_twice(self.files):
+            self._refuse(f"its files have records twice, {twice}")
         if self.files and self.size != sum(file.records for file in self.files):
             self._refuse(f"size is {self.size}, but its files have {sum(file.records for file in self.files)} records")
         if self.size * self.epochs > MOST_RECORDS:
@@ -101,7 +105,7 @@ class DataSet:
     @classmethod
     def of_files(cls, name: str, files: Sequence[Shard], records_per_shard: int, **others: Any) -> DataSet:
         """A data set of what a reader's ``create_shards()`` names; files without a record are left out."""
-        full = tuple(Shard(*file) for file in files if file[2])
+        full = tuple(Shard(*file, getattr(file, "identity", "")) for file in files if file[2])
         return cls(name, sum(file.records for file in full), records_per_shard, files=full, **others)
 
     @cached_property
@@ -144,12 +148,13 @@ class DataSet:
         """``shard``, without ``indices``: they take time."""
         number = self._number(epoch, position)
         at = bisect_right(self._ends, number)
-        name, first, records = self._all_files[at]
+        file = self._all_files[at]
+        name, first, records = file
         start = (number - (self._ends[at - 1] if at else 0)) * self.records_per_shard
         end = min(start + self.records_per_shard, records)
         if self.remainder == "fill":
             start = max(0, end - self.records_per_shard)
-        return TaskShard(name, first + start, first + end)
+        return TaskShard(name, first + start, first + end, identity=file.identity)
 
     def _number(self, epoch: int, position: int) -> int:
         if self.shuffle_shards or (self.shuffle_records and self.files):
@@ -159,6 +164,7 @@ class DataSet:
     def to_json(self) -> str:
         """The declaration as JSON, one line."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["files"] = [(*file, file.identity) if file.identity else file for file in self.files]
         return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -169,18 +175,20 @@ class DataSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same shards in the same order; what it does not cover is ``task_type``. 32 characters."""
-        return blake2b(replace(self, task_type=1).to_json().encode(), digest_size=16).hexdigest()
+        """The same for the same shards in the same order; it does not cover ``task_type`` and the identities of files.
+        32 characters."""
+        plain = replace(self, task_type=1, files=tuple(Shard(*file) for file in self.files))
+        return blake2b(plain.to_json().encode(), digest_size=16).hexdigest()
 
     def differences(self, other: DataSet) -> str:
-        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``. "": in none."""
-        return "; ".join(
-            _files_differ(self.files, other.files)
-            if field.name == "files"
-            else f"{field.name} {printable(repr(mine))}, not {printable(repr(theirs))}"
+        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``. "": in none, and no
+        file was replaced."""
+        parts = [
+            f"{field.name} {printable(repr(mine))}, not {printable(repr(theirs))}"
             for field in fields(self)
-            if (mine := getattr(self, field.name)) != (theirs := getattr(other, field.name))
-        )
+            if field.name != "files" and (mine := getattr(self, field.name)) != (theirs := getattr(other, field.name))
+        ]
+        return "; ".join(parts + [text for text in [_files_differ(self.files, other.files)] if text])
 
 
 def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
@@ -189,6 +197,8 @@ def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
     for number, (one, other) in enumerate(zip(mine, theirs), 1):  # noqa: B905 (up to the shorter one)
         if one != other:
             return f"{text}{', ' if text else ''}file {number} is {tuple(one)}, not {tuple(other)}"
+        if not same_content(one.identity, other.identity):
+            return f"file {number} ({quoted(one.name)}) was replaced since its records were counted"
     return text
 
 

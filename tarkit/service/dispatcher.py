@@ -169,8 +169,8 @@ class Dispatcher:
             ledger.last_token = secrets.randbelow(_FIRST_TOKENS)
             self._durable.add(dataset)
             self._durable.changed(ledger)
-        elif known.dataset != dataset:
-            text = f"data set {quoted(dataset.name)} is declared differently: {known.dataset.differences(dataset)}"
+        elif differences := known.dataset.differences(dataset):
+            text = f"data set {quoted(dataset.name)} is declared differently: {differences}"
             if not first_counts:
                 raise OtherDataSetError(text)
             self.differing += 1

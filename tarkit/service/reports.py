@@ -20,7 +20,8 @@ class HeldShard:
     name: of its file, or of the data set. start, end: the records from ``start`` to before ``end``. indices: the
     records in the order in which they are wanted, if they are shuffled; else (). epoch: from 1. token: of its lease.
     ranges: what is to be done of it, [first, end) in the order of its records: all of it, unless another worker
-    reported a part before it was lost. worker: the word of the session that holds it.
+    reported a part before it was lost. worker: the word of the session that holds it. identity: which content its file
+    had when the records were counted; "": not known.
     """
 
     name: str
@@ -31,11 +32,12 @@ class HeldShard:
     token: int = 0
     ranges: tuple[tuple[int, int], ...] = ()
     worker: str = ""
+    identity: str = ""
 
     @property
     def task(self) -> Task:
         """What a reader's ``read_records`` takes."""
-        return Task(TaskShard(self.name, self.start, self.end, self.indices), task_id=self.token)
+        return Task(TaskShard(self.name, self.start, self.end, self.indices, self.identity), task_id=self.token)
 
     @property
     def records(self) -> Iterator[int]:

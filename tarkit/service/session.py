@@ -271,7 +271,7 @@ class Session:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
             self.reports.lease(lease.token, lease.end - lease.start, ranges)
             where = lease.name, lease.start, lease.end, tuple(lease.indices)
-            self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.worker))
+            self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.worker, lease.identity))
 
     def _send(self) -> None:
         self._hurry.wait(_LINGER)

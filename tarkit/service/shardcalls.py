@@ -28,7 +28,7 @@ class ShardCalls:
 
     async def Declare(self, request: Any, context: Any) -> Any:
         """Add a data set, or take part in one."""
-        files = tuple(Shard(file.name, file.start, file.records) for file in request.files)
+        files = tuple(Shard(file.name, file.start, file.records, file.identity) for file in request.files)
         values = {each.name: getattr(request, each.name) for each in fields(DataSet)}
         size, kind = request.size or sum(file.records for file in files), request.task_type or 1
         dataset = DataSet(**values | {"files": files, "size": size, "task_type": kind})
@@ -68,6 +68,7 @@ class ShardCalls:
             indices=shard.indices,
             ranges=[self._messages.Range(first=first, end=end) for first, end in lease.ranges],
             seconds=lease.seconds,
+            identity=shard.identity,
         )
 
     @property

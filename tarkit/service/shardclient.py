@@ -195,7 +195,8 @@ class ShardClient:
         try:
             if isinstance(dataset, DataSet):
                 values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
-                connection.call("Declare", **values | {"files": [file._asdict() for file in dataset.files]})
+                files = [file._asdict() | {"identity": file.identity} for file in dataset.files]
+                connection.call("Declare", **values | {"files": files})
             return Session(connection, self._name, settings["prefetch"], settings["label"])
         except BaseException:
             connection.close()

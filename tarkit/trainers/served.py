@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tarkit.errors import DataError, TarkitError, UsageError, printable, quoted
+from tarkit.errors import DataError, ReplacedError, TarkitError, UsageError, printable, quoted
+from tarkit.readers.identity import COUNT_ANEW, checked_content, parsed_content
 from tarkit.service.client import HeldShard, NoShard, ServedRecord, acknowledge
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.order import Place
@@ -44,6 +45,8 @@ class ServedBatches:
         self._turn = counts.turn[0]
         self._loop_process = None if loader_worker() is None else os.getppid()
         self._shards = {url: number for number, url in enumerate(source.samples.urls)}
+        self._same: set[tuple[int, str]] = set()
+        """Numbers of shards that have the content which the service counted, and its identity."""
         self._made: deque[list[ServedRecord]] = deque()
         """Of each batch that is not acknowledged, the records."""
         self._settled = 0
@@ -79,6 +82,7 @@ class ServedBatches:
                 continue
             order = shard.indices or range(shard.start, shard.end)
             number = self._number(shard)
+            self._refuse_replaced(number, shard)
             self._source.samples.begin_epoch()
             for first, end in shard.ranges:
                 for at in range(first, end):
@@ -96,6 +100,18 @@ class ServedBatches:
             reason = f"the service hands out samples {shard.start} to {shard.end}, and it has {count} by its index"
             raise DataError(reason, url=shard.name, hint="begin the service anew, with a new state")
         return number
+
+    def _refuse_replaced(self, number: int, shard: HeldShard) -> None:
+        if not shard.identity or (number, shard.identity) in self._same:
+            return
+        counted = parsed_content(shard.identity)
+        try:
+            checked_content(self._source.samples.urls[number], counted, "since its records were counted", COUNT_ANEW)
+        except ReplacedError as error:
+            self._client.failed(shard, f"{type(error).__name__}: {printable(str(error))}")
+            self._client.flush()
+            raise
+        self._same.add((number, shard.identity))
 
     def _batch(self, records: list[ServedRecord]) -> object:
         try:

@@ -50,12 +50,12 @@ def test_what_is_in_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("shuffled", [{}, {"shuffle_shards": True}, {"shuffle_records": True}])
-@pytest.mark.parametrize("files", [(), (Shard("a", 0, 5), Shard("a", 0, 5), Shard("b", 3, 4))])
+@pytest.mark.parametrize("files", [(), (Shard("a", 0, 5), Shard("a", 5, 5), Shard("b", 3, 4))])
 @pytest.mark.parametrize("remainder", ["", "drop", "fill"])
 def test_what_is_left_comes_back_and_nothing_else(
     shuffled: dict[str, bool], files: tuple[Shard, ...], remainder: str
 ) -> None:
-    """Also of a file that is named twice, and of two epochs at once."""
+    """Also of a file that has two ranges, and of two epochs at once."""
     more: dict[str, Any] = shuffled
     ledger = Ledger(DataSet("d", 14, 3, 2, files, remainder=remainder, seed=3, **more))
     first = leases(ledger, ledger.dataset.shards + 2)

@@ -118,6 +118,7 @@ REFUSED: list[tuple[Callable[[], DataSet], str]] = [
         "data set 'd': remainder is 'x'; it must be '' (keep), 'drop' or 'fill'",
     ),
     (lambda: DataSet("d", 5, 1, files=(Shard("a", 0, 4),)), "data set 'd': size is 5, but its files have 4 records"),
+    (lambda: DataSet("d", 4, 1, files=(Shard("a", 0, 4, 8193 * "x"),)), "the identity of file 'a' has more than 8192"),
     (lambda: DataSet("d", 4, 1, files=(Shard("a", -1, 4),)), "file 'a' has 4 records from -1"),
     (lambda: DataSet("d", 1, 1, files=(Shard("a", 0, -3), Shard("b", 0, 4))), "file 'a' has -3 records"),
     (lambda: DataSet("d", 2, 1, files=(Shard("a", 2**62, 2),)), "file 'a' has records beyond"),
