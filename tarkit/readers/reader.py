@@ -16,6 +16,10 @@ ANEW = "create the shards anew"
 """What to do about a source that is another one than when its records were counted."""
 
 
+IDENTITY = "identity"
+"""Key of ``extended_config`` of ElasticDL's tasks, whose shards have no field for it."""
+
+
 @dataclass
 class Metadata:
     """Columns of a table. column_dtypes: name -> type, as the source writes it."""
@@ -174,7 +178,8 @@ def task_shard(task: Any) -> TaskShard:
     if shard is None:
         return TaskShard(task.shard_name, task.start, task.end)
     indices = tuple(getattr(shard, "indices", ()) or ())
-    return TaskShard(shard.name, shard.start, shard.end, indices, getattr(shard, "identity", ""))
+    identity = getattr(shard, "identity", "") or (getattr(task, "extended_config", None) or {}).get(IDENTITY, "")
+    return TaskShard(shard.name, shard.start, shard.end, indices, identity)
 
 
 def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:

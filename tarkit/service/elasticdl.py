@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from tarkit.errors import UsageError
+from tarkit.readers.reader import IDENTITY
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, ShardRequest
@@ -100,6 +101,7 @@ class ElasticDLCalls:
             task_id=leases[0].token & INT32,
             shard=self._messages.Shard(name=shard.name, start=shard.start, end=shard.end, indices=shard.indices),
             type=ledger.dataset.task_type,
+            extended_config={IDENTITY: shard.identity} if shard.identity else None,
         )
 
     get_task = get_dataset_task

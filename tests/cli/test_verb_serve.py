@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -217,6 +218,23 @@ def test_a_start_that_failed_leaves_no_data_set_in_the_state(taken: str, tmp_pat
         assert result.code == 2 and "already in use" in result.stderr
     with closing(Journal(state)) as journal:
         assert journal.load(LeaseRules(), 0.0) == []
+
+
+def test_files_that_were_replaced_while_no_service_ran_are_refused(tmp_path: Path, run: Run) -> None:
+    """Of an epoch, some shards would be of other data. A file that was only touched is the same."""
+    data = tmp_path / "a.csv"
+    data.write_text("1\n2\n")
+    with Service(tmp_path, "--data", str(data)) as running:
+        running.kill()
+        os.utime(data, (7, 7))
+        running.start()
+        running.kill()
+        data.write_text("3\n4\n")
+        with pytest.raises(
+            AssertionError, match=r"a\.csv'\) was replaced since its records were counted; give another --s"
+        ):
+            running.start()
+        assert running.process.returncode == 2
 
 
 @pytest.mark.parametrize(

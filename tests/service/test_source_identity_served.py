@@ -69,6 +69,20 @@ def test_the_reason_of_a_replaced_file_is_with_its_dead_shard(tmp_path: Path) ->
     assert "a.csv: was replaced since its records were counted: it ha" in dead.reason
 
 
+def test_a_task_of_elasticdls_protocol_has_it_where_its_clients_ignore_it(tmp_path: Path) -> None:
+    rows(tmp_path / "a.csv", 0)
+    with InThread(tmp_path / "state") as service, Caller(service.address, "elasticdl") as call:
+        ShardClient(service.address, declared(tmp_path / "a.csv")).connect()
+        task = call("get_dataset_task", worker_id=0, dataset_name="rows")
+        reader = create_data_reader(str(tmp_path / "a.csv"))
+        assert [int(row) for row in reader.read_records(task)] == [*range(task.shard.end)]
+        rows(tmp_path / "a.csv", 50, 30)
+        with pytest.raises(ReplacedError, match="was replaced since its records were counted: it has 150 bytes, not"):
+            list(create_data_reader(str(tmp_path / "a.csv")).read_records(task))
+        call("report_dataset_shard_params", batch_size=2, num_epochs=1, dataset_size=8, dataset_name="numbers")
+        assert not call("get_dataset_task", worker_id=0, dataset_name="numbers").extended_config
+
+
 def test_a_file_that_was_only_touched_is_read(tmp_path: Path) -> None:
     rows(tmp_path / "a.csv", 0)
     dataset = declared(tmp_path / "a.csv")
