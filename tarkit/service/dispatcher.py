@@ -140,8 +140,18 @@ class Dispatcher:
     def progress(self, *names: str) -> list[DataSetProgress]:
         """Counts of these data sets, or of all: what the status page, the metrics and callers are shown."""
         ledgers = [self.ledger(name) for name in names] or self.ledgers.values()
-        rates = {name: rate.per_second for name, rate in self._rates.items()}
-        return [replace(each.progress(MOST_DEAD), rate=rates.get(each.dataset.name, 0.0)) for each in ledgers]
+        return [
+            replace(
+                each.progress(MOST_DEAD),
+                rate=self._rates[name].per_second if (name := each.dataset.name) in self._rates else 0.0,
+                workers=len(self.workers(each)),
+            )
+            for each in ledgers
+        ]
+
+    def workers(self, ledger: Ledger) -> set[str]:
+        """Those of a data set: they hold a shard of it, wait for one, or did so less than a lease ago."""
+        return self.held.workers(ledger).union(ledger.known_workers)
 
     # Data sets.
 
@@ -206,6 +216,7 @@ class Dispatcher:
 
     async def _begin_again(self, ledger: Ledger) -> None:
         self.presence.forget_told()
+        self._rates.pop(ledger.dataset.name, None)  # what the new state has done was not done now
         self._moved(ledger)
         await self._durable.written()
 

@@ -50,6 +50,10 @@ class HeldCalls:
         """How many calls wait."""
         return sum(map(len, self._waiting.values()))
 
+    def workers(self, ledger: Ledger) -> set[str]:
+        """Whose calls wait for a data set."""
+        return {held.worker for held in self._waiting.get(ledger.dataset.name, {})}
+
     async def hold(self, ledger: Ledger, worker: str, until: float | None, *, published: bool) -> bool:
         """Wait until there may be a shard or the end; whether the worker is to finish what it holds first.
 

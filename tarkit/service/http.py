@@ -33,6 +33,9 @@ _GAUGES = {
     "done": ("shards_done", "Shards that are done, of the epochs that have begun."),
     "dead": ("shards_dead", "Shards that are not tried any more."),
     "records": ("records_done", "Records that are done, of all epochs."),
+    "epochs_done": ("epochs_done", "Epochs of which each shard is done or dead."),
+    "workers": ("workers", "Workers that hold a shard, wait for one, or did so less than a lease ago."),
+    "rate": ("shards_per_second", "Shards done per second, of the last minute."),
     "ended": ("ended", "1 when no shard is left, and none is with a worker."),
 }
 """Field of DataSetProgress -> name of the metric, and what it is."""
@@ -140,11 +143,14 @@ def _metrics(core: Any, dispatcher: Dispatcher) -> Iterator[Any]:
         for each in progress:
             family.add_metric([each.name], float(getattr(each, field)))
         yield family
+    lost = counter("tarkit_leases_lost", "Leases that ended because their worker was lost.", labels=["dataset"])
+    for each in progress:
+        lost.add_metric([each.name], each.lost)
+    yield lost
     reports = counter("tarkit_reports", "Reports of workers, by what became of them.", labels=["verdict"])
     for verdict in Verdict:
         reports.add_metric([verdict.value], dispatcher.verdicts[verdict.value])
     yield reports
     yield counter("tarkit_differing_declarations", "Declarations that differed from the first.", dispatcher.differing)
     yield gauge("tarkit_held_calls", "Calls that wait for a shard or the end.", dispatcher.held.number)
-    yield gauge("tarkit_workers", "Workers that were heard of, and not lost.", len(dispatcher.presence.seen))
     yield gauge("tarkit_state_writable", "0 while the state cannot be written.", float(dispatcher.trouble is None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -54,6 +54,8 @@ class Ledger:
         """Seconds that the longest of the last completed shards took; 0: not known."""
         self.leased = 0
         """How many shards workers hold."""
+        self.lost = 0
+        """Leases that ended because their worker was lost."""
         self.next_deadline = math.inf
         """Before it, ``expire`` has nothing to do."""
         self._changed: set[tuple[int, int]] = set()
@@ -159,6 +161,8 @@ class Ledger:
             self._unlease(entry)
             entry.losses += 1
             self._back(entry, entry.losses >= self.rules.losses, reason)
+        self._holders.pop(worker, None)
+        self.lost += len(held)
         return len(held)
 
     def expire(self, now: float) -> int:
@@ -167,8 +171,6 @@ class Ledger:
             return 0
         silent = [worker for worker, holder in self._holders.items() if holder.deadline <= now]
         lost = sum(self.lose(worker, "the worker was silent until its lease ended") for worker in silent)
-        for worker in silent:
-            del self._holders[worker]
         self.next_deadline = min((holder.deadline for holder in self._holders.values()), default=math.inf)
         return lost
 
@@ -227,12 +229,28 @@ class Ledger:
             workers=len(self.workers()),
             dead_shards=self.dead(listed),
             aborted=self.aborted,
+            epochs_done=self.epochs_done,
+            lost=self.lost,
         )
 
     @property
     def last_epoch(self) -> bool:
         """Whether no other epoch begins after this one."""
         return bool(self.dataset.epochs) and self.epoch >= self.dataset.epochs
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs of which each shard is done or dead."""
+        # Shards are handed out epoch by epoch, so the first one that is outstanding is of the first such epoch.
+        first = next((entry.epoch for entry in self.entries.values() if not entry.ended), None)
+        if first is not None:
+            return first - 1
+        return self.epoch - (self.epoch > 0 and self.handed_out < self.dataset.shards)
+
+    @property
+    def known_workers(self) -> Collection[str]:
+        """Those that hold a shard, or held one and were not silent since for as long as a lease."""
+        return self._holders.keys()
 
     def held(self, worker: str) -> dict[int, Outstanding]:
         """Token -> shard, of the leases that a worker has."""
@@ -263,11 +281,12 @@ class Ledger:
         says must be possible for the data set.
         """
         self.epoch, self.handed_out, self.records = epoch, handed_out, records
-        self.entries = {entry.key: entry for entry in entries}
+        given = list(entries)
+        self.entries = {entry.key: entry for entry in sorted(given, key=lambda entry: entry.key)}
         for emptied in (self._first, self._last, self._dead, self._by_token, self._holders):
             emptied.clear()
         self.leased, self.next_deadline = 0, math.inf
-        for entry in self.entries.values():
+        for entry in given:
             self._by_token.update(dict.fromkeys(entry.lost, entry))
             if entry.ended:
                 self._dead[entry.key] = entry

@@ -32,8 +32,10 @@ class DeadShard:
 @dataclass(frozen=True)
 class DataSetProgress:
     """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. records: number of
-    those done. workers: how many hold a shard. dead_shards: the first of those that are dead. aborted: no
-    more are handed out, as too many are dead. rate: shards done per second, of the last minute.
+    those done. workers: how many hold a shard, wait for one, or did not long ago. dead_shards: the first of those that
+    are dead. aborted: no more are handed out, as too many are dead. rate: shards done per second, of the last minute.
+    epochs_done: those of which each shard is done or dead. lost: leases that ended because their worker was lost, since
+    the service was started.
 
     ``todo + leased + done + dead`` is the number of shards of the epochs that have begun. todo: never handed out, or
     came back."""
@@ -52,6 +54,8 @@ class DataSetProgress:
     dead_shards: Sequence[DeadShard] = ()
     aborted: bool = False
     rate: float = 0.0
+    epochs_done: int = 0
+    lost: int = 0
 
     @property
     def over(self) -> bool:
@@ -68,7 +72,9 @@ class DataSetProgress:
         """How far it is, in one line."""
         parts, over = [], self.done + self.dead
         if self.epochs != 1 and self.epoch:
-            parts.append(f"epoch {self.epoch} of {self.epochs}" if self.epochs else f"epoch {self.epoch}")
+            current = min(self.epochs_done + 1, self.epoch)
+            ahead = f" (leased ahead to {self.epoch})" if current < self.epoch else ""
+            parts.append(f"epoch {current}{f' of {self.epochs}' if self.epochs else ''}{ahead}")
         if self.total:
             parts.append(f"{self.done} of {self.total} shards done ({over / self.total:.0%})")
         else:

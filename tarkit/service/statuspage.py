@@ -36,7 +36,7 @@ def _lines(dispatcher: Dispatcher, state: str) -> Iterator[str]:
         yield f'<p class="bad">No shard is handed out: {_text(str(dispatcher.trouble))}</p>'
     progress = dispatcher.progress()
     yield "<h2>Data sets</h2>"
-    sets = ("data set", "is", "progress", "leased", "todo", "records done")
+    sets = ("data set", "is", "progress", "leased", "todo", "records done", "lost leases")
     yield _table(sets, map(_data_set, progress), len(progress)) if progress else "<p>No data set was declared yet.</p>"
     if number := sum(each.dead for each in progress):
         yield f'<h2 class="bad">Dead shards ({number:,})</h2>'
@@ -44,7 +44,11 @@ def _lines(dispatcher: Dispatcher, state: str) -> Iterator[str]:
     held = _held(dispatcher)
     yield f"<h2>Workers ({len(held):,})</h2>"
     head = ("worker", "last sign of life", "holds")
-    yield _table(head, _workers(dispatcher, held), len(held)) if held else "<p>No worker has called yet.</p>"
+    yield (
+        _table(head, _workers(dispatcher, held), len(held))
+        if held
+        else "<p>No worker holds a shard or waits for one.</p>"
+    )
 
 
 def _data_set(each: DataSetProgress) -> tuple[str, ...]:
@@ -52,7 +56,8 @@ def _data_set(each: DataSetProgress) -> tuple[str, ...]:
     if each.aborted or (each.ended and each.dead):
         why = "aborted, as too many shards are dead" if each.aborted else "ended, incomplete"
         state = f'<span class="bad">{why}</span>'
-    return _text(each.name), state, each.standing, f"{each.leased:,}", f"{each.todo:,}", f"{each.records:,}"
+    counts = (each.leased, each.todo, each.records, each.lost)
+    return _text(each.name), state, each.standing, *(f"{count:,}" for count in counts)
 
 
 def _dead(progress: Iterable[DataSetProgress]) -> Iterator[tuple[str, ...]]:
@@ -65,8 +70,9 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[tuple[str, ...]]:
 def _held(dispatcher: Dispatcher) -> dict[str, list[str]]:
     """Worker -> what it holds; those that hold shards first, the one that was silent for longest before the others."""
     seen = dispatcher.presence.seen
-    held: dict[str, list[str]] = {name: [] for name in seen}
+    held: dict[str, list[str]] = {name: [] for name in dispatcher.presence.attached}
     for ledger in dispatcher.ledgers.values():
+        held.update({name: [] for name in dispatcher.workers(ledger) if name not in held})
         for name, entries in ledger.workers().items():
             shards = [ledger.dataset.bounds(*entry.key) for entry in entries[:3]]
             held.setdefault(name, []).extend(f"{redact(shard.name)} {shard.start}-{shard.end}" for shard in shards)

@@ -294,14 +294,37 @@ def test_progress_lines() -> None:
     from tarkit.service.progress import DataSetProgress, Rate
 
     iris = DataSetProgress(
-        "iris", shards=100, epochs=3, epoch=2, todo=50, leased=5, done=140, dead=5, records=1400, ended=False, workers=4
+        "iris",
+        shards=100,
+        epochs=3,
+        epoch=2,
+        todo=50,
+        leased=5,
+        done=140,
+        dead=5,
+        records=1400,
+        ended=False,
+        workers=4,
+        epochs_done=1,
     )
     endless = DataSetProgress(
-        "rose", shards=10, epochs=0, epoch=7, todo=0, leased=1, done=69, dead=0, records=690, ended=False, workers=1
+        "rose",
+        shards=10,
+        epochs=0,
+        epoch=7,
+        todo=0,
+        leased=1,
+        done=69,
+        dead=0,
+        records=690,
+        ended=False,
+        workers=1,
+        epochs_done=6,
     )
     assert progress_line([]) == "no data set was declared yet"
     line = "iris: epoch 2 of 3, 140 of 300 shards done (48%), 5 dead, 4 workers"
     assert progress_line([iris]) == line
+    assert progress_line([replace(iris, epochs_done=0)]) == line.replace("2 of 3", "1 of 3 (leased ahead to 2)")
     assert progress_line([replace(iris, rate=10.0)]) == f"{line}, 10.0 shards/s, about 0:00:15 left"
     assert progress_line([replace(endless, rate=200.0)]) == "rose: epoch 7, 69 shards done, 1 worker, 200.0 shards/s"
     times = iter([0.0, 10.0, 20.0, 130.0])

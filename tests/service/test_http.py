@@ -6,6 +6,7 @@ import asyncio
 import re
 import select
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,7 @@ import pytest
 
 from tarkit.errors import StreamError, UsageError
 from tarkit.readers.reader import Shard
-from tarkit.service import http
+from tarkit.service import checkpoint, http
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.journal import Journal
@@ -49,13 +50,15 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def with_pages(calls: Callable[[Dispatcher, Ask], Any], **rules: Any) -> None:
+def with_pages(
+    calls: Callable[[Dispatcher, Ask], Any], clock: Callable[[], float] = time.monotonic, **rules: Any
+) -> None:
     """Run ``calls(dispatcher, ask)`` in an event loop; ``ask(path)`` gives the status and text of a page."""
 
     async def run() -> None:
         journal = Journal(":memory:")
         async with (
-            Dispatcher(journal, LeaseRules(**rules)) as dispatcher,
+            Dispatcher(journal, LeaseRules(**rules), clock=clock, tick=0.02) as dispatcher,
             http.serving_http("0", dispatcher, "FILE", insecure=False) as address,
         ):
 
@@ -71,6 +74,14 @@ def with_pages(calls: Callable[[Dispatcher, Ask], Any], **rules: Any) -> None:
         journal.close()
 
     asyncio.run(run())
+
+
+async def ticked(dispatcher: Dispatcher) -> None:
+    """Return when it has looked at its leases at the time that it is now."""
+    dispatcher._ticked -= 1.0
+    until = dispatcher._clock()
+    while dispatcher._ticked < until:
+        await asyncio.sleep(0.01)
 
 
 async def text_of(ask: Ask) -> str:
@@ -115,10 +126,115 @@ def test_progress_workers_and_dead_shards() -> None:
         assert metrics["tarkit_shards_leased", "photos"] == 303
         assert metrics["tarkit_shards_todo", "photos"] == 2_000_000 - 305
         assert metrics["tarkit_reports_total", "accepted"] == 2
-        assert metrics[("tarkit_workers",)] == 301
+        assert metrics["tarkit_workers", "photos"] == 301
         assert metrics[("tarkit_state_writable",)] == 1
 
     with_pages(calls, errors=1)
+
+
+def test_epochs_that_are_leased_ahead_are_not_the_epoch_that_is_at_work() -> None:
+    async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
+        await dispatcher.declare(DataSet("photos", 4, 1, 5))
+        ledger = dispatcher.ledger("photos")
+
+        async def shown(text: str, done: int) -> None:
+            assert text in await text_of(ask)
+            metrics = await samples_of(ask)
+            assert (metrics["tarkit_epoch", "photos"], metrics["tarkit_epochs_done", "photos"]) == (ledger.epoch, done)
+
+        assert (await samples_of(ask))["tarkit_epochs_done", "photos"] == 0
+        _, leases = await dispatcher.exchange(ledger, "a", request=ShardRequest(14))
+        assert isinstance(leases, list)
+        await shown("epoch 1 of 5 (leased ahead to 4), 0 of 20 shards done (0%)", 0)
+        for lease in [*leases[4:], *leases[:3]]:
+            await dispatcher.exchange(ledger, "a", [Report(lease.token)])
+        await shown("epoch 1 of 5 (leased ahead to 4), 13 of 20 shards done (65%)", 0)
+        # A shard that is dead holds no epoch up. The epoch after the others has shards that nobody has.
+        await dispatcher.exchange(ledger, "a", [Report(leases[3].token, error="no label")])
+        await shown("epoch 4 of 5, 13 of 20 shards done (70%), 1 dead", 3)
+        _, leases = await dispatcher.exchange(ledger, "a", request=ShardRequest(6))
+        assert isinstance(leases, list)
+        saved = checkpoint.checkpoint(ledger)
+        await dispatcher.exchange(ledger, "a", [Report(lease.token) for lease in leases])
+        await shown("epoch 5 of 5, 19 of 20 shards done (100%), 1 dead", 5)
+        await dispatcher.restore(ledger, saved)
+        await shown("epoch 4 of 5 (leased ahead to 5), 13 of 20 shards done", 3)
+
+    with_pages(calls, errors=1)
+
+
+def test_workers_of_each_data_set_and_leases_that_were_lost() -> None:
+    """Workers that are silent and lost are none; one that waits for the shards of others is one."""
+    clock = [0.0]
+
+    async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
+        for name in ("photos", "rows"):
+            await dispatcher.declare(DataSet(name, 2, 1))
+        photos, rows = dispatcher.ledger("photos"), dispatcher.ledger("rows")
+
+        async def counted() -> list[float]:
+            metrics = await samples_of(ask)
+            names = ("tarkit_workers", "tarkit_leases_lost_total")
+            return [metrics[name, dataset] for name in names for dataset in ("photos", "rows")]
+
+        _, leases = await dispatcher.exchange(photos, "silent", request=ShardRequest(2))
+        dispatcher.heard("silent")
+        dispatcher.heard("busy")
+        await dispatcher.exchange(rows, "busy", request=ShardRequest(1))
+        waiting = asyncio.create_task(dispatcher.exchange(photos, "waits", request=ShardRequest(1, 1000.0)))
+        await asyncio.sleep(0)
+        assert await counted() == [2, 1, 0, 0]
+        assert "Workers (3)" in await text_of(ask)
+        # One that has reported, and not asked again, is at work on its batch.
+        assert isinstance(leases, list)
+        await dispatcher.exchange(photos, "silent", [Report(leases[1].token)])
+        assert await counted() == [2, 1, 0, 0]
+        for _ in range(2):
+            dispatcher.heard("busy")
+            clock[0] += 1.0
+            await ticked(dispatcher)
+        _, leases = await waiting
+        assert isinstance(leases, list)
+        assert await counted() == [1, 1, 1, 0]
+        assert "Workers (2)" in await text_of(ask)
+        dispatcher._lose("waits")
+        dispatcher._lose("busy")
+        assert await counted() == [0, 0, 2, 1]
+        text = await text_of(ask)
+        assert "Workers (0)" in text and "No worker holds a shard or waits for one." in text
+        assert "lost leases" in text
+
+    with_pages(calls, clock=lambda: clock[0], first=1.5, floor=1.5)
+
+
+def test_the_rate_of_each_data_set_is_that_of_shards_that_were_done() -> None:
+    """A checkpoint that is restored has done shards that nobody did in this minute."""
+    clock = [0.0]
+
+    async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
+        for name in ("photos", "rows"):
+            await dispatcher.declare(DataSet(name, 100, 1))
+        photos = dispatcher.ledger("photos")
+
+        async def passed(seconds: float) -> list[float]:
+            await ticked(dispatcher)
+            clock[0] += seconds
+            await ticked(dispatcher)
+            metrics = await samples_of(ask)
+            return [metrics["tarkit_shards_per_second", name] for name in ("photos", "rows")]
+
+        assert await passed(1.0) == [0.0, 0.0]
+        _, leases = await dispatcher.exchange(photos, "a", request=ShardRequest(50))
+        assert isinstance(leases, list)
+        await dispatcher.exchange(photos, "a", [Report(lease.token) for lease in leases])
+        saved = checkpoint.checkpoint(photos)
+        assert await passed(9.0) == [5.0, 0.0]
+        await dispatcher.reset(photos)
+        assert await passed(1.0) == [0.0, 0.0]
+        await dispatcher.restore(photos, saved)
+        assert await passed(1.0) == [0.0, 0.0]
+
+    with_pages(calls, clock=lambda: clock[0])
 
 
 def test_the_metrics_are_on_the_page_and_nothing_else_before_a_data_set() -> None:
@@ -128,7 +244,7 @@ def test_the_metrics_are_on_the_page_and_nothing_else_before_a_data_set() -> Non
     async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
         assert sorted(written) == sorted(set(re.findall(r"# TYPE (\w+)", (await ask("/metrics"))[1])))
         text = await text_of(ask)
-        assert "No data set was declared yet." in text and "No worker has called yet." in text
+        assert "No data set was declared yet." in text and "No worker holds a shard or waits for one." in text
         assert await ask("/no") == (404, "the pages are /, /metrics, /healthz\n")
 
     with_pages(calls)
