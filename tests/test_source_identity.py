@@ -96,6 +96,30 @@ def test_a_file_that_was_only_touched_goes_on(name: str, write: Callable[[Path, 
     assert texts(other.read_records(task_of(shard, 150))) == expected[150:]
 
 
+def test_a_file_that_is_touched_while_it_is_read_in_parts_goes_on(tmp_path: Path) -> None:
+    """After each part it is compared with what it was; one that was replaced is an error there."""
+    path = tmp_path / "a.tfrecord"
+
+    def write(last: int) -> None:
+        with tfrecord.RecordWriter(str(path)) as writer:
+            for number in [*range(2999), last]:
+                writer.write(b"%04096d" % number)
+
+    write(2999)
+    reader = create_data_reader(str(path))
+    (shard,) = shards_of(reader)
+    records = reader.read_records(task_of(shard, 1100))
+    read = [int(next(records)) for _ in range(3)]
+    touch(path)
+    assert [*read, *(int(record) for record in records)] == [*range(1100, 3000)]
+    records = reader.read_records(task_of(shard, 1100))
+    next(records)
+    write(3999)
+    touch(path)
+    with pytest.raises(ReplacedError, match="was replaced while it was read: its content differs"):
+        list(records)
+
+
 @each_kind
 def test_another_file_of_the_same_size_is_refused(
     name: str, write: Callable[[Path, int], None], tmp_path: Path
@@ -137,21 +161,42 @@ def test_of_a_reader_that_counted_another_file_than_the_task_is_of(tmp_path: Pat
         list(reader.read_records(task_of(shard)))
 
 
-def test_of_a_large_file_a_sample_is_compared_and_that_is_said(
+@pytest.mark.parametrize(("name", "write"), [KINDS[0], KINDS[2], KINDS[3]], ids=["csv", "tfrecord", "tar"])
+def test_of_a_large_file_that_is_counted_by_reading_it_all_of_it_is_compared(
+    name: str, write: Callable[[Path, int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "WHOLE", 64)
+    monkeypatch.setattr(identity, "SAMPLE", 64)
+    monkeypatch.setattr(identity, "_BLOCK", 16)
+    path = tmp_path / name
+    write(path, 0)
+    (shard,) = shards_of(create_data_reader(str(path)))
+    touch(path)
+    assert len(list(create_data_reader(str(path)).read_records(task_of(shard)))) == 200
+    with path.open("r+b") as file:  # a byte of one record, in its place
+        file.seek(path.read_bytes().index(b"000041"))
+        file.write(b"7")
+    touch(path)
+    with pytest.raises(ReplacedError, match="its content differs"):
+        list(create_data_reader(str(path)).read_records(task_of(shard)))
+
+
+def test_of_a_large_file_that_is_counted_by_its_index_a_sample_is_compared_and_that_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(identity, "WHOLE", 64 * 16)
     monkeypatch.setattr(identity, "SAMPLE", 64 * 16)
     monkeypatch.setattr(identity, "_BLOCK", 16)
-    path = tmp_path / "a.csv"
-    write_csv(path, 0)
-    reader = TextDataReader(str(path))
+    path = tmp_path / "a.tar"
+    write_indexed(path, 0)
+    reader = create_data_reader(str(path))
     (shard,) = shards_of(reader)
     touch(path)
     for _ in range(3):
         assert len(list(reader.read_records(task_of(shard)))) == 200
     (record,) = caplog.records
-    assert "a.csv" in record.getMessage() and "a sample of 1024 bytes" in record.getMessage()
-    write_csv(path, 1000)
+    assert "a.tar" in record.getMessage() and "a sample of 1024 bytes" in record.getMessage()
+    write_indexed(path, 1000)
     with pytest.raises(ReplacedError, match="was replaced since its records were counted: its content differs; "):
         list(reader.read_records(task_of(shard)))
 

@@ -1,7 +1,8 @@
 """Which content a file had when its records were counted, as text that another process compares with what it finds.
 
 A store has a version of each object. A local file has a time of change, which ``touch`` and a copy change too, so a
-digest is kept with it: equal digests prove equal content, of files above 1 MiB as far as a sample shows."""
+digest is kept with it: of the whole file, where it is small or its records are counted by reading all of it, and equal
+digests prove equal content; else of a sample, and where that alone speaks for a file, it is logged."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ import logging
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tarkit.errors import ReplacedError, quoted
+from tarkit.errors import ReplacedError, StreamError, quoted
 from tarkit.store.entries import identify
-from tarkit.store.read import read_range
 from tarkit.store.url import display_name, local_path
 
 _log = logging.getLogger(__name__)
 COUNT_ANEW = "count its records anew (tarkit serve: with another --state)"
 """What to do about a source that is not the one whose records a service counted."""
-SAMPLE = 1 << 20
-"""Bytes of a local file that its digest is of, at most."""
-_BLOCK = 1 << 14
-"""Bytes of a block of the sample. The blocks are spread evenly, from the first to the last byte."""
+WHOLE = 8 << 20
+"""Bytes of a local file up to which its digest is always of all of it."""
+SAMPLE, _BLOCK = 1 << 20, 1 << 14
+"""Bytes of a sample of a larger one, and of each block of it. The blocks are spread evenly, from its first byte to its
+last one."""
+_ALL = "all"
 
 
 class Content(NamedTuple):
@@ -46,26 +48,34 @@ class Content(NamedTuple):
     def replaced(self, url: str, found: Content, when: str, hint: str | None) -> ReplacedError:
         """The error of a source that has another content now. when: "since …"."""
         differs = "its content differs"
-        if self.size != found.size:
-            differs = f"it has {found.size} bytes, not {self.size}"
-        elif self.size is None:
+        if None in (self.size, found.size):
             differs = f"it is {quoted(str(found.tag))}, not {quoted(str(self.tag))}"
+        elif self.size != found.size:
+            differs = f"it has {found.size} bytes, not {self.size}"
         return ReplacedError(f"was replaced {when}: {differs}", url=display_name(url), hint=hint)
 
 
-def current_content(url: str) -> Content:
-    """What a file is now. Taken before its records are counted, it is never that of a later file."""
+def current_content(url: str, whole: bool = False) -> Content:
+    """What a file is now. Taken before its records are counted, it is never that of a later file. whole: the digest is
+    of all of it, however large it is."""
     size, tag = identify(url)
-    return Content(size, tag, None if size is None or local_path(url) is None else _digest(url, size))
+    path = local_path(url)
+    return Content(size, tag, None if size is None or path is None else _digest(path, size, whole or size <= WHOLE))
 
 
-def _digest(url: str, size: int) -> str:
-    length, last = (size, 0) if size <= SAMPLE else (_BLOCK, SAMPLE // _BLOCK - 1)
+def _digest(path: str, size: int, whole: bool) -> str:
     found = blake2b(digest_size=16)
-    for number in range(last + 1):
-        start = (size - length) * number // max(1, last)
-        found.update(read_range(url, start, start + length, size=size))
-    return found.hexdigest()
+    try:
+        with open(path, "rb", buffering=0) as file:
+            for start in () if whole else range(SAMPLE // _BLOCK - 1):
+                file.seek((size - _BLOCK) * start // (SAMPLE // _BLOCK - 1))
+                found.update(file.read(_BLOCK))
+            file.seek(0 if whole else size - _BLOCK)
+            while data := file.read(1 << 20):
+                found.update(data)
+    except OSError as error:
+        raise StreamError(f"cannot be read: {error.strerror}", url=path) from error
+    return f"{_ALL if whole else 'sample'} {found.hexdigest()}"
 
 
 def parsed_content(text: str) -> Content:
@@ -91,10 +101,11 @@ def checked_content(url: str, known: Content, when: str, hint: str | None = None
     size, tag = identify(url)
     if (size, tag) == known[:2]:
         return known
-    found = current_content(url) if known.digest else Content(size, tag)
+    is_whole = known.digest is not None and known.digest.startswith(_ALL)
+    found = current_content(url, is_whole) if known.digest and size == known.size else Content(size, tag)
     if not known.is_same(found):
         raise known.replaced(url, found, when, hint)
-    if found.tag != known.tag and (found.size or 0) > SAMPLE:
+    if known.digest and not is_whole:
         _log.warning(
             "%s: its time of change is not that of when its records were counted, and its size and a sample of %d "
             "bytes are the same: it is taken for the same file",

@@ -36,6 +36,9 @@ class RangedDataReader(FileDataReader):
     _indexes: dict[str, list[int]]
     """Of each file the offsets; none of a compressed one."""
 
+    def _counts_by_reading(self, url: str) -> bool:
+        return True
+
     def count(self, url: str) -> int:
         offsets, number = [], 0
         for number, offset in enumerate(self.offsets(url), 1):

@@ -9,7 +9,8 @@ from tarkit.readers.ranged import RangedDataReader, blocks_from
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.read import placed_samples, read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
-from tarkit.store.entries import identify
+from tarkit.specs.outputnames import has_index_name, index_url
+from tarkit.store.entries import exists, identify
 from tarkit.store.rangedfile import offsets_from
 from tarkit.store.read import open_read, reading
 from tarkit.store.url import display_name
@@ -39,6 +40,9 @@ class TarDataReader(RangedDataReader):
         self._use_index = index
         self._indexed: dict[str, IndexedShard] = {}
         """The shards that were read last."""
+
+    def _counts_by_reading(self, url: str) -> bool:
+        return not (self._use_index and has_index_name(url) and exists(index_url(url)))
 
     def count(self, url: str) -> int:
         # What an earlier file of this name had is no longer true.
