@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import inspect
 import re
@@ -48,8 +49,8 @@ _PUBLIC = {
     "tarkit.formats.example": "BytesList decode_example encode_example",
     "tarkit.formats.sequencefile": "PairWriter header_of read_index read_pairs",
     "tarkit.formats.har": "HarArchive HarWriter",
-    "tarkit.service.client": "ShardClient HeldShard NoShard ServedRecord acknowledge read_shards served_records "
-    "build_data_shard_service DataShardService RecordIndexService",
+    "tarkit.service.client": "ShardClient DataSet HeldShard NoShard ServedRecord acknowledge read_shards "
+    "served_records build_data_shard_service DataShardService RecordIndexService",
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
     "tarkit.trainers.webdataset": "WebDataset tarfile_to_samples",
     "tarkit.trainers.tensorflow": "TensorBatches ReportBatchDone",
@@ -202,8 +203,9 @@ def _api_entry(name: str, found: Any, heading: str) -> Iterator[str]:
             each = getattr(found, method)
         if method.startswith("_") or method in getattr(found, "__dataclass_fields__", ()):
             continue
-        if inspect.isroutine(each) or isinstance(each, property):
-            shown = method if isinstance(each, property) else _signature(method, each)
+        is_value = isinstance(each, (property, functools.cached_property))
+        if inspect.isroutine(each) or is_value:
+            shown = method if is_value else _signature(method, each)
             yield f"{heading}# {name}.{method}\n\n```python\n{shown}\n```"
             yield _text(inspect.getdoc(each) or "")
 
