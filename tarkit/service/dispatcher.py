@@ -145,6 +145,7 @@ class Dispatcher:
                 each.progress(MOST_DEAD),
                 rate=self._rates[name].per_second if (name := each.dataset.name) in self._rates else 0.0,
                 workers=len(self.workers(each)),
+                lost=each.lost_leases,
             )
             for each in ledgers
         ]

@@ -54,8 +54,8 @@ class Ledger:
         """Seconds that the longest of the last completed shards took; 0: not known."""
         self.leased = 0
         """How many shards workers hold."""
-        self.lost = 0
-        """Leases that ended because their worker was lost."""
+        self.lost_leases = 0
+        """Those that ended because their worker was lost; of this process, not of the state."""
         self.next_deadline = math.inf
         """Before it, ``expire`` has nothing to do."""
         self._changed: set[tuple[int, int]] = set()
@@ -162,7 +162,7 @@ class Ledger:
             entry.losses += 1
             self._back(entry, entry.losses >= self.rules.losses, reason)
         self._holders.pop(worker, None)
-        self.lost += len(held)
+        self.lost_leases += len(held)
         return len(held)
 
     def expire(self, now: float) -> int:
@@ -230,7 +230,6 @@ class Ledger:
             dead_shards=self.dead(listed),
             aborted=self.aborted,
             epochs_done=self.epochs_done,
-            lost=self.lost,
         )
 
     @property

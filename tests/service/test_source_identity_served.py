@@ -55,18 +55,19 @@ def test_a_file_that_was_replaced_after_it_was_counted_is_refused(tmp_path: Path
         assert (progress.done, progress.records, progress.dead) == (0, 0, 0)
 
 
-def test_the_reason_of_a_replaced_file_is_with_its_dead_shard(tmp_path: Path) -> None:
+def test_the_reason_of_a_replaced_file_is_with_its_dead_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     rows(tmp_path / "a.csv", 0)
-    dataset = declared(tmp_path / "a.csv")
+    dataset = declared(Path("a.csv"))
     with (
         InThread(tmp_path / "state", LeaseRules(errors=1)) as service,
         ShardClient(service.address, dataset, prefetch=0) as client,
     ):
         rows(tmp_path / "a.csv", 50, 30)
         with pytest.raises(ReplacedError):
-            list(read_shards(client, create_data_reader(str(tmp_path / "a.csv"))))
+            list(read_shards(client, create_data_reader("a.csv")))
         (dead,) = client.progress().dead_shards
-    assert "a.csv: was replaced since its records were counted: it ha" in dead.reason
+    assert "a.csv: was replaced since its records were counted: it has 150 bytes, not 100; count its" in dead.reason
 
 
 def test_a_task_of_elasticdls_protocol_has_it_where_its_clients_ignore_it(tmp_path: Path) -> None:
