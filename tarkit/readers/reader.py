@@ -79,7 +79,8 @@ class Shard(_Range):
 
     def __new__(cls, name: str, start: int, records: int, identity: str = "") -> Shard:
         self = super().__new__(cls, name, start, records)
-        self.identity = identity
+        if identity:
+            self.identity = identity
         return self
 
 
