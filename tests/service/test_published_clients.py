@@ -62,6 +62,16 @@ def test_it_reads_each_record_once_an_epoch(name: str, service: Service) -> None
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_tasks_of_files_have_what_it_ignores(name: str, tmp_path: Path) -> None:
+    """The identity of the file, from a service that has counted it."""
+    (tmp_path / "a.csv").write_text("".join(f"{number}\n" for number in range(22)))
+    options = ("--name", "iris", "--records-per-shard", "8", "--epochs", "3", "--drain", "1")
+    with Service(tmp_path, "--data", str(tmp_path / "a.csv"), *options) as running:
+        lines = lines_of(reader(name, running, size=22, epochs=3))
+    assert sorted(records_of(lines)) == sorted([*range(22)] * 3)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_what_a_process_held_that_was_killed_is_read_by_the_other(name: str, service: Service) -> None:
     killed = reader(name, service, worker=0, size=80, stops_at=2)
     assert killed.stdout is not None
