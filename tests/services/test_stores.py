@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 import tarkit
-from tarkit.errors import AlreadyPublishedError, DataError, MissingInputError, StreamError, UsageError
+from tarkit.errors import AlreadyPublishedError, DataError, MissingInputError, ReplacedError, StreamError, UsageError
 from tarkit.formats.har import HarArchive, HarWriter
 from tarkit.formats.recordio import RecordWriter
 from tarkit.readers.reader import Task, TaskShard
@@ -255,7 +255,7 @@ def test_ranges_of_a_record_file_that_is_replaced_are_not_mixed(store: Store, mo
     records = reader.read_records(Task(TaskShard(shard.name, 0, shard.records)))
     assert next(records) == b"a" * 30
     write(b"b")
-    with pytest.raises(StreamError, match="was replaced while it was read"):
+    with pytest.raises(ReplacedError, match="was replaced while it was read"):
         list(records)
     assert reader.create_shards() == [shard]
     assert set(reader.read_records(Task(TaskShard(shard.name, 0, shard.records)))) == {b"b" * 30}
