@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarkit.errors import TarkitError, quoted
+from tarkit.errors import TarkitError, counted, quoted
 from tarkit.service.ledger import Ledger
 from tarkit.service.presence import Presence
 
@@ -87,12 +87,23 @@ class HeldCalls:
         self._moved[ledger.dataset.name] = self._clock()
 
     def end_standstill(self, ledger: Ledger, now: float) -> None:
-        """Where all workers wait who hold what is left, answer one of them with DRAIN."""
+        """Where all workers wait who hold what is left, begin the next of strict epochs; in the last one, answer one
+        of them with DRAIN. A batch across two epochs cannot be finished before, and to most loops DRAIN is the end."""
         waiting, still = self._waiting.get(ledger.dataset.name), now - self._moved.setdefault(ledger.dataset.name, now)
         if not waiting or ledger.available or still < _STANDSTILL:
             return
         holders, long = ledger.workers().keys(), still >= _STANDSTILL * _NO_DRAIN
         if not holders or not holders <= {held.worker for held in waiting}:
+            return
+        if ledger.begin_next_epoch():
+            _log.warning(
+                "data set %s: epoch %d begins before epoch %d is complete: %s of it %s with workers that wait for the "
+                "next one; batches that end with a shard keep epochs apart",
+                quoted(ledger.dataset.name), ledger.epoch, ledger.epoch - 1, counted(ledger.leased, "shard"),
+                "is" if ledger.leased == 1 else "are",
+            )  # fmt: skip
+            self.moves(ledger)
+            self.wake(ledger)
             return
         for held in waiting:
             if held.worker in holders and (not held.published or (long and ledger.last_epoch)):
@@ -103,10 +114,8 @@ class HeldCalls:
         if long:
             self.moves(ledger)
             _log.warning(
-                "data set %s: each worker waits for the end of epoch %d, and holds shards of it; "
-                "end batches with a shard, or let epochs overlap",
+                "data set %s: each worker waits for a shard, and holds some that it does not report",
                 quoted(ledger.dataset.name),
-                ledger.epoch,
             )
 
 

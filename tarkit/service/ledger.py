@@ -304,6 +304,15 @@ class Ledger:
         self._changed.clear()
         return changed, gone
 
+    def begin_next_epoch(self) -> bool:
+        """Begin the epoch after this one of strict ones, although shards are leased; a batch may need records of both.
+        False: there is no other epoch, or this one has shards to hand out."""
+        left = not self.epoch or self.handed_out < self.dataset.shards or self._first or self._last
+        if not self.dataset.strict_epochs or self.last_epoch or left:
+            return False
+        self.epoch, self.handed_out = self.epoch + 1, 0
+        return True
+
     # Its own steps.
 
     def _may_begin(self, todo: int) -> bool:

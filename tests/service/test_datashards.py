@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,14 @@ from shardthread import InThread
 
 from tarkit.errors import UsageError
 from tarkit.service import heldcalls, recordindices
-from tarkit.service.client import DataShardService, NoShard, RecordIndexService, ShardClient, build_data_shard_service
+from tarkit.service.client import (
+    DataShardService,
+    HeldShard,
+    NoShard,
+    RecordIndexService,
+    ShardClient,
+    build_data_shard_service,
+)
 from tarkit.service.dataset import DataSet
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
@@ -79,6 +87,61 @@ def test_a_generator_cut_into_batches_across_shards_ends_and_reports_all(build: 
     assert service.fetch_shard() is None and service.ended
     service.flush()
     assert service.counts["accepted"] == 6
+
+
+def batches_of(records: Iterator[int], size: int, used: Callable[[int], object]) -> list[int]:
+    """Train with batches that go on across shards, as tf.data makes them; the records that were used."""
+    read: list[int] = []
+    while batch := list(islice(records, size)):
+        read += batch
+        used(len(batch))
+    return read
+
+
+def records_of_shards(service: DataShardService) -> Iterator[int]:
+    while shard := service.fetch_shard():
+        yield from range(shard.start, shard.end)
+
+
+STRICT = DataSet("iris", 21, 8, 3, strict_epochs=True)
+
+
+def test_strict_epochs_go_on_where_a_batch_needs_records_of_two(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    with ShardClient(os.environ["DLROVER_MASTER_ADDR"], STRICT) as client:
+        client.connect()
+        service = build(batch_size=4, dataset_name="iris")
+        with caplog.at_level(logging.WARNING):
+            assert batches_of(records_of_shards(service), 4, service.report_batch_done) == [*range(21)] * 3
+        service.flush()
+        assert service.ended and service.counts["accepted"] == 9
+        assert client.progress().done == 9
+    for epoch in (1, 2):
+        assert f"'iris': epoch {epoch + 1} begins before epoch {epoch} is complete: 1 shard of it" in caplog.text
+
+
+def test_numbers_of_strict_epochs_go_on_where_a_batch_needs_records_of_two(build: Build) -> None:
+    with ShardClient(os.environ["DLROVER_MASTER_ADDR"], STRICT) as client:
+        client.connect()
+        service = build(RecordIndexService, batch_size=4, dataset_name="iris")
+        assert isinstance(service, RecordIndexService)
+        read = batches_of(service.record_index_gen(), 4, service.report_batch_done)
+        assert sorted(read) == sorted([*range(21)] * 3)
+        service.flush()
+        assert client.progress().done == 9
+
+
+def test_a_strict_epoch_waits_for_a_worker_that_works(build: Build) -> None:
+    address = os.environ["DLROVER_MASTER_ADDR"]
+    with (
+        ShardClient(address, STRICT, prefetch=0) as works,
+        ShardClient(address, "iris", prefetch=0) as waits,
+    ):
+        shards = [works.fetch(), waits.fetch(), waits.fetch()]
+        assert waits.fetch(0.6) is NoShard.WAIT
+        works.done(shards[0])  # type: ignore[arg-type]
+        # Now all that is left is with one that waits.
+        found = waits.fetch(120)
+        assert isinstance(found, HeldShard) and found.epoch == 2
 
 
 def test_a_failed_batch_is_not_forgotten(build: Build) -> None:
@@ -213,10 +276,8 @@ def test_numbers_come_after_a_reset_that_failed(build: Build, monkeypatch: pytes
     assert numbers() == [*range(8)]
 
 
-def test_numbers_of_an_epoch_that_begins_late_come_to_a_trainer_that_was_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All shards of an epoch are held while nothing is reported, as where a model is compiled at first."""
+def test_numbers_that_come_back_come_to_a_trainer_that_was_slow(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All shards are held while nothing is reported, as where a model is compiled at first."""
     monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.1)
     drained, fetch = threading.Event(), ShardClient.fetch
 
@@ -227,37 +288,24 @@ def test_numbers_of_an_epoch_that_begins_late_come_to_a_trainer_that_was_slow(
         return found
 
     monkeypatch.setattr(ShardClient, "fetch", fetched)
-    dataset = DataSet("iris", 8, 4, epochs=2, strict_epochs=True)
-    with InThread(tmp_path / "state") as service, ShardClient(service.address, dataset) as client:
-        client.connect()
-        with RecordIndexService(4, dataset_name="iris", address=service.address) as numbers:
-            assert isinstance(numbers, RecordIndexService) and drained.wait(120)
-            found = []
-            for number in numbers.record_index_gen():
-                found.append(number)
-                # The last batch of the epoch takes so long that the end of the loop is in the queue before its report.
-                while len(found) == 8 and numbers._queue.empty():
-                    time.sleep(0.01)
-                numbers.report_batch_done(1)
-            assert found == [*range(8)] * 2
-            assert numbers.ended
+    numbers = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
+    assert isinstance(numbers, RecordIndexService) and drained.wait(120)
+    found = []
+    for number in numbers.record_index_gen():
+        found.append(number)
+        # The last batch takes so long that the end of the loop is in the queue before its report.
+        while len(found) == 8 and numbers._queue.empty():
+            time.sleep(0.01)
+        numbers.report_batch_done(1, "loss is NaN" if len(found) == 8 else "")
+    assert found == [*range(8), *range(4, 8)]
+    assert numbers.ended
 
 
 def test_numbers_do_not_end_between_the_next_shard_and_its_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
-    with (
-        InThread(tmp_path / "state") as running,
-        ShardClient(running.address, DataSet("iris", 8, 4, epochs=2, strict_epochs=True)) as client,
-    ):
-        client.connect()
-        with RecordIndexService(4, dataset_name="iris", address=running.address) as service:
-            assert isinstance(service, RecordIndexService)
-            _numbers_do_not_end(service, monkeypatch)
-
-
-def _numbers_do_not_end(service: RecordIndexService, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
+    assert isinstance(service, RecordIndexService)
     held = threading.Event()
     fetch = service._fetch
 
@@ -273,10 +321,10 @@ def _numbers_do_not_end(service: RecordIndexService, monkeypatch: pytest.MonkeyP
         while len(found) == 8 and service._queue.empty():
             time.sleep(0.01)
         monkeypatch.setattr(service, "_fetch", fetch_late)
-        service.report_batch_done(1)
-        # The loop goes on when a shard of the next epoch is held, and none of its numbers is there.
+        service.report_batch_done(1, "loss is NaN" if len(found) == 8 else "")
+        # The loop goes on when the shard that failed is held again, and none of its numbers is there.
         assert len(found) != 8 or held.wait(120)
-    assert found == [*range(8)] * 2 and service.ended
+    assert found == [*range(8), *range(4, 8)] and service.ended
 
 
 def test_a_checkpoint_that_is_refused_takes_no_number_away(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,12 +210,20 @@ print(json.dumps(read))
 """
 
 
+STRICT = ["--dataset", "iris_training_data=150", "--records-per-shard", "16", "--epochs", "3", "--strict-epochs"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["elasticai-api-1.4.2"])
-def test_a_generator_with_a_shuffle_buffer_as_in_the_tutorial(name: str, service: Service) -> None:
+@pytest.mark.parametrize(("name", "served"), [("elasticai-api-1.4.2", []), ("elasticai-api-1.4.1", STRICT)])
+def test_a_generator_with_a_shuffle_buffer_as_in_the_tutorial(name: str, served: list[str], tmp_path: Path) -> None:
     """Batches of 16 across shards of 16, 16, …, 6, behind a buffer of 100: its end needs the last reports."""
-    (read,) = lines_of(started(name, service.address, GENERATOR), 100)
-    assert sorted(read) == sorted([*range(150)] * 3)
+    with Service(tmp_path, *served) as service:
+        (read,) = lines_of(started(name, service.address, GENERATOR), 100)
+        assert sorted(read) == sorted([*range(150)] * 3)
+        if served:
+            code, out, _ = service.end()
+            done = "done 30, dead 0; records done 450; epochs begun 3"
+            assert (code, out) == (0, [f"iris_training_data: shards: {done}"])
 
 
 MESSAGES = """

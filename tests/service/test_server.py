@@ -206,6 +206,36 @@ def test_workers_who_wait_for_each_other_are_told_to_finish() -> None:
     with_server(calls, clock=lambda: now[0])
 
 
+def test_a_client_of_elasticdl_whose_batch_needs_records_of_two_strict_epochs_gets_them() -> None:
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=16, records_per_shard=8, epochs=2, strict_epochs=True)
+
+        def task() -> Any:
+            return server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
+
+        async def report(*tasks: Any) -> None:
+            for each in tasks:
+                done = {"dataset_name": "iris", "task_id": each.task_id}
+                await server.call("report_dataset_task_result", elasticdl=True, **done)
+
+        first, last = await task(), await task()
+        await report(first)
+        third = asyncio.ensure_future(task())
+        await until(lambda: server.dispatcher.held.number == 1)
+        for now[0] in (0.0, 4.9):
+            await asyncio.sleep(0.1)  # it looks at them
+            assert not third.done()
+        now[0] = 5.1
+        await report(last, await third, await task())
+        assert not (await task()).type
+        (found,) = (await server.call("GetProgress", name="iris")).progress
+        assert (found.epoch, found.done, found.ended) == (2, 4, True)
+
+    with_server(calls, clock=lambda: now[0])
+
+
 def test_the_oldest_elasticdl_clients_get_the_services_own_data_set() -> None:
     async def calls(server: Server) -> None:
         await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
