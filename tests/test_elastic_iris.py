@@ -139,6 +139,16 @@ def test_torch_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
     assert all(steps for steps, _ in found) and sum(steps for steps, _ in found) < SHARDS * epochs
 
 
+@needs_torch
+def test_a_program_that_is_run_again_trains_nothing_and_ends_with_3(iris: Path, tmp_path: Path, job: Job) -> None:
+    for code, lines in ((0, 1), (3, 0)):
+        process = job.begin("torch", iris, tmp_path / "model", 2)
+        out, _ = process.communicate(timeout=SECONDS)
+        assert (process.returncode, len(out.splitlines())) == (code, lines)
+    assert "'iris_training_data' had ended before this worker came" in (tmp_path / "stderr").read_text()
+    assert job.counts() == all_done(2)
+
+
 @needs_estimator
 def test_estimator_alone(iris: Path, tmp_path: Path, job: Job) -> None:
     steps, accuracy = printed(job.begin("estimator", iris, tmp_path / "model", 20))

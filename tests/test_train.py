@@ -141,6 +141,14 @@ def test_data_is_served_or_declared_by_the_trainers() -> None:
     assert container(documents(*COMMON, "--training_data="), "shards")["command"][-1] == "/state/iris.state"
 
 
+def test_the_run_of_the_service_is_the_uid_of_its_job() -> None:
+    """A job that is applied again, on a claim whose data sets have ended, would train nothing."""
+    found = container(documents(*COMMON), "shards")
+    assert found["command"][:4] == ["tarkit", "serve", "--run", "$(TARKIT_RUN)"]
+    field = {"apiVersion": "v1", "fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}
+    assert {"name": "TARKIT_RUN", "valueFrom": {"fieldRef": field}} in found["env"]
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -59,6 +59,10 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 @click.option(
     "--ready-file", default="", metavar="FILE", help="A file that has the address as long as workers can call."
 )
+@click.option(
+    "--run", "run", default="", metavar="ID",
+    help="The run that this service is of, such as the UID of a Job: a state that has ended in another one is refused.",
+)  # fmt: skip
 @click.option("--until-ended", is_flag=True, help="End when all data sets that clients have declared have ended.")
 @click.option(
     "--drain", type=Seconds(), default=30.0, show_default=True, metavar="SECONDS",
@@ -128,7 +132,7 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 @click.option("-q", "--quiet", is_flag=True, help="No progress lines.")
 @standard_options
 def command(
-    listen: str, state: str, ready_file: str, until_ended: bool, drain: float, http: str, watched: str | None,
+    listen: str, state: str, ready_file: str, run: str, until_ended: bool, drain: float, http: str, watched: str | None,
     data: str | None, sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str,
     dataset_name: str, records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool,
     remainder: str, lease_floor: float | None, lease_ceiling: float, lease_errors: int, lease_losses: int,
@@ -163,7 +167,7 @@ def command(
     settings = ServeSettings(
         listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
         LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses, dead=most_dead),
-        drain, ready_file, http, until_ended,
+        drain, ready_file, http, until_ended, run=run,
     )  # fmt: skip
     shape: dict[str, Any] = {
         "epochs": epochs,

@@ -233,6 +233,11 @@ class DataShardService:
         return self._source.ended
 
     @property
+    def ended_before(self) -> bool:
+        """Whether the data set had ended before this process took part, as of ``ShardClient.ended_before``."""
+        return self._source.ended_before
+
+    @property
     def counts(self) -> dict[str, int]:
         """Answers to the reports, as of ``ShardClient.counts``."""
         return self._source.counts

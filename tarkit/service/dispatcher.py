@@ -88,16 +88,19 @@ class Dispatcher:
 
     journal: where the state is. rules: of leases. grace: seconds between the break of a worker's connection and the
     loss of its leases, in which it may come back. clock: seconds that never go back. tick: seconds between two looks at
-    the leases.
+    the leases. run: the identity of the run whose data sets these are; "": not known.
     """
 
     def __init__(
         self, journal: Journal, rules: LeaseRules | None = None, *, limits: Limits | None = None, grace: float = 2.0,
-        clock: Callable[[], float] = time.monotonic, tick: float = 0.25,
+        clock: Callable[[], float] = time.monotonic, tick: float = 0.25, run: str = "",
     ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self.rules = rules or LeaseRules()
         self.ledgers = {each.dataset.name: each for each in journal.load(self.rules, clock() + _REJOIN)}
+        self.run = run
+        for each in self.ledgers.values():
+            each.run = each.run if each.ended else run
         self.default = ""
         """The data set of callers that name none; "": the only one."""
         self.verdicts: Counter[str] = Counter()
@@ -177,7 +180,7 @@ class Dispatcher:
                 raise TooManyError(f"the service has {counted(len(self.ledgers), 'data set')}, which is its limit")
             ledger = self.ledgers[dataset.name] = Ledger(dataset, self.rules)
             # Workers may come with tokens of a state that is gone, where they were of other shards.
-            ledger.last_token = secrets.randbelow(_FIRST_TOKENS)
+            ledger.run, ledger.last_token = self.run, secrets.randbelow(_FIRST_TOKENS)
             self._durable.add(dataset)
             self._durable.changed(ledger)
         elif differences := known.dataset.differences(dataset):
@@ -216,6 +219,7 @@ class Dispatcher:
         await self._begin_again(ledger)
 
     async def _begin_again(self, ledger: Ledger) -> None:
+        ledger.run = self.run
         self.presence.forget_told()
         self._rates.pop(ledger.dataset.name, None)  # what the new state has done was not done now
         self._moved(ledger)
@@ -345,6 +349,17 @@ class Dispatcher:
         self.presence.heard(worker, now)
         for ledger in self.ledgers.values():
             ledger.renew(worker, now)
+
+    def is_over(self, ledger: Ledger, worker: str) -> bool:
+        """Whether a worker comes when the data set has ended, which is logged. Not where it has ended in the run that
+        this service is of: the worker is a late one of that run."""
+        over = ledger.ended and not (self.run and ledger.run == self.run)
+        if over:
+            _log.warning(
+                "data set %s has ended; worker %s, which comes now, gets no shard of it",
+                quoted(ledger.dataset.name), quoted(worker),
+            )  # fmt: skip
+        return over
 
     def _lose(self, worker: str) -> None:
         for ledger in self.ledgers.values():

@@ -92,7 +92,10 @@ class ElasticDLCalls:
         """A shard; or at the true end, an empty task."""
         ledger = await self._declared(request.dataset_name)
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
+        comes = worker not in self._dispatcher.presence.seen
         self._dispatcher.heard(worker)
+        if comes:
+            self._dispatcher.is_over(ledger, worker)
         _, leases = await self._dispatcher.exchange(ledger, worker, request=_ONE)
         if isinstance(leases, NoShard):
             return self._messages.Task()

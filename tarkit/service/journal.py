@@ -50,7 +50,7 @@ def change_of(ledger: Ledger) -> Change:
     """What changed in a ledger since the last call."""
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
-    counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest]
+    counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest, ledger.run]
     change = {_key(name, 0, 0): json.dumps(counts)}
     for each in changed:
         value = [each.token, each.worker, [*each.lost], each.errors, each.losses, each.ranges, each.ended]
@@ -197,7 +197,7 @@ class Journal:
         for _, of_dataset in groupby(rows, lambda row: row[0][0]):
             (_, declaration), (_, counts), *entries = of_dataset
             ledger = Ledger(DataSet.from_json(declaration), rules)
-            epoch, handed_out, records, last_token, longest = counts
+            epoch, handed_out, records, last_token, longest, ledger.run = counts
             ledger.last_token = last_token + SKIPPED_TOKENS
             if longest:
                 ledger.learn(longest)

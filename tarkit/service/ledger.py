@@ -45,6 +45,8 @@ class Ledger:
         """Of the epochs that have begun, the last one; 0: none has."""
         self.handed_out = 0
         """How many shards of the epoch were leased at least once: so many from the beginning of its order."""
+        self.run = ""
+        """The run that it is of, where the service has the identity of one."""
         self.last_token = 0
         self.records = 0
         """How many are done, of all epochs."""

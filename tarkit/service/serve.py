@@ -35,7 +35,8 @@ _LOOK = 0.25
 class ServeSettings:
     """listen: HOST:PORT. state: a file, or ``NO_STATE``. drain: seconds for which workers are told of the end.
     ready_file: has the address while the service listens, and below it that of HTTP; "": none. http: ``[HOST:]PORT`` of
-    the status page; "": none. until_ended: end also when all data sets that clients have declared have ended."""
+    the status page; "": none. until_ended: end also when all data sets that clients have declared have ended. run: the
+    identity of the run; with one, a state that has ended in another run is refused."""
 
     listen: str = "127.0.0.1:50001"
     state: str = STATE
@@ -46,6 +47,7 @@ class ServeSettings:
     ready_file: str = ""
     http: str = ""
     until_ended: bool = False
+    run: str = ""
 
 
 class ServeReporter(Protocol):
@@ -78,7 +80,7 @@ async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: 
     if settings.state in ("", ":memory:"):
         raise UsageError(f"--state is {settings.state!r}; give a file, or {NO_STATE!r} to keep the state in memory")
     with closing(Journal(":memory:" if settings.state == NO_STATE else settings.state)) as journal:
-        async with Dispatcher(journal, settings.rules) as dispatcher:
+        async with Dispatcher(journal, settings.rules, run=settings.run) as dispatcher:
             await _serve(dispatcher, datasets, settings, reporter)
 
 
@@ -94,7 +96,7 @@ async def _serve(
 ) -> None:
     host, until_ended = settings.listen.rpartition(":")[0], bool(datasets) or settings.until_ended
     # Last: a service that could not listen leaves no data set in the state.
-    declare = partial(_declare, dispatcher, datasets, settings.state)
+    declare = partial(_declare, dispatcher, datasets, settings.state, until_ended)
     async with AsyncExitStack() as stack:
         http = ""
         if settings.http:
@@ -123,7 +125,7 @@ async def _serve(
             reporter.stopped(dispatcher.progress())
 
 
-async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: str) -> None:
+async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: str, until_ended: bool) -> None:
     known = list(dispatcher.ledgers)
     names = [dataset.name for dataset in datasets]
     hint = "give another --state, or the arguments of before"
@@ -137,6 +139,13 @@ async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: s
         except OtherDataSetError as error:
             raise UsageError(f"{printable(state)}: {error}; {hint}") from error
     dispatcher.default = names[0] if names else ""
+    other = next((each for each in dispatcher.ledgers.values() if each.run != dispatcher.run), None)
+    if dispatcher.run and other is not None and until_ended and dispatcher.ended:
+        before = f"in run {printable(other.run)}" if other.run else "in a run without an identity"
+        raise UsageError(
+            f"{printable(state)}: all data sets have ended, {before}, and run {printable(dispatcher.run)} would hand "
+            "out nothing; give another --state, or move this one away"
+        )
 
 
 def files_to_serve(

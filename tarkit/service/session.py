@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable
+from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable, quoted
 from tarkit.redaction import redact
 from tarkit.service.connection import ServiceConnection
 from tarkit.service.leases import NoShard
@@ -62,7 +62,14 @@ class Session:
         self._error: TarkitError | None = None
         self._stopped = threading.Event()
         # Whether the data set is there is found out before anything is begun.
-        connection.call("Exchange", worker=self.worker, name=name)
+        self.ended_before = bool(connection.call("Exchange", worker=self.worker, name=name).end)
+        """Whether the data set had ended before this worker came."""
+        if self.ended_before:
+            _log.warning(
+                "%s had ended before this worker came, which gets no record of it; to train once more, reset it, give "
+                "it another name, or start the service with another --state",
+                f"data set {quoted(name)}" if name else "the data set of the service",
+            )
         self._threads = [
             threading.Thread(target=self._run, args=work, name=f"tarkit shards: {work[0].__name__}", daemon=True)
             for work in (
@@ -155,7 +162,7 @@ class Session:
             with self._lock:
                 self.reports.begin_anew()
                 self._shards.clear()
-                self.ended = False
+                self.ended = self.ended_before = False
         finally:
             with self._lock:
                 self._paused = False

@@ -53,6 +53,8 @@ class ShardCalls:
         reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])
         if isinstance(answer, NoShard):
             reply.end, reply.drain = answer is NoShard.END, answer is NoShard.DRAIN
+            if not (request.want or request.reports or call):
+                reply.end = dispatcher.is_over(ledger, worker)
         else:
             reply.leases.extend(self._lease(lease) for lease in answer)
         return reply

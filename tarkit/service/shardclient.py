@@ -143,6 +143,13 @@ class ShardClient:
         return session.ended if (session := self._own) else False
 
     @property
+    def ended_before(self) -> bool:
+        """Whether the data set had ended before this process took part: it gets no record, as where a program is run a
+        second time on a service that goes on. It is logged as a warning; a program should end with an exit code for
+        it, such as 3. False where the service is of the run in which it has ended (``tarkit serve --run``)."""
+        return session.ended_before if (session := self._own) else False
+
+    @property
     def worker(self) -> str:
         """The word by which the service knows this process."""
         return self._opened().worker

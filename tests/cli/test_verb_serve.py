@@ -19,8 +19,11 @@ from shardservice import Caller, Service
 from tarkit.cli.shared.serviceprogress import show_outcome
 from tarproc_support import numbered, tar_bytes
 
-from tarkit.service.journal import Journal
+from tarkit.service.dataset import DataSet
+from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.journal import Journal, change_of, declaration_of
 from tarkit.service.leases import LeaseRules
+from tarkit.service.ledger import Ledger
 from tarkit.service.progress import DataSetProgress, DeadShard
 from tarkit.service.serve import _withdraw
 
@@ -65,6 +68,36 @@ def test_complete_and_started_again(tmp_path: Path) -> None:
         "begin anew, give another --state"
     )
     assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
+
+
+def test_a_state_that_has_ended_in_another_run_is_refused(tmp_path: Path, run: Run) -> None:
+    state = str(tmp_path / "state")
+
+    def write(done: int) -> None:
+        """A state of run uid-1, with so many of its 3 shards done."""
+        ledger = Ledger(DataSet("iris", 22, 8))
+        ledger.run = "uid-1"
+        for token in range(1, done + 1):
+            ledger.lease("a", 0.0)
+            ledger.complete(token, 0.0)
+        with closing(Journal(state)) as journal:
+            journal.write([declaration_of(ledger.dataset), change_of(ledger)])
+
+    def serve(name: str) -> Any:
+        return run("tarkit", "serve", *SIZED, *QUICK, "--state", state, "--listen", "127.0.0.1:0", "--run", name)
+
+    write(3)
+    assert serve("uid-1").code == 0
+    result = serve("uid-2")
+    assert (result.code, result.stderr) == (
+        2,
+        f"tarkit: {state}: all data sets have ended, in run uid-1, and run uid-2 would hand out nothing; give another "
+        "--state, or move this one away\n",
+    )
+    # What has not ended is resumed, by the run that does so.
+    write(2)
+    with closing(Journal(state)) as journal:
+        assert Dispatcher(journal, run="uid-2").ledgers["iris"].run == "uid-2"
 
 
 def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:

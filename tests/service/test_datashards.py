@@ -112,8 +112,9 @@ def test_strict_epochs_go_on_where_a_batch_needs_records_of_two(build: Build, ca
         service = build(batch_size=4, dataset_name="iris")
         with caplog.at_level(logging.WARNING):
             assert batches_of(records_of_shards(service), 4, service.report_batch_done) == [*range(21)] * 3
+        assert service.fetch_shard() is None and service.ended
         service.flush()
-        assert service.ended and service.counts["accepted"] == 9
+        assert service.counts["accepted"] == 9
         assert client.progress().done == 9
     for epoch in (1, 2):
         assert f"'iris': epoch {epoch + 1} begins before epoch {epoch} is complete: 1 shard of it" in caplog.text
@@ -142,6 +143,24 @@ def test_a_strict_epoch_waits_for_a_worker_that_works(build: Build) -> None:
         # Now all that is left is with one that waits.
         found = waits.fetch(120)
         assert isinstance(found, HeldShard) and found.epoch == 2
+
+
+def test_a_program_that_comes_when_the_data_set_has_ended_is_told(
+    build: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = {"batch_size": 4, "num_epochs": 1, "dataset_size": 6, "num_minibatches_per_shard": 1}
+    first = build(**arguments)
+    late = build(**arguments)
+    assert batches_of(records_of_shards(first), 4, first.report_batch_done) == [*range(6)]
+    assert late.fetch_shard() is None  # it came before the end
+    assert not first.ended_before and not late.ended_before and "had ended before" not in caplog.text
+    second = build(**arguments)
+    assert second.ended_before and second.fetch_shard() is None
+    warning = "data set '_EDL_DEFAULT_TRAINING_DATA' had ended before this worker came, which gets no record of it"
+    assert [each.name for each in caplog.records if warning in each.getMessage()] == ["tarkit.service.session"]
+    second.reset_dataset()
+    assert not second.ended_before
+    assert batches_of(records_of_shards(second), 4, second.report_batch_done) == [*range(6)]
 
 
 def test_a_failed_batch_is_not_forgotten(build: Build) -> None:

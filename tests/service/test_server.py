@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -234,6 +235,33 @@ def test_a_client_of_elasticdl_whose_batch_needs_records_of_two_strict_epochs_ge
         assert (found.epoch, found.done, found.ended) == (2, 4, True)
 
     with_server(calls, clock=lambda: now[0])
+
+
+@pytest.mark.parametrize("run", ["", "uid-1"])
+def test_a_worker_that_comes_when_the_data_set_has_ended_is_reported(
+    run: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not where the service is of the run in which it has ended."""
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
+        assert not (await server.call("Exchange", worker="a", name="iris")).end
+        (lease,) = (await server.call("Exchange", worker="a", name="iris", want=1)).leases
+        report = {"worker": "a", "name": "iris", "reports": [{"token": lease.token}]}
+        assert not (await server.call("Exchange", **report)).end
+        assert (await server.call("Exchange", worker="a", name="iris", want=1)).end
+        assert not caplog.records
+        assert (await server.call("Exchange", worker="b", name="iris")).end is not bool(run)
+        for _ in range(2):
+            task = await server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
+            assert not task.type
+
+    with_server(calls, run=run)
+    found = [
+        re.search("data set 'iris' has ended; worker '(b|worker-0) ?.*', which comes now, gets no", each.getMessage())
+        for each in caplog.records
+    ]
+    assert [each and each[1] for each in found] == ([] if run else ["b", "worker-0"])
 
 
 def test_the_oldest_elasticdl_clients_get_the_services_own_data_set() -> None:

@@ -25,7 +25,7 @@ from tarkit.k8s.lostoutputs import normal_path
 from tarkit.k8s.names import dns_label, dns_subdomain
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.quantity import parse_quantity
-from tarkit.k8s.wellknown import INDEX, INDEX_FIELD
+from tarkit.k8s.wellknown import CONTROLLER, INDEX, INDEX_FIELD
 
 _NOT_RUN = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim", "NetworkPolicy")
 _KNOWN = {
@@ -208,6 +208,7 @@ def _variables(job: LocalJob, index: int) -> dict[str, str]:
     if job.indexed and all(entry.get("name") != "JOB_COMPLETION_INDEX" for entry in entries):
         entries = [*entries, {"name": "JOB_COMPLETION_INDEX", "valueFrom": INDEX_FIELD}]
     fields = {"spec.nodeName": socket.gethostname(), "status.podIP": "127.0.0.1"}
+    fields |= {f"metadata.labels['{CONTROLLER}']": job.uid}
     fields |= {f"metadata.annotations['{INDEX}']": str(index)} if job.indexed else {}
     cpus = part_of(job.container, "resources", "requests").get("cpu")
     known: dict[str, str] = {}

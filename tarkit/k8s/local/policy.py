@@ -10,6 +10,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError, counted, printable
 from tarkit.k8s.apiobject import Object, annotations_of, labels_of, name_of, part_of, spec_of
@@ -34,11 +35,11 @@ class LocalJob:
     """A Job, or a Pod as a Job of one: its document, and the fields that decide how it ends, with the API's defaults.
     A Job that is not Indexed has numbered places instead of indexes. per_index: backoffLimitPerIndex. restarts: a
     container that fails is started again in its pod (restartPolicy OnFailure). elastic: its number of indexes may
-    change while it runs. where: kind and name, for messages. role: the label ``role`` of its pods, as those of an
-    elastic training job have it."""
+    change while it runs. uid: another one each time that it is run. where: kind and name, for messages. role: the label
+    ``role`` of its pods, as those of an elastic training job have it."""
 
     def __init__(self, document: Object) -> None:
-        self.name, self.is_pod = name_of(document), document.get("kind") == "Pod"
+        self.name, self.is_pod, self.uid = name_of(document), document.get("kind") == "Pod", str(uuid4())
         self.where = f"{'Pod' if self.is_pod else 'Job'} {printable(self.name)}"
         self.namespace = str(part_of(document, "metadata").get("namespace") or "default")
         self.elastic = ELASTIC in annotations_of(document)

@@ -17,7 +17,7 @@ from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, 
 from tarkit.k8s.fill import restrict
 from tarkit.k8s.names import dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in
-from tarkit.k8s.wellknown import ELASTIC, INDEX_FIELD, MANAGED_BY, RUN, SERVICE, TAKEN_AWAY
+from tarkit.k8s.wellknown import ELASTIC, INDEX_FIELD, MANAGED_BY, RUN, SERVICE, TAKEN_AWAY, UID_FIELD
 from tarkit.k8s.yamltext import Document
 
 _PORTS = {"grpc": 50001, "http": 8080}
@@ -168,6 +168,9 @@ class TrainJob:
         words += ["--state", f"{_MOUNT}/{self.name}.state", *self.serve]
         container = self._container(self.service, self.service.image or self.image)
         container["command"] = [escape_in(container, word) for word in words]
+        # On the claim may be the state of a Job of the same name, which has ended.
+        container["env"].append({"name": "TARKIT_RUN", "valueFrom": UID_FIELD})
+        container["command"][2:2] = ["--run", "$(TARKIT_RUN)"]
         container["ports"] = [{"name": name, "containerPort": port} for name, port in ports.items()]
         # With the address of the pod: what the service itself listens on.
         container["readinessProbe"] = {"httpGet": {"path": "/healthz", "port": ports["http"]}}
