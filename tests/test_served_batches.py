@@ -14,6 +14,7 @@ import pytest
 from shardservice import Service
 from shardthread import InThread
 from trainshards import copy_shard, every_key, wait_for_full_batches, write_shards
+from waiting import wait_for
 
 import tarkit
 from tarkit.errors import CorruptHeaderError, DataError, ReplacedError, ServiceLostError, UsageError
@@ -112,6 +113,21 @@ def test_batches_that_were_made_ahead_and_not_used_come_again(shards: str, servi
     assert done(service) == 12
     rest = [names for (names,) in loader(shards, service.address)]
     assert sorted(sum(made[:3], []) + sum(rest, [])) == sorted(EVERY * 2)
+
+
+def test_what_a_loop_held_that_is_gone_counts_as_a_loss(shards: str, service: InThread) -> None:
+    """A sample may be why its process was killed."""
+    source, counts = BatchSource(shards, batch=4, service=service.address), UseCounts()
+    counts.begin()
+    batches = ServedBatches(source, counts)
+    running = iter(batches)
+    next(running)
+    batches._loop_process = 1  # of a DataLoader's worker: its parent was another process
+    ledger = service.dispatcher.ledgers["data"]
+    wait_for(lambda: ledger.entries and not ledger.leased)
+    assert sum(each.losses for each in ledger.in_order()) == 1
+    with pytest.raises(UsageError, match="closed"):
+        list(running)
 
 
 @pytest.mark.usefixtures("full_batches")

@@ -111,7 +111,7 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 )  # fmt: skip
 @click.option(
     "--lease-ceiling", type=Seconds(min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
-    help="The longest lease.",
+    help="The longest lease: a worker that is there, but gets no shard and reports none for so long, loses its shards.",
 )  # fmt: skip
 @click.option(
     "--max-errors", "lease_errors", type=click.IntRange(1), default=3, show_default=True, metavar="N",
@@ -119,7 +119,7 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 )  # fmt: skip
 @click.option(
     "--max-losses", "lease_losses", type=click.IntRange(1), default=10, show_default=True, metavar="N",
-    help="A shard whose workers are lost so often is dead.",
+    help="A shard whose workers are lost so often, with no record of it done meanwhile, is dead.",
 )  # fmt: skip
 @click.option(
     "--max-dead", "most_dead", type=click.IntRange(1), default=10_000, show_default=True, metavar="N",

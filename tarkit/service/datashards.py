@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any
 
 from tarkit.errors import UsageError, counted
@@ -104,7 +105,11 @@ class DataShardService:
     def __enter__(self) -> DataShardService:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._source.__exit__(kind, error, trace)  # it knows which ends are losses
         self.close()
 
     def fetch_shard(self) -> HeldShard | None:
@@ -247,7 +252,7 @@ class DataShardService:
         self._source.flush()
 
     def close(self) -> None:
-        """Send all reports, and give back what is not done. The end of the program does the same."""
+        """Send all reports, and give back what is not done. At the end of a program that did not, it counts as lost."""
         self._source.close()
 
 

@@ -337,7 +337,7 @@ class Dispatcher:
         return [token for token in ledger.held(worker) if token not in known]
 
     def attend(self, worker: str) -> AbstractContextManager[None]:
-        """As long as it lasts, the worker is there, and its leases do not end."""
+        """As long as it lasts, the worker is there, and its leases do not end before the longest time."""
         self.heard(worker)
         return self.presence.during(worker, bound=False)
 
@@ -360,6 +360,11 @@ class Dispatcher:
                 quoted(ledger.dataset.name), quoted(worker),
             )  # fmt: skip
         return over
+
+    def lose_idle(self, ledger: Ledger, worker: str, tokens: Iterable[int]) -> None:
+        """A worker says that its threads do nothing for these leases."""
+        if ledger.lose(worker, ledger.idle_reason, tokens):
+            self._moved(ledger)
 
     def _lose(self, worker: str) -> None:
         for ledger in self.ledgers.values():
@@ -390,6 +395,6 @@ class Dispatcher:
             # Calls that came while this process stood still are not taken yet.
             still = now - self._ticked > _STOOD_STILL
             for worker in ledger.workers() if still else self.presence.attached:
-                ledger.renew(worker, now)
+                ledger.renew(worker, now, works=still)
             if ledger.expire(now):
                 self._moved(ledger)

@@ -15,8 +15,9 @@ class LeaseRules:
 
     A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
     one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
-    before a shard was completed. errors: a shard that was reported as failed so often is dead. losses: a shard whose
-    workers were lost so often is dead, because it may be the reason.
+    before a shard was completed. A worker that is heard of, but was given no shard and reported none for ``ceiling``,
+    is lost as well. errors: a shard that was reported as failed so often is dead. losses: a shard whose workers were
+    lost so often, since a record of it was last reported as done, is dead, because it may be the reason.
 
     Of shards that are leased, came back or are dead, each one takes memory. outstanding: as many at most of a data set
     are handed out and not done. dead: with so many dead ones, no shard is handed out any more.
@@ -87,8 +88,8 @@ class Outstanding:
     it, or "". granted: when the lease began, in seconds of the ledger's clock; None: before the ledger's state was
     taken from elsewhere. lost: the tokens of leases that ended because the worker was lost, and when they began: such a
     worker may still be at work. errors: how often a trainer reported it as failed. losses: how often its worker was
-    lost. ranges: what is done of it, as [first, end) in the order of its records, sorted, not adjacent. ended: why it
-    is not tried any more; "": it is.
+    lost since a record of it was last reported. ranges: what is done of it, as [first, end) in the order of its
+    records, sorted, not adjacent. ended: why it is not tried any more; "": it is.
     """
 
     epoch: int

@@ -29,9 +29,11 @@ class TooManyDeadError(TarkitError):
 
 @dataclass(slots=True)
 class _Holder:
-    """A worker. deadline: when it is lost, unless it is heard of. held: token -> shard."""
+    """A worker. deadline: when it is lost, unless it is heard of. latest: when it is lost although it is heard of,
+    unless it is given a shard or reports. held: token -> shard."""
 
-    deadline: float
+    deadline: float = math.inf
+    latest: float = math.inf
     held: dict[int, Outstanding] = field(default_factory=dict)
 
 
@@ -114,13 +116,15 @@ class Ledger:
         if done != entry.ranges:
             self.records += covered_records(done) - covered_records(entry.ranges)
             entry.ranges = done
+            if not entry.ended:
+                entry.losses = 0
             self._changed.add(entry.key)
         if done == every:
             self._finish(entry)
             if granted is not None:
                 self.learn(now - granted)
         if held:
-            self.renew(worker, now)
+            self.renew(worker, now, works=True)
         return Verdict.ACCEPTED if held else Verdict.LATE
 
     def fail(self, token: int, now: float, reason: str) -> Verdict:
@@ -129,19 +133,22 @@ class Ledger:
         entry = self._by_token.get(token)
         if entry is None or token != entry.token:
             return self._unknown(token)
-        self.renew(entry.worker, now)
+        self.renew(entry.worker, now, works=True)
         self._unlease(entry)
         del self._by_token[token]
         entry.errors += 1
         self._back(entry, entry.errors >= self.rules.errors, reason)
         return Verdict.ACCEPTED
 
-    def renew(self, worker: str, now: float) -> int:
-        """The worker was heard of: its leases begin anew. Returns how many it has."""
+    def renew(self, worker: str, now: float, *, works: bool = False) -> int:
+        """The worker was heard of: its leases begin anew, up to ``ceiling`` after it last was at work. Returns how many
+        it has. works: it is now, as it was given a shard or reports."""
         holder = self._holders.get(worker)
         if holder is None:
             return 0
-        holder.deadline = now + self.seconds
+        if works:
+            holder.latest = now + self.rules.ceiling
+        holder.deadline = min(now + self.seconds, holder.latest)
         self.next_deadline = min(self.next_deadline, holder.deadline)
         return len(holder.held)
 
@@ -155,28 +162,43 @@ class Ledger:
             self._back(entry)
         return len(given)
 
-    def lose(self, worker: str, reason: str = "the worker's connection broke") -> int:
-        """A worker is gone: what it held comes back before the rest of the epoch. Returns the number of its leases."""
+    def lose(
+        self, worker: str, reason: str = "the worker's connection broke", tokens: Iterable[int] | None = None
+    ) -> int:
+        """A worker is gone, or does nothing for some of its leases: they come back before the rest of the epoch.
+        Returns their number."""
         held = self.held(worker)
-        for token, entry in held.items():
+        lost = [token for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
+        for token in lost:
+            entry = held[token]
             entry.lost[token] = entry.granted
             self._unlease(entry)
             entry.losses += 1
             self._back(entry, entry.losses >= self.rules.losses, reason)
-        self._holders.pop(worker, None)
-        self.lost_leases += len(held)
-        return len(held)
+        if tokens is None:
+            self._holders.pop(worker, None)
+        self.lost_leases += len(lost)
+        return len(lost)
 
     def expire(self, now: float) -> int:
-        """Workers that were silent for too long are lost. Returns the number of their leases."""
+        """Workers that were silent for too long are lost, and those that did nothing. Returns the number of their
+        leases."""
         if now < self.next_deadline:
             return 0
-        silent = [worker for worker, holder in self._holders.items() if holder.deadline <= now]
-        lost = sum(self.lose(worker, "the worker was silent until its lease ended") for worker in silent)
+        lost = 0
+        for worker, holder in [*self._holders.items()]:
+            if holder.deadline <= now:
+                idle = holder.latest <= now
+                lost += self.lose(worker, self.idle_reason if idle else "the worker was silent until its lease ended")
         self.next_deadline = min((holder.deadline for holder in self._holders.values()), default=math.inf)
         return lost
 
     # What the service asks.
+
+    @property
+    def idle_reason(self) -> str:
+        """Why a worker is lost that is heard of."""
+        return f"the worker was given no shard and reported none for {self.rules.ceiling:g} s"
 
     @property
     def seconds(self) -> float:
@@ -346,9 +368,9 @@ class Ledger:
     def _hold(self, entry: Outstanding, now: float) -> None:
         """A worker has a shard."""
         self._by_token[entry.token] = entry
-        self._holders.setdefault(entry.worker, _Holder(math.inf)).held[entry.token] = entry
+        self._holders.setdefault(entry.worker, _Holder()).held[entry.token] = entry
         self.leased += 1
-        self.renew(entry.worker, now)
+        self.renew(entry.worker, now, works=True)
 
     def _unlease(self, entry: Outstanding) -> None:
         if entry.token:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tarkit.readers.reader import Task, TaskShard
 from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
@@ -49,13 +51,14 @@ class HeldShard:
 @dataclass
 class _Holding:
     """What is known of a lease. done: reported, or to be. unsent: of ``done``, what is to be sent. over: nothing more
-    will be reported of it."""
+    will be reported of it. thread: which holds it; None: it was not fetched yet, or counts as lost."""
 
     records: int
     done: list[tuple[int, int]]
     unsent: list[tuple[int, int]] = field(default_factory=list)
     error: str = ""
     over: bool = False
+    thread: threading.Thread | None = None
 
 
 class Reports:
@@ -68,6 +71,8 @@ class Reports:
         self._sending: dict[int, _Holding] = {}
         self._taken: list[dict[str, Any]] = []
         self._again = False
+        self._worked: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
+        """Thread -> when it last was given a shard, or reported one, or a shard that it was given was reported."""
 
     @property
     def tokens(self) -> Collection[int]:
@@ -92,6 +97,29 @@ class Reports:
     def lease(self, token: int, records: int, ranges: Sequence[tuple[int, int]]) -> None:
         """A new lease. ranges: what is to be done of its records."""
         self._holdings[token] = _Holding(records, missing_ranges(ranges, records))
+
+    def given(self, token: int, now: float) -> None:
+        """The thread that calls was given a shard."""
+        if (holding := self._holdings.get(token)) is not None:
+            holding.thread = threading.current_thread()
+            self._worked[holding.thread] = now
+
+    def works(self, token: int, now: float) -> None:
+        """The thread that calls reports a shard."""
+        self._worked[threading.current_thread()] = now
+        if (holding := self._holdings.get(token)) is not None and holding.thread is not None:
+            self._worked[holding.thread] = now
+
+    def idle(self, since: float) -> list[int]:
+        """Leases whose thread was given no shard and reported none since then."""
+        held = [(token, each.thread) for token, each in self._holdings.items() if each.thread and not each.over]
+        return [token for token, thread in held if self._worked[thread] <= since]
+
+    def lost(self, tokens: Iterable[int]) -> None:
+        """The service counts these leases as lost; a report of them still may count."""
+        for token in tokens:
+            if (holding := self._holdings.get(token)) is not None:
+                holding.thread = None
 
     def add(self, token: int, ranges: Iterable[tuple[int, int]] | None, error: str) -> bool:
         """A shard, or ranges of it, is done; or with ``error``, it failed. False: there is nothing new to send.

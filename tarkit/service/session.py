@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -103,6 +104,7 @@ class Session:
                 self._waiting -= 1
             if isinstance(found, HeldShard):
                 self._answered = time.monotonic()
+                self.reports.given(found.token, self._answered)
             return found
 
     def _next(self, until: float | None) -> HeldShard | NoShard:
@@ -131,6 +133,7 @@ class Session:
             )
         with self._lock:
             self._raise_error()
+            self.reports.works(shard.token, time.monotonic())
             if self.reports.add(shard.token, ranges, error):
                 self._drain = False
                 self._mail.notify()
@@ -296,12 +299,28 @@ class Session:
                 return
         answered = False
         try:
-            for _ in self.connection.start("Attend", worker=self.worker):
+            for attending in self.connection.start("Attend", worker=self.worker):
+                self._lose_idle(attending.ceiling or math.inf)  # 0: a service of before
                 answered = True
             self._stopped.wait(1.0)
         except self.connection.broken:
             if not answered:
                 raise
+
+    def _lose_idle(self, ceiling: float) -> None:
+        """Report the shards of threads that do nothing: the service sees only that the process goes on."""
+        with self._lock:
+            tokens = self.reports.idle(time.monotonic() - ceiling)
+        if not tokens:
+            return
+        _log.warning(
+            "%s: the thread that holds it was given no shard and reported none for %g s; another worker gets it",
+            counted(len(tokens), "shard"),
+            ceiling,
+        )
+        self.connection.start("Exchange", worker=self.worker, name=self._name, idle=tokens).result()
+        with self._lock:
+            self.reports.lost(tokens)
 
     @property
     def _idle(self) -> bool:

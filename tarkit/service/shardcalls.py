@@ -47,6 +47,8 @@ class ShardCalls:
             for each in request.reports
         ]
         call, worker = request.call, request.worker
+        if request.idle:
+            dispatcher.lose_idle(ledger, worker, request.idle)
         unused = dispatcher.unanswered(ledger, worker, call, request.held) if call else []
         wanted = ShardRequest(request.want, request.wait or None) if request.want else None
         verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
@@ -81,7 +83,8 @@ class ShardCalls:
         """The worker is there as long as this lasts."""
         with self._dispatcher.attend(request.worker):
             while True:
-                yield self._messages.Attending(heartbeat=self._heartbeat)
+                ceiling = self._dispatcher.rules.ceiling
+                yield self._messages.Attending(heartbeat=self._heartbeat, ceiling=ceiling)
                 await asyncio.sleep(self._heartbeat)
 
     async def GetProgress(self, request: Any, context: Any) -> Any:

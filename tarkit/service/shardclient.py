@@ -85,12 +85,14 @@ class ShardClient:
         self._opened()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close it. After an exception of the body, shards in its hands count as lost, as one of them may be why."""
+        """Close it. After an exception of the body, or an exit with a code other than 0, shards in its hands count as
+        lost, as one of them may be why."""
         if error is None:
             self.close()
             return
+        lost = isinstance(error, Exception) or (isinstance(error, SystemExit) and bool(error.code))
         try:
-            self._close(give_back=not isinstance(error, Exception), seconds=_AT_EXIT)
+            self._close(give_back=not lost, seconds=_AT_EXIT)
         except TarkitError as problem:
             _log.warning("%s", problem)
 
@@ -126,9 +128,12 @@ class ShardClient:
         """Return when all reports are on the service's disk."""
         self._opened().flush()
 
-    def close(self) -> None:
-        """Send all reports, and give back the shards that are not done. A closed client cannot be used again."""
-        self._close(give_back=True, seconds=None)
+    def close(self, *, give_back: bool = True) -> None:
+        """Send all reports, and give back the shards that are not done. A closed client cannot be used again.
+
+        give_back: False: those that were fetched count as lost, as one of them may be why their worker ended.
+        """
+        self._close(give_back=give_back, seconds=None)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -220,9 +225,10 @@ class ShardClient:
 
 @atexit.register
 def _close_at_exit() -> None:
-    """What a program that never closed its client has reported is sent, if the service is there."""
+    """What a program that never closed its client has reported is sent, if the service is there. The shards in its
+    hands count as lost: one of them may be why it ends."""
     for client in list(_open_clients):
         try:
-            client._close(give_back=True, seconds=_AT_EXIT)
+            client._close(give_back=False, seconds=_AT_EXIT)
         except TarkitError as error:
             _log.warning("%s", error)

@@ -144,7 +144,7 @@ class ServedBatches:
             while not self._stop.wait(_LOOK):
                 self._settle()
                 if self._loop_process not in (None, os.getppid()):
-                    self._client.close()  # the loop is gone: what it did not use is for others
+                    self._client.close(give_back=False)  # the loop is gone, maybe because of what it holds
                     return
             self._settle()
         except TarkitError as error:

@@ -51,6 +51,37 @@ def test_a_worker_keeps_its_leases_as_long_as_it_is_heard_of(contact: str) -> No
     assert ledger.progress().leased == ledger.expire(200.0)
 
 
+def test_a_worker_that_is_there_and_does_nothing_keeps_its_leases_up_to_the_ceiling() -> None:
+    """100 s after it was last given a shard, or reported; whatever else is heard of it."""
+    ledger = ledger_of(4)
+    begins(ledger, 1, "a", 20.0)
+    last = lease(ledger, "a", 40.0)
+    ledger.complete(last.token, 60.0, [(0, 1)])
+    for now in range(61, 160, 9):
+        assert ledger.lease("a", now) is NoShard.WAIT  # to wait for a shard is not to work
+        assert (ledger.renew("a", now), ledger.expire(now)) == (2, 0)
+    assert ledger.expire(159.9) == 0
+    assert ledger.expire(160.0) == 2
+    begins(ledger, 2, "b", 160.0)
+    for now in range(170, 260, 10):
+        ledger.renew("b", now)
+    assert ledger.expire(260.0) == 2
+    assert [each.reason for each in ledger.dead()] == ["the worker was given no shard and reported none for 100 s"] * 2
+
+
+def test_losses_are_counted_from_the_last_record_that_was_done() -> None:
+    """Workers that are replaced again and again do not kill a long shard that they get on with; a record that kills
+    them all does."""
+    ledger = ledger_of(10, 10)
+    for done in range(8):
+        ledger.complete(lease(ledger).token, 0.0, [(done, done + 1)])
+        ledger.lose("a")
+    assert ledger.progress().todo == 1
+    lease(ledger)
+    ledger.lose("a")
+    assert (ledger.progress().dead, ledger.dead()[0].losses) == (1, 2)
+
+
 def test_how_long_leases_are() -> None:
     ledger = ledger_of(100, 1)
     assert lease(ledger, now=0.0).seconds == 30.0

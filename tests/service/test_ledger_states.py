@@ -54,6 +54,7 @@ class Model:
     errors: dict[Key, int] = field(default_factory=dict)
     losses: dict[Key, int] = field(default_factory=dict)
     deadlines: dict[str, float] = field(default_factory=dict)
+    latest: dict[str, float] = field(default_factory=dict)
     durations: list[float] = field(default_factory=list)
     overlapping: set[Key] = field(default_factory=set)
 
@@ -150,7 +151,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert answer.shard == self.dataset.shard(*key)
         self._is_to_be_done(answer, model.records.setdefault(key, set()))
         model.tokens[answer.token] = Given(key, worker, self.now)
-        model.deadlines[worker] = self.now + seconds
+        self._heard(worker, works=True)
         return True
 
     def _is_to_be_done(self, lease: Lease, done: set[int]) -> None:
@@ -171,9 +172,12 @@ class LedgerMachine(RuleBasedStateMachine):
         verdict = self.ledger.complete(token, self.now, ranges)
         assert verdict is (Verdict.ACCEPTED if given.state == "held" else Verdict.LATE)
         records = self.model.records[given.key]
+        before = len(records)
         records.update(range(size) if ranges is None else (at for first, end in ranges for at in range(first, end)))
+        if len(records) > before and given.key not in self.model.dead:
+            self.model.losses.pop(given.key, None)
         if given.state == "held":
-            self._heard(given.worker)
+            self._heard(given.worker, works=True)
         if len(records) == size:
             if given.granted is not None:
                 self.model.durations.append(self.now - given.granted)
@@ -189,7 +193,7 @@ class LedgerMachine(RuleBasedStateMachine):
         token = data.draw(st.sampled_from([*self.model.held()]))
         given = self.model.tokens[token]
         assert self.ledger.fail(token, self.now, "bad record") is Verdict.ACCEPTED
-        self._heard(given.worker)
+        self._heard(given.worker, works=True)
         given.state = "spent"
         self._counted(self.model.errors, given.key, self.rules.errors)
 
@@ -224,7 +228,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.renew(worker, self.now) == len(self.model.held(worker))
         self._heard(worker)
 
-    @rule(seconds=st.sampled_from([0.5, 5.0, 29.0, 100.0]), expire=st.booleans())
+    @rule(seconds=st.sampled_from([0.5, 5.0, 29.0, 29.0, 100.0]), expire=st.booleans())
     def wait(self, seconds: float, expire: bool) -> None:
         self.now += seconds
         if expire:
@@ -265,7 +269,7 @@ class LedgerMachine(RuleBasedStateMachine):
         last_token, longest, self.model = self.committed[:2] + (deepcopy(self.committed[2]),)
         assert (self.ledger.last_token, self.ledger.longest) == (last_token + SKIPPED_TOKENS, longest)
         for worker in self.model.deadlines:
-            self.model.deadlines[worker] = now + self.ledger.seconds
+            self._heard(worker, works=True)
         for given in self.model.tokens.values():
             given.granted = None
         self.model.durations = [longest] if longest else []
@@ -311,9 +315,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def _holder(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted({self.model.tokens[token].worker for token in self.model.held()})))
 
-    def _heard(self, worker: str) -> None:
+    def _heard(self, worker: str, *, works: bool = False) -> None:
         if self.model.held(worker):
-            self.model.deadlines[worker] = self.now + self.ledger.seconds
+            if works:
+                self.model.latest[worker] = self.now + self.rules.ceiling
+            self.model.deadlines[worker] = min(self.now + self.ledger.seconds, self.model.latest[worker])
 
     def _expire(self) -> int:
         over = [worker for worker, deadline in self.model.deadlines.items() if deadline <= self.now]

@@ -400,7 +400,7 @@ def test_a_worker_whose_attendance_breaks_may_come_back(monkeypatch: pytest.Monk
         assert (lease.start, server.dispatcher.ledgers["iris"].workers().keys()) == (8, {"a", "c"})
         again.cancel()
 
-    rules = LeaseRules(floor=0.3, first=0.3, ceiling=0.3)
+    rules = LeaseRules(floor=0.3, first=0.3)
     with_server(calls, rules=rules, grace=2.0, clock=lambda: now[0])
 
 
@@ -431,6 +431,31 @@ def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
         assert isinstance(answer, list) and [lease.shard.start for lease in answer] == [0]
 
     with_server(calls, rules=LeaseRules(floor=1.0, first=1.0), clock=lambda: now[0])
+
+
+def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longest_lease() -> None:
+    """Or one of ElasticDL's clients, a thread of which waits for the end, while the other one does nothing."""
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="d", size=3, records_per_shard=1, epochs=1)
+        await server.call("Exchange", worker="a", want=1)
+        task = await server.call("get_dataset_task", elasticdl=True, dataset_name="d")
+        again = asyncio.ensure_future(server.call("Exchange", worker="c", want=1))
+        last = (await again).leases[0].token
+        waits = asyncio.ensure_future(server.call("get_dataset_task", elasticdl=True, dataset_name="d"))
+        await until(lambda: server.dispatcher.held.number == 1)
+        ledger = server.dispatcher.ledger("d")
+        with server.dispatcher.attend("a"), server.dispatcher.attend("c"):
+            for now[0] in (1.5, 3.0, 4.5, 6.0):
+                await server.call("Exchange", worker="c", reports=[{"token": last, "ranges": []}] * (now[0] == 6.0))
+                await asyncio.sleep(0.1)  # it looks at the leases, so that it did not stand still itself
+                assert ledger.progress().leased == 3 - (now[0] == 6.0)
+            now[0] = 7.0
+            assert (await waits).task_id != task.task_id  # one of those that came back
+            assert (ledger.progress().todo, ledger.progress().leased) == (1, 1)
+
+    with_server(calls, rules=LeaseRules(floor=1.0, first=1.0, ceiling=7.0), clock=lambda: now[0])
 
 
 def test_workers_have_time_to_find_a_service_that_was_started_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
 from tarkit.service.leases import LeaseRules
+from tarkit.service.reports import Reports
 from tarkit.service.server import ShardCalls
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
@@ -272,6 +274,62 @@ def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(
             assert slow.fetch(120) is NoShard.END
 
 
+class Stuck(threading.Thread):
+    """A thread that fetches a shard, and then does nothing until it is let go; then it reports it."""
+
+    def __init__(self, client: ShardClient) -> None:
+        super().__init__(daemon=True)
+        self.client, self.fetched, self.free = client, threading.Event(), threading.Event()
+        self.start()
+        assert self.fetched.wait(120)
+
+    def run(self) -> None:
+        self.shard = taken(self.client)
+        self.fetched.set()
+        self.free.wait(120)
+        self.client.done(self.shard)
+
+
+def test_a_thread_that_does_nothing_keeps_its_shard_up_to_the_longest_lease(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever other threads of its process do."""
+    with (
+        InThread(tmp_path / "state", LeaseRules(0.3, 0.6, 0.6)) as service,
+        ShardClient(service.address, DataSet("iris", 80, 8, 1)) as client,
+    ):
+        stuck = Stuck(client)
+        assert {*stuck.shard.records} <= {*read_all(client)}
+        assert client.ended
+        stuck.free.set()
+        stuck.join(120)
+        client.flush()
+        assert client.counts["stale"] >= 1
+    assert "1 shard: the thread that holds it was given no shard and reported none for 0.6 s" in caplog.text
+
+
+def test_a_thread_whose_shards_others_report_is_at_work() -> None:
+    """One that fetches for others; and one that has ended is none."""
+    reports = Reports()
+    for token in range(1, 5):
+        reports.lease(token, 2, [(0, 2)])
+
+    def fetch(token: int, now: float) -> None:
+        thread = threading.Thread(target=reports.given, args=(token, now))
+        thread.start()
+        thread.join()
+
+    fetch(1, 0.0)
+    reports.given(2, 0.0)
+    reports.given(3, 5.0)
+    assert (reports.idle(4.0), reports.idle(5.0)) == ([1], [1, 2, 3])
+    reports.works(1, 9.0)
+    assert (reports.idle(8.0), reports.idle(9.0)) == ([], [1, 2, 3])
+    reports.add(2, None, "")
+    reports.lost([1])
+    assert reports.idle(9.0) == [3]
+
+
 # How a worker ends.
 
 
@@ -365,8 +423,43 @@ def test_a_program_that_never_closes_its_client_ends_and_its_reports_arrive(tmp_
         ended = run_program(text, service.address)
         _, error = ended.communicate(timeout=120)
         assert (ended.returncode, error) == (0, "")
-        progress = service.dispatcher.ledgers["iris"].progress()
-        assert (progress.done, progress.leased) == (1, 0)
+        ledger = service.dispatcher.ledgers["iris"]
+        until(lambda: ledger.progress().leased == 0)
+        assert ledger.progress().done == 1
+        assert sum(each.losses for each in ledger.in_order()) == 1  # of the one that was fetched
+
+
+ENDS = {
+    "never closed": "client = ShardClient(sys.argv[1], 'iris')\nclient.fetch()\nraise ValueError\n",
+    "never closed, sys.exit": "client = ShardClient(sys.argv[1], 'iris')\nclient.fetch()\nsys.exit(1)\n",
+    "sys.exit in its block": "with ShardClient(sys.argv[1], 'iris') as client:\n    client.fetch()\n    sys.exit(1)\n",
+    "ElasticDL's names": "service = build_data_shard_service(8, dataset_name='iris')\nservice.fetch_shard()\n1 / 0\n",
+    "ElasticDL's names in a block": (
+        "with build_data_shard_service(8, dataset_name='iris') as service:\n    service.fetch_shard()\n    1 / 0\n"
+    ),
+}
+
+
+def lost_so_often(service: InThread, losses: int) -> bool:
+    return [each.losses for each in service.dispatcher.ledgers["iris"].entries.values()] == [losses]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_record_that_ends_its_worker_however_it_ends_counts_as_a_loss(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import sys\nfrom tarkit.service.client import ShardClient, build_data_shard_service\n"
+    with InThread(tmp_path / "state", LeaseRules(losses=2)) as service:
+        monkeypatch.setenv("DLROVER_MASTER_ADDR", service.address)
+        with ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as client:
+            for losses in (1, 2):
+                ended = run_program(text + ENDS[end], service.address)
+                ended.communicate(timeout=120)
+                assert ended.returncode == 1
+                until(partial(lost_so_often, service, losses))
+            (dead,) = client.progress().dead_shards
+            assert (dead.losses, dead.errors, dead.reason) == (2, 0, "the worker's connection broke")
+            assert client.fetch(120) is NoShard.END
 
 
 def test_a_signal_ends_a_worker_that_waits(tmp_path: Path) -> None:

@@ -148,7 +148,8 @@ def _resource_options(command: Any) -> Any:
 @click.option("--relaunch_on_worker_failure", type=click.IntRange(0), default=3, show_default=True, metavar="N")
 @click.option(
     "--lease_ceiling", type=Seconds(min_open=True), metavar="SECONDS",
-    help="Longest time for which the shards of a lost worker wait.  [default: that of tarkit serve]",
+    help="Longest time for which the shards of a lost worker, or of one that hangs, wait.  "
+    "[default: that of tarkit serve]",
 )  # fmt: skip
 @click.option(
     "--end_grace", type=click.IntRange(0, 86_400), default=60, show_default=True, metavar="SECONDS",
