@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import random
@@ -23,6 +24,7 @@ from tarkit.errors import (
     DataError,
     EncodeError,
     MissingInputError,
+    StreamError,
     TooLargeError,
     TruncatedError,
     UsageError,
@@ -189,6 +191,37 @@ def test_an_exception_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     writer.write(b"one")
     writer.discard()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_are_gathered_up_to_a_bound_and_never_changed(tmp_path: Path) -> None:
+    """Of all lengths, around what is written together; what is written into a buffer afterwards is not in the file."""
+    draw = random.Random(2)
+    most = tfrecord._GATHERED
+    sizes = [*range(500), most - 17, most - 16, most - 15, most, 3 * most + 1, *[0] * 5000, 1, 200, 70_000]
+    records = [draw.randbytes(size) for size in sizes]
+    with RecordWriter(tmp_path / "x.tfrecord") as writer:
+        for record in records:
+            buffer = bytearray(record)
+            writer.write(buffer)
+            buffer[:] = bytes(len(buffer))
+            assert sum(map(len, writer._gathered)) + 16 * len(writer._gathered) <= most
+    assert (tmp_path / "x.tfrecord").read_bytes() == file_of(records)
+    assert writer.records == len(records)
+
+
+def test_a_disk_that_is_full_is_an_error_of_each_write_from_then_on() -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = RecordWriter(Full())
+    with pytest.raises(StreamError, match="no space left"):
+        for _ in range(100):
+            writer.write(bytes(50_000))
+    with pytest.raises(StreamError, match="no space left"):
+        writer.write(b"one")
+    with pytest.raises(StreamError, match="no space left"):
+        writer.close()
 
 
 def test_the_name_says_the_compression(tmp_path: Path) -> None:

@@ -189,6 +189,8 @@ class RowWriter(FileWriter):
     def write(self, row: Mapping[str, Any]) -> None:
         """Write one row: column -> bytes, text, number, truth value or list; ``__key__`` is text.
         Raises: EncodeError: it has a column that earlier row groups do not have, or values of another type."""
+        if self._room < 0:
+            self._out.write(b"")
         self._unseen -= row.keys()
         if self._takes_any and self._writer is not None and (new := row.keys() - {KEY, *(self._columns or ())}):
             reason = f"column {printable(min(new))} is not in rows before it, whose columns are written already"

@@ -32,6 +32,8 @@ _DELTA = 0xA282EAD8
 _PIECE = 1024 * 1024
 _MAX_HELD = 64 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
+_GATHERED = 64 * 1024
+"""Bytes of records that are written together."""
 _HIGH_BYTES = b"\0\0\0"
 """Of each length below 2**40, in bytes 5 to 7: what a search looks for."""
 
@@ -48,6 +50,16 @@ def _crc32c() -> Callable[[bytes], int]:
 def _masked(crc: int) -> int:
     """A CRC32C as it is stored: its bits turned right by 15, and a constant added."""
     return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
+
+
+def _masked_all(crcs: list[int]) -> tuple[bytes, ...]:
+    """Many CRC32Cs as they are stored. One by one, that takes six times as long as the checksums themselves; here all
+    are turned at once, as parts of 64 bits of one number."""
+    count = len(crcs)
+    ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * count, "little")
+    every = int.from_bytes(struct.pack(f"<{count}Q", *crcs), "little")
+    turned = (every >> 15 & ones * 0x1FFFF | every << 17 & ones * 0xFFFFFFFF) + ones * _DELTA
+    return struct.unpack("<" + "4s4x" * count, turned.to_bytes(8 * count, "little"))
 
 
 @functools.lru_cache(4096)
@@ -334,6 +346,8 @@ class RecordWriter(FileWriter):
 
     def __init__(self, target: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto") -> None:
         self._crc32c = _crc32c()
+        self._gathered: list[bytes] = []
+        self._room = _GATHERED
         super().__init__(target, compression)
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
@@ -342,5 +356,17 @@ class RecordWriter(FileWriter):
             if not isinstance(record, (bytes, bytearray, memoryview)):
                 raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self.name)
             record = bytes(record)
-        self._out.write(b"".join((_head_of(len(record)), record, _SUM.pack(_masked(self._crc32c(record))))))
+        self._gathered.append(record)
+        self._room -= len(record) + _AROUND
+        if self._room < 0:
+            self._write_rest()
         self._written.count += 1
+
+    def _write_rest(self) -> None:
+        records, self._gathered = self._gathered, []
+        pieces = [b""] * (3 * len(records))
+        pieces[0::3] = map(_head_of, map(len, records))
+        pieces[1::3] = records
+        pieces[2::3] = _masked_all([*map(self._crc32c, records)])
+        self._out.write(b"".join(pieces))
+        self._room = _GATHERED

@@ -253,6 +253,9 @@ class FileWriter(WholeOutput):
 
     _unit = "record"
     """What is counted, for the line that reports a writer that was never closed."""
+    _room = 0
+    """Bytes that a writer still gathers before it writes. Below 0, as when the file has ended: it writes at once,
+    which a stream that has ended refuses."""
 
     def __init__(
         self,
@@ -282,13 +285,17 @@ class FileWriter(WholeOutput):
 
     def close(self) -> None:
         """Write what was gathered, and publish the file. Again: nothing."""
-        if not self._out.closed:
-            self._write_rest()
-        self._out.close()
+        try:
+            if not self._out.closed:
+                self._write_rest()
+            self._out.close()
+        finally:
+            self._room = -1
 
     def discard(self) -> None:
         """Publish nothing. After close, or again: nothing."""
         self._out.discard()
+        self._room = -1
 
     def _write_rest(self) -> None:
         """What the format has at its end, and what was gathered before."""

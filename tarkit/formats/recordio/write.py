@@ -94,6 +94,7 @@ class RecordWriter(FileWriter):
         self._room = min(self._left, _GATHERED)
 
     def _make_room(self, size: int) -> None:
+        self._out.write(b"")
         if size > MOST:
             raise EncodeError(f"a record has {size} bytes; RecordIO takes {MOST}", url=self.name)
         self._compress()

@@ -93,6 +93,8 @@ class PairWriter(FileWriter):
         except (TypeError, ValueError, OverflowError, struct.error) as error:
             reason = f"record {self.records} cannot be written: {error}"
             raise EncodeError(reason, url=self.name) from None
+        if self._room < 0:
+            self._out.write(b"")
         if self._in_blocks:
             self._keys.append(key_bytes)
             self._values.append(value_bytes)
