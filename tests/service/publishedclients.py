@@ -84,4 +84,5 @@ def started(name: str, address: str, text: str, *arguments: str, worker: int = 0
     variables = {key: value for key, value in os.environ.items() if key not in ("DLROVER_MASTER_ADDR", "MASTER_ADDR")}
     variables |= {CLIENTS[name][2]: address, "WORKER_ID": str(worker), "PYTHONUNBUFFERED": "1"}
     words = [str(client_python(name)), "-c", text, *arguments]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(words, **pipes, text=True, env=variables)  # type: ignore[call-overload, no-any-return]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any
 import publishedclients
 import pytest
 from publishedclients import CLIENTS, READER, NoClient, started
-from shardservice import Service
+from shardservice import Caller, Service
 
 import tarkit
 
 pytestmark = pytest.mark.elasticdl
 ALL = sorted(CLIENTS)
-RETRYING = ["elasticai-api-1.4.1", "elasticai-api-1.4.2"]
+NEVER = ["elasticai-api-1.4.1", "elasticdl-api-1.0.0"]
+"""Which do not send a report again."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,6 +37,13 @@ def environments() -> None:
 def service(tmp_path: Path) -> Iterator[Service]:
     """A service with short leases."""
     with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "5") as running:
+        yield running
+
+
+@pytest.fixture
+def patient_service(tmp_path: Path) -> Iterator[Service]:
+    """One where a worker may wait for the end for longer than it takes to tell it to finish its last batch, 20 s."""
+    with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "60") as running:
         yield running
 
 
@@ -86,28 +93,72 @@ def test_what_a_process_held_that_was_killed_is_read_by_the_other(name: str, ser
 
 @pytest.mark.slow
 def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path) -> None:
-    """The clients wait for 15 s before they try again, so both do it at once. elasticdl-api 1.0.0 never tries again:
-    a report raises, and a fetch is the end."""
+    """By the client that tries again, after 15 s. The others do not send a report again."""
+    with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "60") as service:
+        running = reader("elasticai-api-1.4.2", service, size=80, seconds=0.05)
+        assert running.stdout is not None
+        first = [json.loads(running.stdout.readline()) for _ in range(3)]
+        service.kill()
+        time.sleep(0.5)
+        service.start()
+        assert sorted(records_of(first) + records_of(lines_of(running, 100))) == [*range(80)]
 
-    def run(name: str) -> None:
-        folder = tmp_path / name
-        folder.mkdir()
-        with Service(folder, "--lease-floor", "1", "--lease-ceiling", "60") as service:
-            running = reader(name, service, size=80, seconds=0.05)
-            assert running.stdout is not None
-            first = [json.loads(running.stdout.readline()) for _ in range(3)]
-            service.kill()
-            time.sleep(0.5)
-            service.start()
-            found[name] = sorted(records_of(first) + records_of(lines_of(running, 100)))
 
-    found: dict[str, list[int]] = {}
-    threads = [threading.Thread(target=run, args=(name,)) for name in RETRYING]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {name: [*range(80)] for name in RETRYING}
+# Waits for a line after its first shard, whose report then meets no service; and goes on after another line, or raises.
+LOSES = """
+import json, sys
+from elasticai_api.common.data_shard_service import build_data_shard_service
+service = build_data_shard_service(
+    batch_size=8, num_epochs=1, dataset_size=24, num_minibatches_per_shard=1, dataset_name="iris")
+number = 0
+while True:
+    shard = service.fetch_shard()
+    if not shard:
+        break
+    number += 1
+    print(json.dumps(["read", shard.start, shard.end]), flush=True)
+    if number == 1:
+        sys.stdin.readline()
+    try:
+        service.report_batch_done()
+    except Exception as error:
+        print(json.dumps([type(error).__name__, 0, 0]), flush=True)
+        if sys.argv[1] == "dies":
+            raise
+        sys.stdin.readline()
+print(json.dumps(["end", 0, 0]), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "then"), [(NEVER[0], "goes on"), *((name, "dies") for name in NEVER)])
+def test_a_report_that_is_lost_brings_its_shard_back(name: str, then: str, tmp_path: Path) -> None:
+    """These clients do not send it again. A trainer that goes on reports the shard in the place of its next one, and
+    the last one never: the service hands it out again when its lease ends."""
+    with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "2") as service:
+        losing = started(name, service.address, LOSES, then)
+        assert losing.stdout is not None and losing.stdin is not None
+        first = json.loads(losing.stdout.readline())
+        service.kill()
+        losing.stdin.write("\n")
+        losing.stdin.flush()
+        raised = json.loads(losing.stdout.readline())
+        assert (first, raised[0]) == (["read", 0, 8], "_InactiveRpcError")
+        service.start()
+        with Caller(service.address) as call:
+            (before,) = call("GetProgress", name="iris").progress
+            assert (before.done, before.leased, before.ended) == (0, 1, False), "no report is taken for granted"
+            if then == "dies":
+                losing.communicate(timeout=60)
+                assert losing.returncode == 1
+                read = records_of([first, *lines_of(reader(name, service, worker=1, size=24))])
+            else:
+                out, error = losing.communicate("\n", timeout=120)
+                assert losing.returncode == 0, error
+                read = records_of([first, *(json.loads(line) for line in out.splitlines() if line.startswith("["))])
+            (after,) = call("GetProgress", name="iris").progress
+        assert (after.done, after.dead, after.records, after.ended) == (3, 0, 24, True)
+        assert {*read} == {*range(24)} and len(read) == 32, "one shard comes twice"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -171,11 +222,11 @@ print(json.dumps(numbers))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-def test_numbers_of_records_with_a_short_last_batch(name: str, service: Service) -> None:
-    (numbers,) = lines_of(started(name, service.address, INDICES), 100)
+def test_numbers_of_records_with_a_short_last_batch(name: str, patient_service: Service) -> None:
+    (numbers,) = lines_of(started(name, patient_service.address, INDICES), 100)
     assert sorted(numbers) == sorted([*range(21)] * 2) and numbers[:21] != [*range(21)]
     # The short batch was reported in the end, so that the next worker is told of the end at once.
-    lines = lines_of(reader(name, service, size=21, epochs=2))
+    lines = lines_of(reader(name, patient_service, size=21, epochs=2))
     assert [word for word, *_ in lines] == ["end"]
 
 

@@ -458,6 +458,36 @@ def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longe
     with_server(calls, rules=LeaseRules(floor=1.0, first=1.0, ceiling=7.0), clock=lambda: now[0])
 
 
+def test_a_report_that_never_arrives_brings_its_shard_back() -> None:
+    """Of a client of ElasticDL that does not send it again, and goes on to the end on the same connection."""
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="d", size=3, records_per_shard=1, epochs=2, strict_epochs=True)
+
+        async def ask(method: str, **fields: Any) -> Any:
+            return await server.call(method, elasticdl=True, dataset_name="d", **fields)
+
+        lost, *others = [await ask("get_dataset_task") for _ in range(3)]
+        for task in others:
+            await ask("report_dataset_task_result", task_id=task.task_id)
+        waits = asyncio.ensure_future(ask("get_dataset_task"))
+        for now[0] in (1.5, 3.0, 4.5, 6.0):
+            await asyncio.sleep(0.1)  # it looks at the leases, so that it did not stand still itself
+            (counts,) = (await server.call("GetProgress")).progress
+            assert (counts.done, counts.leased, counts.epoch, waits.done()) == (2, 1, 1, False)
+        now[0] = 7.0
+        again = await waits
+        assert (again.shard.start, again.task_id != lost.task_id) == (lost.shard.start, True)
+        await ask("report_dataset_task_result", task_id=again.task_id)
+        await ask("report_dataset_task_result", task_id=lost.task_id)  # it arrives after all
+        (counts,) = (await server.call("GetProgress")).progress
+        assert (counts.done, counts.records, counts.leased, counts.todo) == (3, 3, 0, 0)
+        assert server.dispatcher.verdicts == {"accepted": 3, "stale": 1}
+
+    with_server(calls, rules=LeaseRules(floor=1.0, first=1.0, ceiling=7.0), clock=lambda: now[0])
+
+
 def test_workers_have_time_to_find_a_service_that_was_started_again(tmp_path: Path) -> None:
     """Their leases are shorter than a client takes to connect again."""
     now, rules = [0.0], LeaseRules(floor=1.0, ceiling=1.0)
