@@ -135,6 +135,11 @@ def test_pods_that_wait_for_one_another_are_not_run_in_turn() -> None:
     assert done.code == 2 and "the 3 pods wait for one another" in done.err
 
 
+def test_the_longest_lease_is_that_of_the_service() -> None:
+    found = documents(*COMMON, "--lease_ceiling", "90")
+    assert container(found, "shards")["command"][-2:] == ["--lease-ceiling", "90"]
+
+
 def test_data_is_served_or_declared_by_the_trainers() -> None:
     found = documents(*COMMON, "--training_data", "/d/a-{0..9}.tar", "--num_epochs", "3")
     assert container(found, "shards")["command"][-4:] == ["--data", "/d/a-{0..9}.tar", "--epochs", "3"]

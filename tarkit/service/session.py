@@ -314,7 +314,8 @@ class Session:
         if not tokens:
             return
         _log.warning(
-            "%s: the thread that holds it was given no shard and reported none for %g s; another worker gets it",
+            "%s: the thread that holds it was given no shard and reported none for %g s; another worker gets it "
+            "(see tarkit serve --lease-ceiling)",
             counted(len(tokens), "shard"),
             ceiling,
         )

@@ -115,6 +115,22 @@ def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_shard_whose_workers_hang_is_listed_at_last(tmp_path: Path) -> None:
+    """They are connected all the time."""
+    leases = ("--lease-floor", "0.2", "--lease-ceiling", "0.4", "--max-losses", "2")
+    with Service(tmp_path, "--dataset", "iris=8", *leases, "--state", "none", *QUICK) as running:
+        with Caller(running.address) as call:
+            attending = []
+            for worker in "ab":
+                attending.append(call("Attend", timeout=None, worker=worker))
+                next(attending[-1])
+                assert call("Exchange", worker=worker, want=1).leases[0].end == 8
+            assert call("Exchange", worker="c", want=1).end
+        code, out, _ = running.end()
+    reason = "the worker was given no shard and reported none for 0.4 s"
+    assert (code, out[0]) == (3, f"dead iris 0-8 of epoch 1: {reason} (0 errors, 2 lost workers)")
+
+
 def test_dead_shards_are_listed_without_the_secrets_of_their_urls(capfd: pytest.CaptureFixture[str]) -> None:
     dead = [DeadShard(1, "https://me:c4n4ry@h/a.tar?sig=c4n4ry", 0, 4, 1, 0, "no label")]
     show_outcome([DataSetProgress("photos", 1, 1, 1, 0, 0, 0, 1, 0, True, 0, dead)])
