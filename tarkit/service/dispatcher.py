@@ -363,7 +363,8 @@ class Dispatcher:
 
     def lose_idle(self, ledger: Ledger, worker: str, tokens: Iterable[int]) -> None:
         """A worker says that its threads do nothing for these leases."""
-        if ledger.lose(worker, ledger.idle_reason, tokens):
+        if number := ledger.lose(worker, ledger.idle_reason, tokens):
+            _log_idle(ledger, worker, number)
             self._moved(ledger)
 
     def _lose(self, worker: str) -> None:
@@ -394,7 +395,15 @@ class Dispatcher:
         if ledger.next_deadline <= now:
             # Calls that came while this process stood still are not taken yet.
             still = now - self._ticked > _STOOD_STILL
-            for worker in ledger.workers() if still else self.presence.attached:
-                ledger.renew(worker, now, works=still)
+            there = [*(ledger.workers() if still else self.presence.attached)]
+            held = {worker: ledger.renew(worker, now, works=still) for worker in there}
             if ledger.expire(now):
+                for worker in there:
+                    if held[worker] and not ledger.held(worker):
+                        _log_idle(ledger, worker, held[worker])
                 self._moved(ledger)
+
+
+def _log_idle(ledger: Ledger, worker: str, number: int) -> None:
+    where = f"data set {quoted(ledger.dataset.name)}: worker {quoted(worker)}"
+    _log.warning("%s hangs: %s; it loses %s", where, ledger.idle_reason, counted(number, "shard"))

@@ -433,7 +433,9 @@ def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
     with_server(calls, rules=LeaseRules(floor=1.0, first=1.0), clock=lambda: now[0])
 
 
-def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longest_lease() -> None:
+def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longest_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Or one of ElasticDL's clients, a thread of which waits for the end, while the other one does nothing."""
     now = [0.0]
 
@@ -454,6 +456,10 @@ def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longe
             now[0] = 7.0
             assert (await waits).task_id != task.task_id  # one of those that came back
             assert (ledger.progress().todo, ledger.progress().leased) == (1, 1)
+            assert (
+                "data set 'd': worker 'a' hangs: the worker was given no shard and reported none for 7 s; "
+                "it loses 1 shard"
+            ) in caplog.messages
 
     with_server(calls, rules=LeaseRules(floor=1.0, first=1.0, ceiling=7.0), clock=lambda: now[0])
 
