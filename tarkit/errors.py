@@ -104,6 +104,7 @@ PACKAGES = {
     "gcs": "gcsfs",
     "azure": "adlfs",
     "hdfs": "hdfs-native",
+    "hf": "'huggingface_hub>=0.36'",
     "images": "pillow numpy",
     "jpeg": "simplejpeg",
     "msgpack": "msgpack",

@@ -55,7 +55,7 @@ ROOMS = {
 
 # Names of public functions and classes that several modules have, because each plays the role in its own room.
 ROLES = {
-    "the functions of a place": "entries glob identify open_read open_sink read_range remove stat",
+    "the functions of a place": "entries glob identify open_read open_sink pinned read_range remove stat",
     "a library that does not retry by itself": "without_retries",
     "a format": "RecordWriter looks_like read_index read_named read_records read_sizes",
     "a run of a Work": "process",

@@ -11,6 +11,7 @@ from tarkit.specs.inputset import InputSet
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
 from tarkit.specs.shardspec import MOST_NAMES, expand, patterns_of, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
+from tarkit.store.entries import pinned
 
 
 def parse_slice(text: str) -> tuple[int, int]:
@@ -46,6 +47,7 @@ def plan_slice(
     Raises:
         UsageError: as ``expand`` and ``plan_outputs``. DataError: a list was changed after it was planned.
     """
+    specs = [*map(pinned, specs)]
     planned = _planned(specs, w)
     if planned is not None:
         if list_sha256 not in (None, planned.offsets_sha256):
@@ -75,6 +77,7 @@ def plan_slice(
 
 def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
     """The inputs of a run. names: of all of them, which the specs stand for."""
+    specs = [*map(pinned, specs)]
     patterns = patterns_of(specs)
     return InputSet.of_names(names) if patterns is None else InputSet.of_patterns(specs, patterns)
 

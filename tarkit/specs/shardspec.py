@@ -2,7 +2,8 @@
 
 A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``,
 ``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened here except such lists and
-manifests; object stores are asked only for listings, and whether something has a name with ``[``."""
+manifests; object stores are asked only for listings, and whether something has a name with ``[``, and the Hugging Face
+Hub for the commit that a revision stands for."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tarkit.specs.braces import Choice, Product, Range, parse_braces
 from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.specs.outputcheck import check_other_than, other_than
 from tarkit.store.entries import glob as store_glob
-from tarkit.store.entries import stat
+from tarkit.store.entries import pinned, stat
 from tarkit.store.url import is_stream, local_path, scheme_of
 
 # What names of shards, which braces stand for, may not begin with.
@@ -47,6 +48,7 @@ def expand(
     - Braces expand as in bash, except that unbalanced ones are an error.
     - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
       system that can list; the matches come sorted. In an http URL, ``?`` begins the query.
+    - At hf://, each name has the commit that the branch, tag or no revision in its spec stands for now.
     - An existing local file whose very name is the spec wins over both; at a URL, what has a name with ``[`` wins
       over the pattern.
     - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped. Lists
@@ -112,6 +114,7 @@ def _expand_one(
     elif not scheme_of(spec) and os.path.exists(spec):
         yield from _listed(spec, outputs) if manifests and is_manifest(spec) else (spec,)
     else:
+        spec = pinned(spec)
         plain, is_listed = not _GLOB.search(spec), manifests and is_manifest(spec)
         pattern = parse_braces(spec)
         if pattern.count > MOST_NAMES:

@@ -15,13 +15,30 @@ from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_temporary_name, remove_if_dead
 from tarkit.store.url import display_name, local_path
 
-__all__ = ["Entry", "Identity", "check_same", "entries", "glob", "identify", "remove", "remove_left_behind", "stat"]
+__all__ = [
+    "Entry",
+    "Identity",
+    "check_same",
+    "entries",
+    "glob",
+    "identify",
+    "pinned",
+    "remove",
+    "remove_left_behind",
+    "stat",
+]
 
 
 def stat(url: str) -> Entry:
     """What is there."""
     found: Entry = function_of(url, "stat")(url)
     return found
+
+
+def pinned(url: str) -> str:
+    """The URL or pattern, with the version in it that is there now if its place has such: of hf://, the commit."""
+    pin = offered(url, "pinned")
+    return url if pin is None else str(pin(url))
 
 
 def exists(url: str) -> bool:

@@ -12,11 +12,12 @@ _ERRNO = {
     *(errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EPIPE, errno.ETIMEDOUT),
     *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH),
 }
-# By library: aiohttp; botocore; requests; urllib3 and http.client; gcsfs and fsspec; azure.
+# By library: aiohttp; botocore; requests; httpx; urllib3 and http.client; gcsfs and fsspec; azure.
 _CLASSES = {
     *("ClientConnectionError", "ClientPayloadError"),
     *("HTTPClientError", "IncompleteReadError", "ResponseParserError", "ResponseStreamingError"),
     *("ConnectionError", "Timeout", "ChunkedEncodingError"),
+    *("NetworkError", "ProxyError", "TimeoutException"),
     *("ProtocolError", "HTTPException"),
     *("ChecksumError", "FlexibleChecksumError", "FSTimeoutError"),
     *("ServiceRequestError", "ServiceResponseError"),

@@ -9,6 +9,7 @@ A place is a module that has some of these functions, and is named in :mod:`tark
 - ``remove(url, name, is_folder)``: remove a file, or a folder with all that is in it.
 - ``read_range(url, name, start, stop, size, retry)``: some bytes of a file that has ``size``.
 - ``glob(url)``: the URLs that match a pattern, sorted.
+- ``pinned(url)``: the same URL or pattern, with the version in it that is there now; where URLs can name one.
 - ``check(url)``: refuse a URL that can never be written to; where nothing has to be looked at, there is none.
 - ``remove_unfinished(url, older_than, now)``: abort uploads that were never finished; the URLs of these.
 

@@ -18,6 +18,7 @@ PLACES = {
     **dict.fromkeys(("s3", "s3a"), "objects.s3"),
     **dict.fromkeys(("gs", "gcs"), "objects.gcs"),
     **dict.fromkeys(("az", "abfs", "abfss"), "objects.azure"),
+    "hf": "hub",
 }
 """Scheme -> module below ``tarkit.store``; "" is a path."""
 

@@ -21,12 +21,13 @@ from ..manifestfile import manifest_documents
 
 _say = partial(say, "kubetpl local")
 _OF_THIS_MACHINE = re.compile(
-    r"PATH|LANG|LANGUAGE|LC_\w+|TZ|AWS_\w+|AZURE_\w+|GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_\w+"
+    r"PATH|LANG|LANGUAGE|LC_\w+|TZ|AWS_\w+|AZURE_\w+|GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_\w+|HF_\w+"
     r"|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:\w+_proxy)"
 )
 _CREDENTIALS = {
     "AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials", "AWS_CONFIG_FILE": ".aws/config",
     "CLOUDSDK_CONFIG": ".config/gcloud", "AZURE_CONFIG_DIR": ".azure",
+    "HF_HOME": ".cache/huggingface",
 }  # fmt: skip
 
 
@@ -61,7 +62,8 @@ def command(
     that no generator prints, and that is not done here, is refused by that name.
 
     Of this machine's environment pods see PATH, HOME (unless the manifest sets it), LANG, LC_*, TZ,
-    proxies, certificates, and what gives access to clouds: AWS_*, GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*, AZURE_*.
+    proxies, certificates, and what gives access to stores: AWS_*, GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*,
+    AZURE_*, HF_*.
 
     Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside, or no sample came out;
     2 the manifest cannot be run.

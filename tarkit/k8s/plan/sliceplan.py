@@ -18,6 +18,7 @@ from tarkit.specs.braces import Choice
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
 from tarkit.specs.shardspec import expand, fixed_names, patterns_of
 from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
+from tarkit.store.entries import pinned
 from tarkit.store.url import scheme_of
 
 USUAL_MOST = 10_000
@@ -77,6 +78,7 @@ def plan_shards(
     """
     specs = [_absolute(spec) if allow_local else spec for spec in specs]
     _refuse_streams(specs)
+    specs = [*map(pinned, specs)]
     patterns = patterns_of(specs) if list_url is None else None
     if patterns is not None:
         _refuse_relative([next(each.items(0, 1)) for each in patterns], allow_local)

@@ -21,6 +21,7 @@ from tarkit.store.url import http_parts
 MOST_REDIRECTS = 10
 """After which the answer is an error."""
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
+_NO_MORE = re.compile(r";\s*r=0\s*;\s*t=(\d{1,9})\b", re.ASCII)
 _VERSIONS = ("x-goog-generation", "x-amz-version-id")
 _ENCODINGS = {"identity": None, "gzip": "gz", "x-gzip": "gz", "zstd": "zst"}
 
@@ -41,10 +42,13 @@ def _seconds(date: str | None) -> float | None:
 
 
 def retry_after(headers: Message, now: float) -> float | None:
-    """Seconds that the server asks to wait: a number, or a date set against the server's own clock if it shows one."""
+    """Seconds that the server asks to wait: a number, or a date set against the server's own clock if it shows one; or
+    the rest of the window in which it takes no more requests (draft-ietf-httpapi-ratelimit-headers)."""
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,9}", text, re.ASCII):
         return float(text)
+    if not text and (limit := _NO_MORE.search(headers.get("RateLimit", ""))):
+        return float(limit[1])
     due = _seconds(text)
     if due is None:
         return None

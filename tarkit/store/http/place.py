@@ -14,6 +14,7 @@ import hashlib
 import http.client
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from email.message import Message
 from typing import NoReturn
@@ -53,10 +54,11 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
     A Content-Encoding is undone, unless the URL's name says as well that the object is compressed so: servers label
     stored .tgz files like that. Raises: MissingInputError: 404 or 410. StreamError: every other answer that trying
     again does not change. TemporaryStreamError: given up. UsageError: not a URL."""
-    return _open(HttpOrigin(url, name, retry), retry)
+    return open_origin(HttpOrigin(url, name, retry), retry)
 
 
-def _open(origin: HttpOrigin, retry: Retry) -> RawReader:
+def open_origin(origin: HttpOrigin, retry: Retry) -> RawReader:
+    """What :func:`open_read` gives, of an origin."""
     reader = ResumingReader(origin, retry)
     return reader if origin.codec is None else _Decoded(reader, origin.codec, origin.name)
 
@@ -67,11 +69,11 @@ def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     name = display_name(url)
     origin = HttpOrigin(url, name, retry, stop=1)
     try:
-        _open(origin, retry).close()
+        open_origin(origin, retry).close()
         return Identity(origin.size, origin.tag)
     except _NotInParts:
         origin = HttpOrigin(url, name, retry)
-    reader = _open(origin, retry)
+    reader = open_origin(origin, retry)
     reader.close()
     return Identity(reader.size, origin.tag)
 
@@ -85,13 +87,20 @@ def stat(url: str) -> Entry:
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it, or if
     its bytes come in a Content-Encoding."""
+    return range_of_origin(lambda end: HttpOrigin(url, name, retry, end), start, stop, size, retry)
+
+
+def range_of_origin(
+    origin_of: Callable[[int | None], HttpOrigin], start: int, stop: int, size: int, retry: Retry
+) -> bytes:
+    """What :func:`read_range` gives. origin_of: the origin of a part by where it ends, or of the whole object."""
     with suppress(_NotInParts):
-        return read_part(HttpOrigin(url, name, retry, stop), start, stop, size, retry)
-    origin = HttpOrigin(url, name, retry)
+        return read_part(origin_of(stop), start, stop, size, retry)
+    origin = origin_of(None)
     # The first answer, whose body is not waited for, says which object this is.
-    whole = _open(origin, retry)
+    whole = open_origin(origin, retry)
     try:
-        check_size(whole.size, size, name)
+        check_size(whole.size, size, origin.name)
         if origin.tag is None or origin.codec is not None:
             while start > 0 and (data := whole.read(min(start, _SKIP))):
                 start, stop = start - len(data), stop - len(data)

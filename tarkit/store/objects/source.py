@@ -149,7 +149,7 @@ class SourceOrigin(ReportedOrigin):
 _MARKS = (
     *("size", "ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "crc32c", "content_md5"),
     *("mtime", "LastModified", "last_modified", "updated", "modified", "modificationTime", "modification_time"),
-    *("created", "fileId", "file_id", "ino"),
+    *("created", "fileId", "file_id", "ino", "blob_id"),
 )
 
 

@@ -1,0 +1,191 @@
+"""Files of the Hugging Face Hub, ``hf://[datasets/|spaces/]OWNER/NAME[@REVISION]/PATH``: read and listed at one commit.
+
+A branch or tag stands for a commit, and soon for another one: it is looked up once in a process, and from then on every
+URL names the commit. Endpoint, token and listings are those of huggingface_hub. Bytes are asked of the Hub by plain
+HTTP; for large files it redirects to a store (https://huggingface.co/docs/hub/api)."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import re
+import urllib.parse
+from collections.abc import Iterator
+from email.message import Message
+from typing import Any, NoReturn
+
+from tarkit.errors import MissingInputError, StreamError, UsageError, library, quoted
+from tarkit.store.checksums import Checksum
+from tarkit.store.http.answer import status_text
+from tarkit.store.http.connection import HttpBody
+from tarkit.store.http.place import HttpOrigin, open_origin, range_of_origin
+from tarkit.store.objects import place
+from tarkit.store.objects.filesystem import ask, filesystem
+from tarkit.store.place import Entry, Identity, RawReader
+from tarkit.store.retry import Retry
+from tarkit.store.url import display_name
+
+EXTRA = "hf"
+CREDENTIALS = "; a private or gated repository needs HF_TOKEN, a token that may read it, or hf auth login"
+_URL = re.compile(
+    r"hf://(?:(datasets|spaces|models)/)?(?!(?:datasets|spaces|models|buckets|kernels)/)([^/@]+/[^/@]+)"
+    r"(?:@(refs/(?:pr|convert)/[^/]+|[^/]+))?(?=/|\Z)/?(.*)",
+    re.DOTALL,
+)
+_COMMIT = re.compile("[0-9a-f]{40}")
+_SHA256 = re.compile('"([0-9a-f]{64})"')
+_SECONDS = 10.0
+
+
+def without_retries(kind: Any) -> Any:
+    """HfFileSystem that keeps what it has listed, since a commit does not change. Its retries of a listing stay."""
+    return type(kind.__name__, (kind,), {"invalidate_cache": lambda fs, path=None: None})
+
+
+def pinned(url: str) -> str:
+    """The URL, or pattern, with the commit that its revision stands for, which is looked up once in a process.
+    Raises: UsageError: it names no repository. MissingInputError: there is none, or no such revision."""
+    _, _, revision, path = _parts(url)
+    if _COMMIT.fullmatch(revision):
+        return url
+    head = url.removesuffix(path).rstrip("/")
+    return f"{head.partition('@')[0]}@{_commit(head, _endpoint(head))}/{path}"
+
+
+def _parts(url: str) -> tuple[str, str, str, str]:
+    """Kind, OWNER/NAME, revision ("" for none), path."""
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise UsageError(
+            f"{quoted(url)} names no file of a repository (buckets have no commits, and are not read); "
+            "write hf://datasets/OWNER/NAME/PATH"
+        )
+    kind, repository, revision, path = (part or "" for part in found.groups())
+    if re.search(r"[{}*?\[]", repository + revision):
+        raise UsageError(f"{quoted(url)}: a pattern stands for files of one repository; name each repository")
+    return kind, repository, revision, path
+
+
+def _endpoint(url: str) -> str:
+    return str(filesystem(url, display_name(url))[0].endpoint).rstrip("/")
+
+
+@functools.cache
+def _commit(url: str, endpoint: str) -> str:
+    """The commit of a repository's URL, which has no path. endpoint: of the Hub, so that each has its own."""
+    name = display_name(url)
+    fs, _ = filesystem(url, name)
+    kind, repository, revision, _ = _parts(url)
+
+    hub = _library()
+    api, errors = hub.HfApi(endpoint=endpoint, token=fs.token), hub.errors
+    wanted = {"revision": urllib.parse.unquote(revision) or None, "repo_type": (kind or "models").removesuffix("s")}
+
+    def look() -> str:
+        try:
+            return str(api.repo_info(repository, timeout=_SECONDS, **wanted).sha)
+        except errors.RevisionNotFoundError:
+            raise MissingInputError(f"the repository has no revision {quoted(revision)}", url=name) from None
+        except errors.HfHubHTTPError as error:
+            is_gated = isinstance(error, errors.GatedRepoError)
+            is_missing = isinstance(error, errors.RepositoryNotFoundError) and not is_gated
+            if is_missing or error.response.status_code in (401, 403):
+                _raise_denied(is_missing, error.response.status_code, name)
+            raise
+
+    return ask(look, url=url, name=name)
+
+
+def _library() -> Any:
+    """huggingface_hub. Raises: MissingExtraError. StreamError: it is to ask nothing."""
+    hub = library("huggingface_hub", "hf://", EXTRA)
+    if hub.constants.HF_HUB_OFFLINE:
+        raise StreamError("hf:// cannot be read, since HF_HUB_OFFLINE is set")
+    return hub
+
+
+def _raise_denied(is_missing: bool, status: int, name: str) -> NoReturn:
+    if is_missing:
+        raise MissingInputError(f"no such repository{CREDENTIALS}", url=name) from None
+    raise StreamError(f"{status_text(status)}{CREDENTIALS}", url=name) from None
+
+
+def _seen(url: str) -> str:
+    """The pinned URL of a repository that was seen: huggingface_hub takes one that it may not see for an empty one."""
+    url = pinned(url)
+    head = url.removesuffix(_parts(url)[3]).rstrip("/")
+    _commit(head, _endpoint(head))
+    return url
+
+
+def open_read(url: str, name: str, retry: Retry) -> RawReader:
+    """A file to read."""
+    return open_origin(HubOrigin(pinned(url), retry), retry)
+
+
+def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+    """Some bytes of a file."""
+    url = pinned(url)
+    return range_of_origin(lambda end: HubOrigin(url, retry, end), start, stop, size, retry)
+
+
+def stat(url: str) -> Entry:
+    """A file or folder."""
+    return place.stat(_seen(url))
+
+
+def identify(url: str) -> Identity:
+    """Size of a file, and a digest of its number in git, which its content gives. A listing has those of a folder."""
+    return place.identify(_seen(url))
+
+
+def entries(url: str, recursive: bool) -> Iterator[Entry]:
+    """What is in a folder."""
+    return place.entries(_seen(url), recursive)
+
+
+def glob(url: str) -> list[str]:
+    """The URLs of the files that a pattern matches, sorted."""
+    return place.glob(_seen(url))
+
+
+class HubOrigin(HttpOrigin):
+    """A file of one commit. The Hub alone gets the token; of a large file it gives the SHA-256 with the redirect."""
+
+    def __init__(self, url: str, retry: Retry, stop: int | None = None) -> None:
+        name = display_name(url)
+        fs, _ = filesystem(url, name)
+        self._hub = f"{_endpoint(url)}/"
+        kind, repository, commit, path = _parts(url)
+        prefix = f"{kind}/" if kind in ("datasets", "spaces") else ""
+        super().__init__(
+            f"{self._hub}{prefix}{repository}/resolve/{commit}/{urllib.parse.quote(path)}", name, retry, stop
+        )
+        self._own = ask(_authorization, fs.token, url=url, name=name, retry=retry)
+        self._sha256: str | None = None
+
+    def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        if not url.startswith(self._hub):
+            return super()._ask(url, headers)
+        response = super()._ask(url, {**headers, **self._own})
+        if found := _SHA256.fullmatch(response.headers.get("X-Linked-ETag", "")):
+            self._sha256 = found[1]
+        return response
+
+    def _body(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
+        is_first = self._marks is None
+        body = super()._body(response, offset)
+        if is_first and self._sha256 is not None and self._encoding is None:
+            self.checksum = Checksum("sha256", bytes.fromhex(self._sha256))
+        return body
+
+    def _refused(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
+        is_missing = headers.get("X-Error-Code") == "RepoNotFound"
+        if not via and (is_missing or status in (401, 403)):
+            _raise_denied(is_missing, status, self.name)
+        super()._refused(status, headers, offset, via)
+
+
+def _authorization(token: Any) -> dict[str, str]:
+    headers = _library().utils.build_hf_headers(token=token)
+    return {"Authorization": headers["authorization"]} if "authorization" in headers else {}
