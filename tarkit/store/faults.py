@@ -39,7 +39,7 @@ _S3_CODES = {
 _JAVA = {
     *("BlockMissingException", "ReplicaNotFoundException", "EOFException"),
     *("ConnectException", "ConnectTimeoutException", "SocketException", "SocketTimeoutException"),
-    *("NoRouteToHostException", "ObserverRetryOnActiveException", "RetriableException"),
+    *("NoRouteToHostException", "NotReplicatedYetException", "ObserverRetryOnActiveException", "RetriableException"),
     *("SafeModeException", "ServerTooBusyException", "StandbyException"),
 }
 _JAVA_WORDS = (

@@ -39,9 +39,11 @@ class HdfsWriter(Protocol):
 class HdfsClient(Protocol):
     """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids them.
     Each raises Dropped if another attempt may help, else a LocatedError with the URL. open: the bytes from offset <
-    size to the end, which is at size. checksum: as the cluster gives it; None if it cannot be asked."""
+    size to the end, which is at size. checksum: as the cluster gives it; None if it cannot be asked. on_loss: what is
+    to be said of a write that a DataNode ended, and that goes on in a copy; "" where none is made."""
 
     retry: Retry
+    on_loss: str = ""
 
     def shown(self, path: str, /) -> str: ...
     def status(self, path: str, /) -> Status: ...

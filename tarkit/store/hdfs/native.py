@@ -90,6 +90,11 @@ def _library() -> Any:
 class NativeClient(HdfsClient):
     """A cluster by hdfs://HOST:PORT, by a name service of hdfs-site.xml, or by fs.defaultFS (hdfs:///PATH)."""
 
+    on_loss = (
+        " at a DataNode that the NameNode takes for living; hdfs-native tries no other, but webhdfs:// does; "
+        "RUST_LOG=hdfs_native=debug shows which it is"
+    )
+
     def __init__(self, url: str, retry: Retry) -> None:
         self.retry = retry
         parts = urllib.parse.urlsplit(url)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,10 @@ from tarkit.store.temporary import temporary_name
 from tarkit.store.url import scheme_of, split_query
 
 _MAGIC = re.compile(r"[*?\[]")
+_SLOWEST = 32 * 1024
+"""Bytes a second of a copy that is waited for."""
+_TAIL = 16 << 20
+"""Bytes that are kept until it is known whether a new block was begun well: what is on its way by then."""
 
 
 def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
@@ -132,7 +137,9 @@ class HdfsOrigin(ReportedOrigin):
 
 
 class HdfsSink:
-    """A file under a temporary name, ``.NAME.tarkit-RANDOM``, that is renamed at commit, over an older one."""
+    """A file under a temporary name, ``.NAME.tarkit-RANDOM``, that is renamed at commit, over an older one.
+    hdfs-native gets over the loss of a DataNode in the middle of a block; not at the beginning of one, if the NameNode
+    gives a DataNode that it does not miss yet. The blocks before are whole then: they are copied to another file."""
 
     def __init__(self, client: HdfsClient, path: str, if_absent: bool) -> None:
         self._client = client
@@ -140,6 +147,7 @@ class HdfsSink:
         self._name = client.shown(path)
         self._if_absent = if_absent
         self._written = 0
+        self._tail: collections.deque[bytes] = collections.deque()
         self._renamed = False
         folder, base = posixpath.split(path)
         there = client.patiently(client.found, path)
@@ -147,7 +155,8 @@ class HdfsSink:
             raise StreamError("is a directory; the name of a file is needed", url=self._name)
         if there and if_absent:
             raise AlreadyPublishedError("is there already", url=self._name)
-        self._temporary = posixpath.join(folder, temporary_name(base))
+        self._names: list[str] = []
+        self._temporary = self._new_name()
         self._file: HdfsWriter | None = None
         try:
             self._file = client.patiently(lambda _: client.create(self._temporary), path)
@@ -157,25 +166,65 @@ class HdfsSink:
                 error.url = self._name
             raise
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._written += memoryview(data).nbytes
-        self._once(lambda file: file.write(data))
+    def _new_name(self) -> str:
+        folder, base = posixpath.split(self._path)
+        self._names.append(posixpath.join(folder, temporary_name(base)))
+        return self._names[-1]
 
-    def _once(self, call: Callable[[HdfsWriter], None]) -> None:
-        # What was sent is gone from memory, so it cannot be sent again from here.
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        data = bytes(data)
+        self._send(data, False)
+        self._written += len(data)
+        self._tail.append(data[-_TAIL:] if self._client.on_loss else b"")
+        while sum(map(len, self._tail)) - len(self._tail[0]) >= _TAIL:
+            self._tail.popleft()
+
+    def _send(self, data: bytes, closes: bool) -> None:
         if self._file is None:
             raise StreamError("writing this file has failed already", url=self._name)
         try:
-            waits.call(call, self._file)
-        except Dropped as drop:
-            reason = f"{drop.reason}; nothing was published"
-            raise TemporaryStreamError(reason, url=self._name, offset=self._written) from None
+            try:
+                waits.call(_write_to, self._file, data, closes)
+            except Dropped as drop:
+                self._send_elsewhere(self._file, data, closes, drop)
         except LocatedError as error:
             error.url = self._name
             raise
 
+    def _send_elsewhere(self, broken: HdfsWriter, data: bytes, closes: bool, drop: Dropped) -> None:
+        """Send what this file did not take to a copy of it. Raises: TemporaryStreamError."""
+        there = self._client.patiently(self._client.status, self._temporary).size if self._client.on_loss else -1
+        unsure = b"".join((*self._tail, data))
+        begin = there - (self._written + len(data) - len(unsure))
+        if not 0 <= begin <= len(unsure):
+            # What was sent before is gone from memory, so it cannot be sent again from here.
+            reason = f"{drop.reason}{self._client.on_loss}; nothing was published"
+            raise TemporaryStreamError(reason, url=self._name, offset=self._written) from None
+        patience = Patience(self._client.retry, self._name)
+        copy = patience.call(self._copied, there, unsure[begin:], closes, seconds=there / _SLOWEST)
+        (old, self._temporary), self._file = (self._temporary, copy[0]), copy[1]
+        broken.abort()
+        self._remove(old)
+
+    def _copied(self, there: int, rest: bytes, closes: bool) -> tuple[str, HdfsWriter]:
+        """Another file with the first bytes of this one, and the rest; its name, and its writer."""
+        name = self._new_name()
+        file = self._client.create(name)
+        try:
+            body = self._client.open(self._temporary, 0, there) if there else Body()
+            while piece := body.read(1 << 20):
+                file.write(piece)
+            _write_to(file, rest, closes)
+        except BaseException as error:
+            file.abort()
+            self._remove(name)
+            if isinstance(error, Dropped):
+                error.reason += self._client.on_loss
+            raise
+        return name, file
+
     def commit(self) -> None:
-        self._once(lambda file: file.close())
+        self._send(b"", True)
         done = self._client.patiently(self._client.found, self._temporary)
         if done is None or done.size != self._written:
             found = "nothing is there" if done is None else f"{done.size} arrived"
@@ -209,10 +258,22 @@ class HdfsSink:
         file, self._file = self._file, None
         if file is not None:
             file.abort()
-        # The earlier error is the one that counts; the name of what is left shows what it is.
+        for name in [*self._names]:
+            self._remove(name)
+
+    def _remove(self, path: str) -> None:
+        # An earlier error is the one that counts; the name of what is left shows what it is.
         with waits.cleaning_up() as seconds, suppress(LocatedError):
             brief = Patience(replace(self._client.retry, deadline=seconds), self._name)
-            brief.call(self._client.delete, self._temporary, False)
+            brief.call(self._client.delete, path, False)
+            self._names.remove(path)
+
+
+def _write_to(file: HdfsWriter, data: bytes, closes: bool) -> None:
+    if data:
+        file.write(data)
+    if closes:
+        file.close()
 
 
 def open_sink(
