@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from faults.rawserver import RawServer, raw_server
@@ -12,7 +12,7 @@ from faults.times import fast
 from tarkit.errors import StreamError, TemporaryStreamError
 from tarkit.store.hdfs.rest import WebHdfsClient
 from tarkit.store.hdfs.resturl import parse_address
-from tarkit.store.read import open_read
+from tarkit.store.read import open_read, read_range
 from tarkit.store.retry import Dropped
 
 HEAD = b'HTTP/1.1 200 OK\r\nServer: raw\r\nETag: "a"\r\nConnection: close\r\n'
@@ -184,3 +184,24 @@ def test_an_answer_of_webhdfs_cut_at_every_byte_is_tried_again(server: RawServer
         server.answers = [answer[:cut]]
         with pytest.raises(Dropped):
             client.status(path)
+
+
+PART = HEAD.replace(b"200 OK", b"206 Partial Content") + b"Content-Range: bytes 10-19/%d\r\n" % len(TEXT)
+
+
+@pytest.mark.parametrize("encode", [bytes, lambda data: chunks(data, 17)], ids=["plain", "chunked"])
+def test_a_part_of_no_length_is_no_longer_than_its_range(server: RawServer, encode: Callable[[bytes], bytes]) -> None:
+    head = PART + (b"\r\n" if encode is bytes else b"Transfer-Encoding: chunked\r\n\r\n")
+    right, whole = head + encode(TEXT[10:20]), head + encode(TEXT)
+    for answers in ((right,), (whole, right), (whole, whole, right)):
+        server.answers = [*answers]
+        assert read_range(server.url, 10, 20, size=len(TEXT), retry=fast(attempts=3)) == TEXT[10:20]
+    server.answers = [whole]
+    with pytest.raises(TemporaryStreamError, match="more bytes than the range that it gives"):
+        read_range(server.url, 10, 20, size=len(TEXT), retry=fast(attempts=2))
+
+
+def test_where_no_answer_has_a_length_a_part_is_read_from_the_beginning(server: RawServer) -> None:
+    """A server that answers 200 with a part of the object would else be taken for one that ignores the range."""
+    server.answers = [HEAD + b"\r\n" + TEXT[10:], HEAD + b"\r\n" + TEXT, HEAD + b"\r\n" + TEXT[10:]]
+    assert read_range(server.url, 10, 20, size=len(TEXT), retry=fast(attempts=2)) == TEXT[10:20]

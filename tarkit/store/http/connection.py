@@ -188,6 +188,8 @@ class HttpBody(Body):
         self.end = end
         self.final = final and (end is not None or bool(response.chunked))
         self._left = None if end is None else end - offset
+        # Of a part whose length is not announced, only its end shows that it is the range of the answer's head.
+        self._is_part = not final and response.length is None
         # The buffered connection: http.client's own way closes it at the announced end, and so hides what follows.
         self._buffered = response.fp
         self._content = Chunks(self._buffered) if response.chunked else self._buffered
@@ -206,6 +208,8 @@ class HttpBody(Body):
             raise Dropped(f"the connection broke ({said})") from None
         if self._left is not None:
             self._left -= len(data)
+            if self._left == 0 and self._is_part and self.has_surplus():
+                raise Dropped("the server sends more bytes than the range that it gives")
         return data
 
     def has_surplus(self) -> bool:

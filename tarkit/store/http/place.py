@@ -85,8 +85,8 @@ def stat(url: str) -> Entry:
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it, or if
-    its bytes come in a Content-Encoding."""
+    """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it, or all
+    of it, or if its bytes come in a Content-Encoding."""
     return range_of_origin(lambda end: HttpOrigin(url, name, retry, end), start, stop, size, retry)
 
 
@@ -101,7 +101,7 @@ def range_of_origin(
     whole = open_origin(origin, retry)
     try:
         check_size(whole.size, size, origin.name)
-        if origin.tag is None or origin.codec is not None:
+        if origin.tag is None or origin.codec is not None or whole.size is None:
             while start > 0 and (data := whole.read(min(start, _SKIP))):
                 start, stop = start - len(data), stop - len(data)
             return read_up_to(whole, stop - start)
