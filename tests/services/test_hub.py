@@ -265,6 +265,10 @@ def test_slices_of_pods_are_of_one_commit(hub: Hub, commit: str) -> None:
     pairs, inputs = plan_slice([spec], "out", 1, 3)
     assert pairs[0][0] == f"{NAME}@{commit}/data/train-0002.tar"
     assert inputs.patterns == (f"{NAME}@{commit}/data/train-{{0000..0006}}.tar",)
+    done = run(hub, "kubetpl", "indexed", "-n", "x", "-I", "i", "-c", "true", "--shards", spec, "-O", "s3://b/out")
+    assert done.returncode == 0, done.stderr
+    assert f"{NAME}@{commit}/data/train-{{0000..0006}}.tar" in done.stdout
+    assert f"{NAME}/" not in done.stdout
 
 
 def test_a_run_records_the_commit_and_skips_what_is_done(hub: Hub, commit: str, tmp_path: Path) -> None:
