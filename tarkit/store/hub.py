@@ -38,8 +38,16 @@ _SECONDS = 10.0
 
 
 def without_retries(kind: Any) -> Any:
-    """HfFileSystem that keeps what it has listed, since a commit does not change. Its retries of a listing stay."""
-    return type(kind.__name__, (kind,), {"invalidate_cache": lambda fs, path=None: None})
+    """HfFileSystem that keeps what it has listed, for all threads, since a commit does not change; it has an instance,
+    and a copy of all that, for each thread. Its retries of a listing stay."""
+    kept: dict[tuple[str, str], Any] = {}
+
+    def shared(name: str) -> property:
+        return property(lambda fs: kept.setdefault((name, fs.endpoint), {}), lambda fs, value: None)
+
+    caches = {name: shared(name) for name in ("dircache", "_repo_and_revision_exists_cache")}
+    never = {"invalidate_cache": lambda fs, path=None: None, "_get_instance_state": lambda fs: {}}
+    return type(kind.__name__, (kind,), {**caches, **never})
 
 
 def pinned(url: str) -> str:

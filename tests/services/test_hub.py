@@ -26,6 +26,7 @@ from tarkit.store.entries import entries, identify, remove, stat
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, read_range
 from tarkit.store.retry import Retry
+from tarkit.store.waits import Workers
 
 REPOSITORY = "datasets/org/name"
 NAME = f"hf://{REPOSITORY}"
@@ -185,7 +186,10 @@ def test_globs_and_folders_are_listed_page_by_page(hub: Hub, commit: str) -> Non
 def test_the_identity_is_that_of_the_content_and_one_listing_has_all(hub: Hub, commit: str) -> None:
     before = [identify(url) for url in expand(f"{NAME}/data/train-{{0000..0006}}.tar")]
     assert len({identity.tag for identity in before}) == 7
-    assert len(hub.asked("/tree/")) == 3, "three pages, for seven files"
+    with Workers(1, "look") as workers:
+        assert workers.submit(identify, f"{NAME}/data/train-0003.tar").result() == before[3]
+    assert len(hub.asked("/tree/")) == 3, "three pages, for seven files and two threads"
+    assert len(hub.asked("/api/")) == 3 + 3, "a revision, its commit, and the repository"
     assert not hub.asked("/resolve/")
     sha = hub.commit(REPOSITORY, {**FILES, "data/train-0001.tar": shard(50), "new.txt": b"new"})
     after = [identify(f"{NAME}@{sha}/data/train-{number:04d}.tar") for number in range(7)]
