@@ -262,7 +262,7 @@ def test_what_a_pod_leaves_running_ends_with_it_alone(tmp_path: Path) -> None:
         ([plain("", pod={"volumes": [{"name": "../v"}]})], "the name of a volume or claim: '../v' may have only"),
         ([job("", main={"command": []})], "has no command"),
         ([plain("", pod={"containers": []})], "has not one container"),
-        ([plain("", pod={"containers": [{}, {}]})], "only pods of one container run"),
+        ([plain("", pod={"containers": [{}, {}]})], "only pods of one container, with its sidecars, run"),
         ([job("", main={"command": ["nosuchprogram"]})], "nosuchprogram is not on this machine"),
         ([job("", main={"volumeMounts": [{"name": "v"}]})], "which the pod lacks"),
         ([plain("", parallelism=3)], "completions None with parallelism 3 is not done here"),
@@ -270,7 +270,7 @@ def test_what_a_pod_leaves_running_ends_with_it_alone(tmp_path: Path) -> None:
         # Whatever would change the result is refused by its name.
         ([plain("", suspend=True)], "Job: suspend is not done here"),
         ([job("", successPolicy={"rules": [{}]})], "successPolicy is not done here"),
-        ([plain("", pod={"initContainers": [{}]})], "Pod: initContainers is not done here"),
+        ([plain("", pod={"initContainers": [{}]})], "an init container that is not a sidecar"),
         ([plain("", pod={"activeDeadlineSeconds": 3})], "Pod: activeDeadlineSeconds is not done here"),
         ([plain("", pod={"restartPolicy": "Always"})], "restartPolicy: 'Always' is not one of Never, OnFailure here"),
         ([plain("", pod={"restartPolicy": None})], "restartPolicy: 'Always' is not one of Never, OnFailure here"),

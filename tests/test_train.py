@@ -78,7 +78,7 @@ def test_the_command_of_the_tutorial_is_taken_as_it_is_printed() -> None:
         "requests": {"cpu": "300m", "memory": "1Gi"},
         "limits": {"cpu": "1", "memory": "2Gi"},
     }
-    assert {each["mountPath"] for each in worker["volumeMounts"]} == {"/data"}
+    assert {each["mountPath"] for each in worker["volumeMounts"]} == {"/data", "/state"}
     assert worker["imagePullPolicy"] == "Never"
 
 
@@ -313,3 +313,24 @@ def test_scaling_what_does_not_run(tmp_path: Path) -> None:
     for number, reason in (("2", "no run of kubetpl local"), ("100000000", "takes 100000 at most"), ("0", "be paused")):
         done: Outcome = kubetpl("scale", "job-worker", "-j", number, "--state", str(tmp_path))
         assert (done.code, reason in done.err) == (2, True)
+
+
+def test_trainers_run_in_an_image_that_has_a_shell_alone_and_tarkit_runs_beside_them() -> None:
+    """That of the tutorial has neither tarkit nor a Python that it runs on."""
+    found = documents(*SEED)
+    for role in ("ps", "chief", "worker", "evaluator"):
+        pod, main = job(found, role)["spec"]["template"]["spec"], container(found, role)
+        assert (main["image"], main["command"][:2]) == ("elasticdl:iris_estimator", ["/bin/sh", "-c"])
+        assert not {"tarkit", "python3"} & set(re.findall(r"\w+", " ".join(main["command"][2:3])))
+        (watch,) = pod["initContainers"]
+        assert (watch["image"], watch["restartPolicy"]) == ("elasticdl:1.0.0", "Always")
+        assert watch["command"][-4:-2] == ["test-iris-estimator-shards:50001", f"{role}-$(TARKIT_INDEX)"]
+    # It waits at its end for the pods that never end by themselves.
+    words = " ".join(container(found, "shards")["command"])
+    assert "--watchers ps=1 --watchers evaluator=1" in words and "worker=" not in words
+
+
+def test_a_restricted_pod_s_sidecar_is_restricted_too() -> None:
+    pod = job(documents(*COMMON, "--security", "restricted"), "worker")["spec"]["template"]["spec"]
+    for each in (*pod["initContainers"], *pod["containers"]):
+        assert each["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -1,8 +1,10 @@
-"""What runs a command beside the shard service in pods of kubetpl train."""
+"""What runs in pods of kubetpl train: a command, in an image that has no more than a shell, and a sidecar that looks at
+the shard service."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,114 +14,139 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from tarkit.k8s.train.job import _BESIDE
+from tarkit.k8s.train.job import _BESIDE, _SHELL, _WATCH
+
+SHELLS = [found for name in ("dash", "bash", "busybox") if (found := shutil.which(name))]
 
 
-class Beside:
-    """The script, with a tarkit on PATH whose watch ends with a code as soon as a file has it."""
+class Pod:
+    """The scripts of both containers, which share a folder. The image has a shell and nothing else; the sidecar's has a
+    tarkit whose watch ends with a code as soon as a file has it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "sleep").write_text('#!/bin/sh\nexec /bin/sleep "$(echo "$1" | sed "s/^[12]$/0.02/")"\n')
-        (folder / "tarkit").write_text(
-            f'#!/bin/sh\n[ "$1 $2 $3" = "serve --watch iris-shards:1" ] || exit 9\n'
-            f"until [ -s {folder}/over ]; do /bin/sleep 0.02; done\nexit $(cat {folder}/over)\n"
+    def __init__(self, folder: Path, shell: str) -> None:
+        self.folder, self.shared, self.shell = folder, folder / "shared" / "end", shell
+        for name in ("shared", "bin", "image"):
+            (folder / name).mkdir()
+        (folder / "image" / "sh").symlink_to(shell)
+        self.tool(
+            "tarkit", f'echo "$*" > asked; until [ -s {folder}/over ]; do /bin/sleep 0.02; done; exit $(cat over)'
         )
-        # Of the seconds of grace, which begin when the service has ended; and fewer tries to find it.
-        (folder / "seq").write_text(
-            f'#!/bin/sh\nif [ "$1" = 60 ]; then set -- 3; else : > {folder}/grace; fi\nexec /usr/bin/seq "$1"\n'
+        self.tool(
+            "sleep", f'[ "$1" != 60 ] || : > {folder}/grace; exec /bin/sleep "$(echo "$1" | sed "s/^[136].*/0.1/")"'
         )
-        for name in ("sleep", "tarkit", "seq"):
-            (folder / name).chmod(0o755)
-        self.process: subprocess.Popen[str] | None = None
+        self.processes: list[subprocess.Popen[str]] = []
 
-    def begin(self, command: str, grace: int = 5) -> subprocess.Popen[str]:
-        env = {"PATH": f"{self.folder}:{os.environ['PATH']}", "DLROVER_MASTER_ADDR": "iris-shards:1"}
-        self.process = subprocess.Popen(
-            ["/bin/bash", "-c", _BESIDE, "ps", command, str(grace)],
-            env=env, cwd=self.folder, text=True, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        return self.process
+    def tool(self, name: str, script: str) -> None:
+        (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.folder / "bin" / name).chmod(0o755)
 
-    def end(self, code: int) -> None:
+    def watch(self, *, grace: str = "60") -> subprocess.Popen[str]:
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        return self._start(_WATCH, path, "iris-shards:1", "ps-0", str(self.shared), grace)
+
+    def main(self, command: str, script: str = _BESIDE) -> subprocess.Popen[str]:
+        return self._start(script, str(self.folder / "image"), command, str(self.shared))
+
+    def _start(self, script: str, path: str, *words: str) -> subprocess.Popen[str]:
+        self.processes.append(subprocess.Popen(
+            [self.folder / "image" / "sh", "-c", script, "pod", *words], env={"PATH": path}, cwd=self.folder, text=True,
+            stderr=subprocess.PIPE, start_new_session=True,
+        ))  # fmt: skip
+        return self.processes[-1]
+
+    def end_service(self, code: int) -> None:
         (self.folder / "now").write_text(str(code))
         os.replace(self.folder / "now", self.folder / "over")
 
-    def result(self) -> tuple[int, str]:
-        assert self.process is not None
-        # What the script leaves behind ends with its pod; here its pipe must not be waited for.
-        code = self.process.wait(timeout=60)
-        return code, self.kill()
+    def result(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        # What a script leaves behind ends with its container; here its pipe must not be waited for.
+        code = process.wait(timeout=60)
+        self.kill(process)
+        return code, process.communicate()[1]
 
-    def kill(self) -> str:
-        """End what is left of its session; what it printed to stderr."""
-        assert self.process is not None
+    def kill(self, process: subprocess.Popen[str]) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        return self.process.communicate()[1]
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.fixture
-def beside(tmp_path: Path) -> Iterator[Beside]:
-    made = Beside(tmp_path)
+@pytest.fixture(params=SHELLS)
+def pod(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pod]:
+    made = Pod(tmp_path, request.param)
     yield made
-    if made.process is not None and made.process.poll() is None:
-        made.kill()
+    for each in made.processes:
+        made.kill(each)
+        if each.stderr is not None and not each.stderr.closed:
+            each.communicate()
 
 
-@pytest.mark.parametrize("wait", ["", "/bin/sleep 0.3; "])
 @pytest.mark.parametrize("code", [0, 7])
-def test_a_command_that_ends_first_decides(beside: Beside, code: int, wait: str) -> None:
-    # Before the script waits for it, or after.
-    beside.begin(f"{wait}exit {code}")
-    assert beside.result()[0] == code
+def test_a_command_that_ends_first_decides(pod: Pod, code: int) -> None:
+    pod.watch()
+    assert pod.result(pod.main(f"exit {code}")) == (code, "")
+    assert pod.result(pod.main(f"exit {code}", _SHELL)) == (code, "")
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
-def test_a_command_that_never_ends_is_ended_after_the_service(beside: Beside, code: int) -> None:
-    beside.begin("exec /bin/sleep 1000")
-    beside.end(code)
-    assert beside.result() == (0, "")
+def test_a_command_that_never_ends_is_ended_after_the_service(pod: Pod, code: int) -> None:
+    main = pod.main("exec /bin/sleep 1000")  # the sidecar may be later
+    pod.watch()
+    pod.end_service(code)
+    assert pod.result(main) == (0, "")
+    assert (pod.folder / "asked").read_text() == "serve --watch iris-shards:1 --as ps-0 --quiet\n"
+    # A container that is started again in its pod, too.
+    assert pod.result(pod.main("exec /bin/sleep 1000")) == (0, "")
 
 
-def test_a_command_has_its_time_after_the_service(beside: Beside) -> None:
-    beside.begin(f"until [ -s {beside.folder}/over ]; do /bin/sleep 0.02; done; echo model > model", 100)
-    beside.end(0)
-    assert beside.result() == (0, "")
-    assert (beside.folder / "model").exists()
+def test_a_command_has_its_time_after_the_service(pod: Pod) -> None:
+    pod.watch(grace="100")
+    main = pod.main(f"until [ -s {pod.shared}.code ]; do /bin/sleep 0.02; done; echo model > model")
+    pod.end_service(0)
+    assert pod.result(main) == (0, "")
+    assert (pod.folder / "model").exists()
 
 
-def test_a_command_that_fails_after_the_service_says_so(beside: Beside) -> None:
-    beside.begin(f"until [ -e {beside.folder}/grace ]; do /bin/sleep 0.02; done; exit 5", 1000)
-    beside.end(0)
-    assert beside.result() == (0, "the command ended with 5 after all was handed out\n")
+def test_a_command_that_fails_after_the_service_says_so(pod: Pod) -> None:
+    pod.watch(grace="1000")
+    main = pod.main(f"until [ -s {pod.shared}.code ]; do /bin/sleep 0.02; done; exit 5")
+    pod.end_service(0)
+    assert pod.result(main) == (0, "the command ended with 5 after all was handed out\n")
 
 
-def test_a_service_that_never_comes_is_a_failure_for_now(beside: Beside) -> None:
-    (beside.folder / "over").write_text("75")
-    beside.begin("exec /bin/sleep 1000", 1)
-    assert beside.result()[0] == 75
+@pytest.mark.parametrize("code", [2, 75])
+def test_a_service_that_never_comes_or_cannot_be_asked_is_a_failure(pod: Pod, code: int) -> None:
+    pod.watch()
+    pod.end_service(code)
+    assert pod.result(pod.main("exec /bin/sleep 1000"))[0] == code
 
 
-def test_a_pod_that_is_taken_away_waits_for_its_command(beside: Beside) -> None:
-    process = beside.begin(
-        f"trap 'sleep 0.3; echo saved > {beside.folder}/saved; exit 0' TERM; echo > {beside.folder}/begun; "
-        "while :; do sleep 0.05; done"
+def test_a_pod_that_is_taken_away_waits_for_its_command(pod: Pod) -> None:
+    main = pod.main(
+        f"trap '/bin/sleep 0.3; echo saved > {pod.folder}/saved; exit 0' TERM; echo > {pod.folder}/begun; "
+        "while :; do /bin/sleep 0.05; done"
     )
-    wait_for((beside.folder / "begun").exists)
-    process.terminate()
-    assert beside.result()[0] == 143
-    assert (beside.folder / "saved").exists()
+    wait_for((pod.folder / "begun").exists)
+    main.terminate()
+    assert pod.result(main)[0] == 143
+    assert (pod.folder / "saved").exists()
 
 
-def test_an_image_without_tarkit_or_its_service_fails_at_once(beside: Beside) -> None:
-    (beside.folder / "tarkit").write_text("#!/bin/sh\necho 'pip install grpcio' >&2; exit 2\n")
-    beside.begin("exec /bin/sleep 1000", 1)
-    assert beside.result() == (2, "pip install grpcio\n")
-    (beside.folder / "tarkit").unlink()
-    process = subprocess.run(
-        ["/bin/bash", "-c", _BESIDE, "ps", "touch begun", "5"],
-        env={"PATH": "/usr/bin:/bin"}, cwd=beside.folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert process.returncode == 127 and "is not in this image" in process.stderr
-    assert not (beside.folder / "begun").exists()
+def test_a_sidecar_that_is_ended_still_learns_of_the_end(pod: Pod) -> None:
+    """The command beside it has ended since all is done; the service waits until the sidecar knows, too."""
+    pod.tool("tarkit", "trap 'exit 9' TERM; echo > begun; until [ -e seen ]; do /bin/sleep 0.01; done; echo > told")
+    watch = pod.watch()
+    wait_for((pod.folder / "begun").exists)
+    pod.tool("sleep", ": > seen; until [ -e told ]; do /bin/sleep 0.01; done")
+    watch.terminate()
+    assert watch.wait(60) == 143
+    assert (pod.folder / "told").exists()
+
+
+def test_a_command_has_the_shell_s_rules_that_its_image_has(pod: Pod) -> None:
+    """pipefail, where the image has a shell that knows it: one without is not told of a failure in a pipe."""
+    (pod.folder / "image" / "bash").symlink_to(shutil.which("bash") or "")
+    assert pod.result(pod.main("exit 7 | exit 0", _SHELL)) == (7, "")
+    (pod.folder / "image" / "bash").unlink()
+    knows = subprocess.run(
+        [pod.folder / "image" / "sh", "-o", "pipefail", "-c", ":"], stderr=subprocess.DEVNULL, check=False
+    )
+    assert pod.result(pod.main("exit 7 | exit 0", _SHELL)) == (0 if knows.returncode else 7, "")

@@ -23,8 +23,8 @@ def progress_line(progress: list[DataSetProgress]) -> str:
     return ", ".join(shown) or "no data set was declared yet"
 
 
-def show_outcome(progress: list[DataSetProgress]) -> None:
-    """The counts of each data set, and its dead shards, on standard output."""
+def show_outcome(progress: list[DataSetProgress], why: str = "too many shards are dead (--max-dead)") -> None:
+    """The counts of each data set, and its dead shards, on standard output. why: the cause where one is aborted."""
     with Results(only_messages=True) as results:
         for each in progress:
             for dead in each.dead_shards:
@@ -36,7 +36,7 @@ def show_outcome(progress: list[DataSetProgress]) -> None:
                 results.line(f"… and {each.dead - len(each.dead_shards)} more dead")
             left = each.todo + each.leased + (max(0, each.epochs - each.epoch) * each.shards)
             words = f"done {each.done}, dead {each.dead}" + (f", left {left}" if left else "")
-            aborted = "aborted, as too many shards are dead (--max-dead); " if each.aborted else ""
+            aborted = f"aborted, as {why}; " if each.aborted else ""
             words += f"; records done {each.records}; epochs begun {each.epoch}"
             results.line(f"{each.name}: {aborted}shards: {words}")
 
@@ -48,6 +48,7 @@ class ServiceProgress:
     def __init__(self, state: str, *, quiet: bool) -> None:
         self.code, self.is_over = EXIT_OK, False
         self._state = state
+        self._why: tuple[str, ...] = ()
         self._meter = Meter(_NAME, quiet=quiet)
 
     def __enter__(self) -> ServiceProgress:
@@ -83,17 +84,27 @@ class ServiceProgress:
         else:
             self._meter.say(f"all data sets have ended; {answered} at most")
 
+    def deserted(self, seconds: float) -> None:
+        """Say that no worker is left. The data sets are aborted: the exit code is 1."""
+        self._why = (f"no worker has called for {seconds:g} s (--desertion)",)
+        self._meter.say(f"{self._why[0]}, and records are left: the state is kept, and the same command goes on")
+
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """Print the counts."""
         from tarkit.service.progress import outcome_code
 
         self.code = outcome_code(progress)
         self._meter.close()
-        show_outcome(progress)
+        show_outcome(progress, *self._why)
 
 
-def watch_service(address: str, certificate: str | None, token: str | None, *, quiet: bool) -> int:
-    """Show how far a service is until its data sets have ended; the exit code is that of the service."""
+_PATIENCE = 900.0
+"""Seconds for which a named watcher waits for its service to begin, or to come back."""
+
+
+def watch_service(address: str, certificate: str | None, token: str | None, name: str, *, quiet: bool) -> int:
+    """Show how far a service is until its data sets have ended; the exit code is that of the service. name: for which
+    the service waits at its end; "": it does not wait."""
     from tarkit.service.connection import watched_progress
     from tarkit.service.progress import outcome_code
 
@@ -101,7 +112,8 @@ def watch_service(address: str, certificate: str | None, token: str | None, *, q
 
     found: list[DataSetProgress] = []
     with Meter(_NAME, quiet=quiet) as meter, messages_shown("tarkit.service", meter.say):
-        for found in watched_progress(address, certificate, token):
+        patience = _PATIENCE if name else 60.0
+        for found in watched_progress(address, certificate, token, patience=patience, watcher=name):
             if meter.is_due():
                 meter.show(progress_line(found), None)
     show_outcome(found)

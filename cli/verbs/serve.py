@@ -44,7 +44,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 
 _SHAPE = ("records_per_shard", "epochs", "shuffle", "seed", "strict_epochs", "remainder", "dataset_name")
-_WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
+_WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbose")
 
 
 @click.command("serve", cls=LongHelp, epilog=_EPILOG)
@@ -70,6 +70,18 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 )  # fmt: skip
 @click.option("--http", default="", metavar="[HOST:]PORT", help="A status page, /metrics for Prometheus, and /healthz.")
 @click.option("--watch", "watched", metavar="HOST:PORT", help="Show how far a service is that runs; start none.")
+@click.option(
+    "--as", "watcher", default="", metavar="NAME",
+    help="With --watch: the service waits at its end until NAME has seen it; NAME waits 15 min for the service.",
+)  # fmt: skip
+@click.option(
+    "--watchers", multiple=True, callback=_sizes, metavar="NAME=N",
+    help="At the end, wait for NAME-0 to NAME-(N-1), which watch by --as and take no records, as long as --drain.",
+)  # fmt: skip
+@click.option(
+    "--desertion", type=Seconds(min_open=True), metavar="SECONDS",
+    help="Abort, with 1, when workers were here, and none was heard of for so long.  [default: never]",
+)  # fmt: skip
 @click.option(
     "--data", "--training_data", "--training-data", "data", metavar="SPEC",
     help="A folder, shard spec or table to hand out, as tarkit.readers reads it.",
@@ -133,6 +145,7 @@ _WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
 @standard_options
 def command(
     listen: str, state: str, ready_file: str, run: str, until_ended: bool, drain: float, http: str, watched: str | None,
+    watcher: str, watchers: list[tuple[str, int]], desertion: float | None,
     data: str | None, sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str,
     dataset_name: str, records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool,
     remainder: str, lease_floor: float | None, lease_ceiling: float, lease_errors: int, lease_losses: int,
@@ -148,7 +161,8 @@ def command(
     if watched is not None:
         options = [option.name or "" for option in click.get_current_context().command.params]
         reject_options(set(options) - {*_WATCH}, "is an option of a service; --watch starts none")
-        return watch_service(watched, tls_certificate, token_file, quiet=quiet)
+        return watch_service(watched, tls_certificate, token_file, watcher, quiet=quiet)
+    reject_options(["watcher"], "goes with --watch")
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
     from tarkit.service.leases import LeaseRules
@@ -167,7 +181,8 @@ def command(
     settings = ServeSettings(
         listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
         LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses, dead=most_dead),
-        drain, ready_file, http, until_ended, run=run,
+        drain, ready_file, http, until_ended, run,
+        frozenset(f"{name}-{index}" for name, number in watchers for index in range(number)), desertion,
     )  # fmt: skip
     shape: dict[str, Any] = {
         "epochs": epochs,

@@ -18,6 +18,8 @@ from tarkit.store.retry import Retry
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+WATCHER = "tarkit-watcher"
+"""Metadata of a call: the name of a watcher that the service waits for at its end."""
 _REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
 _QUIET = 5.0
 """Seconds without an answer after which it is logged, and again each time that twice as many have passed."""
@@ -44,14 +46,15 @@ class ServiceConnection:
     """A channel to a shard service; threads share it.
 
     address: ``HOST:PORT``. token: for its bearer token. certificate: PEM of the authority that signed the service's
-    certificate; with it, TLS is spoken. patience: seconds for which a call is tried again.
+    certificate; with it, TLS is spoken. patience: seconds for which a call is tried again. watcher: a name; the service
+    waits for it at its end.
 
     Raises:
         UsageError: ``address`` is not HOST:PORT, or this process was forked from one that had a connection.
         MissingExtraError: grpcio or protobuf is not installed.
     """
 
-    def __init__(self, address: str, token: str, certificate: bytes, patience: float) -> None:
+    def __init__(self, address: str, token: str, certificate: bytes, patience: float, watcher: str = "") -> None:
         grpc = library("grpc", "a client of the shard service", "service")
         if not all(host_and_port(address) or ("", 0)):
             raise UsageError(f"{quoted(address)} is not HOST:PORT of a shard service, such as localhost:50001")
@@ -73,7 +76,8 @@ class ServiceConnection:
             self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options=_OPTIONS)
         else:
             self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        given = {"authorization": token and f"Bearer {token}", WATCHER: watcher}
+        self._metadata = tuple((key, value) for key, value in given.items() if value)
         self._stubs = {call.name: (call.stub(self._channel), call.request) for call in calls}
 
     def start(self, name: str, /, **fields: Any) -> Any:
@@ -143,7 +147,12 @@ class ServiceConnection:
 
 
 def watched_progress(
-    address: str, certificate: str | None = None, token: str | None = None, *, patience: float = 60.0
+    address: str,
+    certificate: str | None = None,
+    token: str | None = None,
+    *,
+    patience: float = 60.0,
+    watcher: str = "",
 ) -> Iterator[list[DataSetProgress]]:
     """The progress of all data sets, once a second, until all have ended; the last one shows the end.
 
@@ -152,6 +161,7 @@ def watched_progress(
         certificate: PEM file of what to trust; None: no TLS.
         token: a file whose first line is the bearer token.
         patience: seconds for which the service may not answer.
+        watcher: a name of ASCII; the service waits at its end until this watcher has seen it. "": it does not.
 
     Raises:
         ServiceLostError: the service did not answer for so long.
@@ -160,7 +170,8 @@ def watched_progress(
         MissingExtraError: grpcio is not installed.
     """
     trusted = bytes_of_file(certificate) if certificate else b""
-    with closing(ServiceConnection(address, token_of_file(token) if token else "", trusted, patience)) as connection:
+    secret = token_of_file(token) if token else ""
+    with closing(ServiceConnection(address, secret, trusted, patience, watcher)) as connection:
         while True:
             found = [progress_of_message(each) for each in connection.call("GetProgress").progress]
             yield found

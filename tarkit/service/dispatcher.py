@@ -106,6 +106,7 @@ class Dispatcher:
         self.verdicts: Counter[str] = Counter()
         self.differing = 0
         """Declarations that differed from the first, and were not refused."""
+        self.deserted = False
         self.presence = Presence(self._lose, grace, self.limits.workers, clock)
         self.held = HeldCalls(self.presence, clock)
         self._rates: dict[str, Rate] = {}
@@ -143,7 +144,7 @@ class Dispatcher:
     def progress(self, *names: str) -> list[DataSetProgress]:
         """Counts of these data sets, or of all: what the status page, the metrics and callers are shown."""
         ledgers = [self.ledger(name) for name in names] or self.ledgers.values()
-        return [
+        found = [
             replace(
                 each.progress(MOST_DEAD),
                 rate=self._rates[name].per_second if (name := each.dataset.name) in self._rates else 0.0,
@@ -152,10 +153,20 @@ class Dispatcher:
             )
             for each in ledgers
         ]
+        if not self.deserted:
+            return found
+        none = DataSetProgress("(none declared)", 0, 0, 0, 0, 0, 0, 0, 0, False, 0)
+        return [replace(each, aborted=not each.ended) for each in found or [none]]
 
     def workers(self, ledger: Ledger) -> set[str]:
         """Those of a data set: they hold a shard of it, wait for one, or did so less than a lease ago."""
         return self.held.workers(ledger).union(ledger.known_workers)
+
+    def desert(self) -> None:
+        """No worker is left, and none is waited for any more: the data sets are aborted for those who watch."""
+        self.deserted = True
+        for worker in {worker for each in self.ledgers.values() for worker in each.workers()}:
+            self._lose(worker)
 
     # Data sets.
 

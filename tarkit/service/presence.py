@@ -1,4 +1,5 @@
-"""Which workers are there: those that were heard of, those with an open call, and those that know of the end."""
+"""Which workers are there: those that were heard of, those with an open call, and those that know of the end. Also
+named watchers: what runs beside a worker, or beside a process that takes no records and must learn of the end."""
 
 from __future__ import annotations
 
@@ -27,11 +28,16 @@ class Presence:
         """Calls that end do not mean that their worker is lost."""
         self._lost, self._grace, self._most, self._clock = lost, grace, most, clock
         self._told: set[str] = set()
+        self.last: float | None = None
+        """When a worker, or what runs beside one, was last heard of; None: never."""
+        self.expected: frozenset[str] = frozenset()
+        """Watchers that take no records. The service waits at its end until each has learnt of it."""
+        self._watchers: dict[str, float] = {}
 
     def heard(self, worker: str, now: float) -> None:
         """A worker gave a sign of life."""
         self.seen.pop(worker, None)
-        self.seen[worker] = now
+        self.seen[worker] = self.last = now
         if len(self.seen) > self._most:
             self._forget(next((each for each in self.seen if each not in self.attached), worker))
 
@@ -43,6 +49,23 @@ class Presence:
     def forget_told(self) -> None:
         """The end is not the end any more."""
         self._told.clear()
+
+    def watched(self, name: str, *, over: bool) -> None:
+        """A named watcher asked how far the data sets are. over: it was answered that all are over."""
+        now = self._clock()
+        self._watchers.pop(name, None)
+        self._watchers[name] = now
+        if len(self._watchers) > self._most:
+            self._told.discard(next(iter(self._watchers)))
+            del self._watchers[next(iter(self._watchers))]
+        if name not in self.expected:
+            self.last = now
+        if over:
+            self._told.add(name)
+
+    def is_deserted(self, seconds: float) -> bool:
+        """Whether workers were here, and none was heard of for so long."""
+        return self.last is not None and not self.attached and self._clock() - self.last > seconds
 
     @contextmanager
     def during(self, worker: str, *, bound: bool) -> Iterator[None]:
@@ -60,13 +83,20 @@ class Presence:
             self.attached[worker] -= 1
             if not self.attached[worker]:
                 del self.attached[worker]
+                self.last = self._clock()
 
-    async def drained(self, seconds: float) -> None:
-        """Return when each known worker was told of the end, or after so many seconds. Workers that are on their way
-        are not known, and those who watch are to see the end: so not in the first seconds."""
+    async def drained(self, seconds: float, least: float = _LEAST) -> None:
+        """Return when each worker and named watcher was told of the end that was heard of in the last so many seconds,
+        and each expected one; or after so many seconds. Workers that are on their way are not known, and those who
+        watch are to see the end: so not in the first seconds, which are ``least``."""
         begin = self._clock()
-        while (passed := self._clock() - begin) < seconds and (passed < _LEAST or not self.seen.keys() <= self._told):
+        while (passed := self._clock() - begin) < seconds and (passed < least or self._awaited(seconds) - self._told):
             await asyncio.sleep(_TICK)
+
+    def _awaited(self, seconds: float) -> set[str]:
+        since = self._clock() - seconds
+        known = (name for each in (self.seen, self._watchers) for name, heard in each.items() if heard >= since)
+        return {*known, *self.expected}
 
     def _lose(self, worker: str, since: float) -> None:
         if not self.closing and worker not in self.attached and self.seen.get(worker, since) <= since:

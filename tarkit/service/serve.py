@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ STATE = "tarkit-serve.state"
 NO_STATE = "none"
 """In place of a file: the state is in memory, and ends with the service."""
 _LOOK = 0.25
+_REJOIN = 10.0
+"""Seconds in which workers and watchers of before find a service that was started again."""
+_TELL = 60.0
+"""Seconds at most in which watchers are told that a data set is aborted."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,9 @@ class ServeSettings:
     """listen: HOST:PORT. state: a file, or ``NO_STATE``. drain: seconds for which workers are told of the end.
     ready_file: has the address while the service listens, and below it that of HTTP; "": none. http: ``[HOST:]PORT`` of
     the status page; "": none. until_ended: end also when all data sets that clients have declared have ended. run: the
-    identity of the run; with one, a state that has ended in another run is refused."""
+    identity of the run; with one, a state that has ended in another run is refused. watchers: names of those that take
+    no records, and for which the service waits at its end. desertion: seconds without a sign of any worker, once there
+    was one, after which the data sets are aborted; None: never."""
 
     listen: str = "127.0.0.1:50001"
     state: str = STATE
@@ -48,6 +55,8 @@ class ServeSettings:
     http: str = ""
     until_ended: bool = False
     run: str = ""
+    watchers: frozenset[str] = frozenset()
+    desertion: float | None = None
 
 
 class ServeReporter(Protocol):
@@ -62,6 +71,9 @@ class ServeReporter(Protocol):
     def ended(self, seconds: float, before: bool) -> None:
         """All data sets have ended; for so many seconds at most, workers that ask get this answer. before: they had
         ended when the service was started."""
+
+    def deserted(self, seconds: float) -> None:
+        """Workers were here, and none was heard of for so many seconds: the data sets are aborted."""
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """The service that listened stops, whether the data sets have ended or not."""
@@ -112,15 +124,25 @@ async def _serve(
             with open_publish(settings.ready_file) as file:
                 file.write(content)
         reporter.listening(address, http)
-        before = until_ended and dispatcher.ended
+        before, presence = until_ended and dispatcher.ended, dispatcher.presence
+        presence.expected = settings.watchers
+        if any(each.epoch for each in dispatcher.progress()):
+            presence.last = time.monotonic()
         try:
             while not (until_ended and dispatcher.ended):
+                if settings.desertion is not None and presence.is_deserted(settings.desertion):
+                    dispatcher.desert()
+                    reporter.deserted(settings.desertion)
+                    await presence.drained(min(settings.drain, _TELL))
+                    return
                 reporter.progressed(dispatcher.progress)
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain, before)
-            # Workers of a service that ended just before are not known to this one, nor are callers that only watch.
-            wait = asyncio.sleep if before or settings.until_ended else dispatcher.presence.drained
-            await wait(settings.drain)
+            # Workers of a service that ended just before are not known to this one, nor are callers without a name.
+            if settings.watchers:
+                await presence.drained(settings.drain, _REJOIN)
+            else:
+                await (asyncio.sleep if before or settings.until_ended else presence.drained)(settings.drain)
         finally:
             reporter.stopped(dispatcher.progress())
 

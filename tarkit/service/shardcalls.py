@@ -10,6 +10,7 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
+from tarkit.service.connection import WATCHER
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.leases import Lease, NoShard, Verdict
@@ -90,6 +91,8 @@ class ShardCalls:
     async def GetProgress(self, request: Any, context: Any) -> Any:
         """Counts, of one data set or of all."""
         progress = self._dispatcher.progress(*[request.name] if request.name else ())
+        if name := dict(context.invocation_metadata() or ()).get(WATCHER):
+            self._dispatcher.presence.watched(str(name), over=bool(progress) and all(each.over for each in progress))
         return self._messages.ProgressReply(progress=map(self._progress, progress))
 
     def _progress(self, progress: DataSetProgress) -> Any:

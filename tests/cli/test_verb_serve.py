@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from shardservice import Caller, Service
-from tarkit.cli.shared.serviceprogress import show_outcome
+from tarkit.cli.shared.serviceprogress import show_outcome, watch_service
 from tarproc_support import numbered, tar_bytes
 
 from tarkit.service.dataset import DataSet
@@ -98,6 +98,33 @@ def test_a_state_that_has_ended_in_another_run_is_refused(tmp_path: Path, run: R
     write(2)
     with closing(Journal(state)) as journal:
         assert Dispatcher(journal, run="uid-2").ledgers["iris"].run == "uid-2"
+
+
+def test_a_service_whose_workers_are_gone_ends_with_1_and_goes_on_from_its_state(tmp_path: Path) -> None:
+    words = (*SIZED, "--state", "state", "--lease-ceiling", "60", *QUICK)
+    with Service(tmp_path, *words, "--desertion", "0.2") as running:
+        with Caller(running.address) as call:
+            assert call("Exchange", worker="a", want=1).leases
+        code, out, err = running.end()
+    assert code == 1
+    assert err[-1].endswith(
+        "no worker has called for 0.2 s (--desertion), and records are left: the state is kept, and the same command "
+        "goes on"
+    )
+    assert out == [
+        "iris: aborted, as no worker has called for 0.2 s (--desertion); shards: done 0, dead 0, left 3; records "
+        "done 0; epochs begun 1"
+    ]
+    with Service(tmp_path, *words) as running:
+        assert len(drain(running.address)) == 3
+        assert running.end()[0] == 0
+
+
+def test_a_service_whose_workers_end_before_they_declare_a_data_set_ends_with_1(tmp_path: Path) -> None:
+    words = ("--until-ended", "--state", "none", "--desertion", "0.2", "--drain", "9")
+    with Service(tmp_path, *words) as running:
+        assert watch_service(running.address, None, None, "worker-0", quiet=True) == 1
+        assert running.end()[0] == 1
 
 
 def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 import yaml
 from kubecluster import Cluster, Said
 
@@ -68,18 +67,13 @@ def test_a_training_job_is_suspended_and_goes_on(cluster: Cluster, kubetpl: Call
     assert kubetpl("cancel", "iris", "--undo").out == "iris: 2 Jobs go on\n"
 
 
-def test_trainers_that_end_early_leave_the_service_alone(
-    cluster: Cluster, kubetpl: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a number of steps: nothing in the cluster ends the service, which has records left."""
-    monkeypatch.setattr("tarkit.cli.kube.verbs.wait._ALONE", 0.2)
-    monkeypatch.setattr("tarkit.k8s.cluster.watching._ONE_LOOK", 0.5)
-    begun(cluster, kubetpl)
+def test_trainers_that_end_early_fail_the_job_with_its_service(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    """As after a number of steps: the service ends with 1 once no trainer has called for some time."""
+    pod = begun(cluster, kubetpl)
     cluster.end_indexes("iris-worker", {0: 0, 1: 0})
+    end_service(cluster, pod, 1)
     waited = kubetpl("wait", "iris", "--timeout", "120")
-    assert waited.code == 1 and waited.out.endswith("2 Jobs: 1 complete, 1 running\n"), waited
-    assert "its shard service has not: nothing takes the rest of the data" in waited.err
-    assert "-l tarkit.dev/run=iris --cascade=foreground ends them" in waited.err
+    assert waited.code == 1 and waited.out.endswith("2 Jobs: 1 complete, 1 failed\n"), waited
 
 
 def test_a_service_that_fails_is_a_failed_job(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:

@@ -532,6 +532,58 @@ def test_a_silent_worker_is_lost_after_its_lease() -> None:
     with_server(calls, rules=LeaseRules(floor=0.3, first=0.3, ceiling=0.3), clock=lambda: now[0])
 
 
+def test_expected_watchers_and_those_that_came_see_the_end_before_the_service_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tarkit.service.presence._TICK", 0.01)
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        presence = server.dispatcher.presence
+        presence.expected = frozenset(["ps-0"])
+        presence.watched("worker-0", over=False)
+        presence.watched("worker-1", over=False)  # it is never heard of again
+        now[0] = 500.0
+        presence.watched("worker-0", over=False)
+        drained = asyncio.ensure_future(presence.drained(900.0, 10.0))
+        for passed, name in ((11.0, "worker-0"), (20.0, "ps-0")):
+            now[0] = 500.0 + passed
+            await asyncio.sleep(0.1)
+            assert not drained.done()
+            presence.watched(name, over=True)
+        await asyncio.sleep(0.1)
+        assert not drained.done()
+        now[0] = 901.0  # worker-1 was heard of longer ago than the service waits
+        await drained
+
+    with_server(calls, clock=lambda: now[0])
+
+
+def test_workers_that_are_all_gone_are_noticed_and_watchers_of_nothing_do_not_count() -> None:
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        presence = server.dispatcher.presence
+        presence.expected = frozenset(["ps-0"])
+        now[0] = 5000.0
+        presence.watched("ps-0", over=False)
+        assert not presence.is_deserted(900.0)  # no worker was here yet
+        await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
+        await server.call("Exchange", worker="a", want=1)
+        now[0] += 901.0
+        presence.watched("ps-0", over=False)
+        assert presence.is_deserted(900.0)
+        presence.watched("worker-0", over=False)
+        assert not presence.is_deserted(900.0)
+        now[0] += 901.0
+        with presence.during("a", bound=False):
+            assert not presence.is_deserted(900.0)  # a call of it is open
+        server.dispatcher.desert()
+        assert [(each.aborted, each.over) for each in server.dispatcher.progress()] == [(True, True)]
+
+    with_server(calls, clock=lambda: now[0])
+
+
 def test_known_workers_are_told_of_the_end_before_the_service_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarkit.service.presence._TICK", 0.01)
     now = [0.0]

@@ -17,7 +17,6 @@ from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
 from tarkit.k8s.cluster.trainjobs import deletion, train_role
 from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.durations import in_words, seconds
-from tarkit.k8s.wellknown import SERVICE, TRAINERS
 
 from ...shared.program import say
 from ...shared.results import Results
@@ -27,8 +26,6 @@ from ..jobtext import short_line, show_status
 _say = partial(say, "kubetpl wait")
 _IDLE = 30.0
 """Seconds without a pod that runs, after which a line points to the reason."""
-_ALONE = 120.0
-"""Seconds, longer than a shard service takes to end once all is done."""
 _EPILOG = """\b
 Examples:
   kubetpl wait grey --timeout 12h --progress && kubetpl status grey
@@ -57,8 +54,8 @@ def command(
     """Wait until Job NAME is complete or has failed; one line on standard output says which.
 
     NAME may be a run of kubetpl jobs, too: until all its Jobs have ended, with a line for each that has
-    failed, and the sum; or of kubetpl train, whose Jobs need one another: until one has failed, or only
-    the shard service is left. If no pod runs for 30 s, a line on stderr says so. Lost connections and restarts of
+    failed, and the sum; or of kubetpl train, whose Jobs need one another: until one has failed, or all have
+    ended. If no pod runs for 30 s, a line on stderr says so. Lost connections and restarts of
     the API server are waited out.
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
@@ -71,7 +68,7 @@ def command(
         source = record_source(outdir, specs, check_inputs)
         if of_run:
             source.refuse_many()
-        hint_at, alone_at = time.monotonic() + _IDLE, math.inf
+        hint_at = time.monotonic() + _IDLE
         for state in run_states(cluster, name, watching, of_run=of_run):
             views = [job_view(job, None, time.time()) for job in state.jobs]
             total = sum_line([view.state for view in views], len(state.retried), len(state.deleted))
@@ -80,9 +77,7 @@ def command(
             if progress and last.partition(";")[0] != shown:
                 shown = last.partition(";")[0]
                 _say(last)
-            alone_at = min(alone_at, time.monotonic()) if _is_alone(state, views) else math.inf
-            alone = time.monotonic() - alone_at > _ALONE
-            in_vain = not state.ended and (alone or _is_in_vain(state, views))
+            in_vain = not state.ended and _is_in_vain(state, views)
             if state.ended or in_vain:
                 found = watching.ask(partial(look, cluster, state.jobs, source, now=time.time()))
                 if found is None:
@@ -90,12 +85,10 @@ def command(
                 codes = {each.exit_code for each in found} | ({EXIT_MISSING} if state.deleted else set())
                 with Results(only_messages=True) as results:
                     show_status(results, found, len(state.retried), state.deleted, all_of_them=False)
-                if alone:
-                    _say("its trainers have ended, and its shard service has not: nothing takes the rest of the data")
                 if in_vain:
                     _say(f"the others run on in vain: {deletion(name)} ends them, and keeps the state")
                 # That one has failed outweighs that one is gone, or has set samples aside.
-                codes = {EXIT_FAILED} if alone or EXIT_FAILED in codes else codes
+                codes = {EXIT_FAILED} if EXIT_FAILED in codes else codes
                 return max(codes)
             if any(view.running for view in views):
                 hint_at = time.monotonic() + _IDLE
@@ -113,13 +106,3 @@ def _is_in_vain(state: RunState, views: Sequence[JobView]) -> bool:
         train_role(job) and view.state == "failed" and JobStatus(view.name, view).exit_code == EXIT_FAILED
         for job, view in zip(state.jobs, views, strict=True)
     )
-
-
-def _is_alone(state: RunState, views: Sequence[JobView]) -> bool:
-    """Whether the trainers of an elastic training job have ended, and its shard service has not."""
-    over = [
-        (view.is_service, view.finished)
-        for job, view in zip(state.jobs, views, strict=True)
-        if train_role(job) in (SERVICE, *TRAINERS)
-    ]
-    return (True, False) in over and (False, True) in over and (False, False) not in over

@@ -25,12 +25,13 @@ _TAIL_BYTES = 2048
 
 
 class Process(NamedTuple):
-    """A container as a process to start. grace: seconds between SIGTERM and SIGKILL."""
+    """A container as a process to start. grace: seconds between SIGTERM and SIGKILL. sidecars: run beside it."""
 
     words: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     grace: float
+    sidecars: Sequence[Process] = ()
 
 
 def marked(folder: str) -> list[int]:
@@ -109,29 +110,37 @@ class LocalPod:
         self.name, self.began, self._log, self._watchdog, self._grace = name, now, log, watchdog, process.grace
         self._folder = os.path.dirname(process.env[MARK])
         self.ending, self._kill_at = False, float("inf")
-        with open(log, "wb") as stream, signals_after_start():
-            self._popen = subprocess.Popen(
-                process.words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=process.cwd,
-                env=process.env, start_new_session=True,
-            )  # fmt: skip
-            watchdog.watch(self._popen.pid)
+        self._all: list[subprocess.Popen[bytes]] = []
+        for each in (*process.sidecars, process):
+            with open(log if each is process else os.devnull, "wb") as stream, signals_after_start():
+                self._all.append(subprocess.Popen(
+                    each.words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=each.cwd,
+                    env=each.env, start_new_session=True,
+                ))  # fmt: skip
+                watchdog.watch(self._all[-1].pid)
 
     def poll(self, now: float) -> int | None:
         """Its exit code, once it has ended. Then nothing is left of it: all of its processes are killed."""
         if now >= self._kill_at:
-            signal_all([self._popen.pid], None, signal.SIGKILL)
-        status = self._popen.poll()
+            signal_all(self._groups, None, signal.SIGKILL)
+        status = self._all[-1].poll()
         if status is None:
             return None
-        signal_all([self._popen.pid], self._folder, signal.SIGKILL)
-        self._watchdog.watch(self._popen.pid, "-")
+        signal_all(self._groups, self._folder, signal.SIGKILL)
+        for each in self._all:
+            each.wait()
+            self._watchdog.watch(each.pid, "-")
         return 128 - status if status < 0 else status
 
     def terminate(self, now: float) -> None:
         """Ask its processes to end; those that do not are killed after the time of grace."""
         if not self.ending:
             self.ending, self._kill_at = True, now + self._grace
-            signal_all([self._popen.pid], None, signal.SIGTERM)
+            signal_all(self._groups, None, signal.SIGTERM)
+
+    @property
+    def _groups(self) -> list[int]:
+        return [each.pid for each in self._all]
 
     def last_line(self) -> str:
         """The last line of its log that is not empty."""

@@ -21,7 +21,9 @@ from tarkit.specs.shardspec import expand
 
 _TICK = 0.02
 _ALONE = 5.0
-"""Seconds for which a shard service goes on without a trainer."""
+_LAST = 60.0
+"""Seconds for which a shard service goes on without a trainer; and with pods that only end once it has, or sees that no
+trainer is left."""
 
 
 def run_documents(
@@ -167,10 +169,11 @@ class _Run:
 
     def _is_alone(self, service: LocalPod, now: float) -> bool:
         """Whether all trainers of a shard service have ended for some time, in which those that look at how far it is
-        see the end. Then it is ended: with 0, unless it has not handed out everything."""
+        see the end, and it ends. Then it is ended: with 0, unless it has not handed out everything."""
         if not self._together or not all(each.outcome for each in self.ledgers if each.job.role in TRAINERS):
             self._alone_at = now
-        return min(now - self._alone_at, now - service.began) > _ALONE
+        others = any(each.outcome is None for each in self.ledgers[1:])
+        return min(now - self._alone_at, now - service.began) > (_LAST if others else _ALONE)
 
     def look_for_empty(self) -> None:
         """Note Jobs of which no sample came out: a slice may be empty, and so its pod does not fail for that."""

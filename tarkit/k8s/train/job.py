@@ -2,7 +2,8 @@
 
 A Job of one pod is the shard service, with its state on a claim, so that it goes on where it was killed. The workers
 are an Indexed Job: one that is lost comes back under its index, and more can be added while they run. What never ends
-by itself (parameter servers, an evaluator) ends when the service has handed out everything. No pod uses the API.
+by itself (parameter servers, an evaluator) ends when the service has handed out everything: a sidecar looks at it, so
+that the trainers' image needs nothing but a shell. No pod uses the API.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, EXIT_USAGE, UsageError, printable
 from tarkit.k8s.fill import restrict
 from tarkit.k8s.names import dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in
-from tarkit.k8s.wellknown import ELASTIC, INDEX_FIELD, MANAGED_BY, RUN, SERVICE, TAKEN_AWAY, UID_FIELD
+from tarkit.k8s.wellknown import ELASTIC, INDEX_FIELD, MANAGED_BY, RUN, SERVICE, TAKEN_AWAY, UID_FIELD, WATCHERS
 from tarkit.k8s.yamltext import Document
 
 _PORTS = {"grpc": 50001, "http": 8080}
@@ -29,32 +30,46 @@ _NUMBERS = {"chief": "100000", "evaluator": "200000"}
 """Digits before the index, so that to the service no worker has the same number."""
 _LONGEST = 128 << 10
 _MOUNT = "/state"
+_END = f"{_MOUNT}/end"
+_END_MOUNT = {"name": "end", "mountPath": _MOUNT}
+_ABSENCE = "900"
+"""Seconds. The Job controller waits up to 10 minutes before it replaces a pod."""
 _RETRIES = 1000
 _OWN_GROUP = {"fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch"}
 """Of tarkit's image: without it, its user may not write to a new claim, which is root's."""
 _FINAL = [EXIT_FAILED, EXIT_USAGE, EXIT_SET_ASIDE, EXIT_DATA, EXIT_MISSING]
 """Exit codes of the service after which it is not started again."""
-_BESIDE = """\
-set -uo pipefail
-command -v tarkit >/dev/null || { echo "tarkit, which watches the shard service, is not in this image" >&2; exit 127; }
-trap 'kill ${job-} ${watch-} 2>/dev/null; wait ${job-}; exit 143' TERM
-bash -o pipefail -c "$1" & job=$!
-for try in $(seq 60); do
-    tarkit serve --watch "$DLROVER_MASTER_ADDR" --quiet
-    case $? in 0|1|3) exit 0;; 2) exit 2;; esac
-    sleep 2
-done && exit 75 & watch=$!
-while kill -0 "$job" 2>/dev/null && kill -0 "$watch" 2>/dev/null; do sleep 1; done
-if ! kill -0 "$job" 2>/dev/null; then wait "$job"; status=$?; kill "$watch" 2>/dev/null; exit "$status"; fi
-wait "$watch"; status=$?
-for second in $(seq "$2"); do kill -0 "$job" 2>/dev/null || break; sleep 1; done
-kill "$job" 2>/dev/null || wait "$job" || echo "the command ended with $? after all was handed out" >&2
-exit "$status"\
+_SHELL = """\
+for shell in bash sh; do "$shell" -o pipefail -c : 2>/dev/null && exec "$shell" -o pipefail -c "$1"; done
+exec sh -c "$1"\
 """
-"""Runs a command, at most until so many seconds after the service has handed out everything: for as long, the chief
-needs the parameter servers, to write the model. A worker that begins then would wait for them for ever. A pod that
-is taken away gives its command the time of grace, as one without this does. It looks each second, since ``wait -n``
-of bash 5.2 misses a command that has ended before."""
+"""Runs a line in the best shell that the image has."""
+_BESIDE = f"""\
+trap 'kill "$job"; wait "$job"; exit 143' TERM
+({_SHELL}) & job=$!
+{{ until [ -p "$2" ]; do sleep 1; done; read -r _ < "$2"; kill "$job"; }} 2>/dev/null &
+wait "$job" 2>/dev/null; status=$?
+[ -e "$2.code" ] || exit "$status"
+case $status in 0|143) ;; *) echo "the command ended with $status after all was handed out" >&2;; esac
+read -r status < "$2.code"; exit "$status"\
+"""
+"""Runs a command, at most until a line comes through the pipe, with the shell's own commands alone: the image is the
+user's. A pod that is taken away gives its command the time of grace."""
+_WATCH = """\
+trap 'sleep 3; exit 143' TERM
+[ -p "$3" ] || mkfifo -m 666 "$3"
+if [ ! -e "$3.code" ]; then
+    tarkit serve --watch "$1" --as "$2" --quiet & wait $!; status=$?
+    case $status in 0|1|3) status=0;; esac
+    echo "$status" > "$3.new" && mv "$3.new" "$3.code"
+    sleep "$4" & wait $!
+fi
+while :; do echo > "$3" & wait $!; sleep 1; done\
+"""
+"""Looks at the service, beside a trainer, and ends that so many seconds after the service has handed out everything:
+for as long, the chief needs the parameter servers, to write the model. A worker that begins then would wait for them
+for ever. Asked to end, it looks on for a moment: what it runs beside has ended, mostly since all is done."""
+_WATCH_AMOUNTS = {"cpu": "100m", "memory": "128Mi"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +86,8 @@ class Role:
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What an elastic training job is. command: of all roles, a line for bash. serve: options of ``tarkit serve`` about
+    """What an elastic training job is. command: of all roles, a line for bash, or for sh
+    where the image has no bash. serve: options of ``tarkit serve`` about
     the data sets. framework: ``tensorflow`` with TF_CONFIG, ``torch`` with torchrun's variables, or "". most_workers:
     to how many the job may grow, for the addresses of TF_CONFIG. state: the claim of the state; "": one of its own is
     printed. relaunch: retries of a worker that fails. grace: seconds for which all but the chief go on at the end.
@@ -162,9 +178,11 @@ class TrainJob:
 
     def _service_job(self, host: str, ports: Mapping[str, int]) -> Document:
         words = ["tarkit", "serve", "--listen", f"{host}:{ports['grpc']}", "--http", f"{host}:{ports['http']}"]
-        # For as long, a worker that was lost at the end may come back and be answered that all is done; on this machine
-        # the service is ended before, once all workers are.
-        words += ["--insecure", "--until-ended", "--drain", "600" if host == "127.0.0.1" else "60"]
+        # For as long, a pod that was lost at the end, or has waited for a node, may come and learn that all is done:
+        # longer than the Job controller waits before it replaces a pod.
+        words += ["--insecure", "--until-ended", "--drain", _ABSENCE, "--desertion", _ABSENCE]
+        for role in self.roles:
+            words += ["--watchers", f"{role.kind}={role.number}"] if role.kind in WATCHERS else []
         words += ["--state", f"{_MOUNT}/{self.name}.state", *self.serve]
         container = self._container(self.service, self.service.image or self.image)
         container["command"] = [escape_in(container, word) for word in words]
@@ -193,11 +211,12 @@ class TrainJob:
         if clash := next((each["name"] for each in own if each["name"] in self.env), None):
             raise UsageError(f"--envs: {clash} is set by kubetpl train itself; leave it out")
         container["env"] += own
-        beside = role.kind in ("ps", "evaluator") or (role.kind == "worker" and self._has("chief"))
-        script = _BESIDE if beside else 'exec bash -o pipefail -c "$1"'
-        words = ["/bin/bash", "-c", script, role.kind, self.command, *([str(self.grace)] if beside else [])]
+        beside = role.kind in WATCHERS or (role.kind == "worker" and self._has("chief"))
+        words = ["/bin/sh", "-c", _BESIDE if beside else _SHELL, role.kind, self.command, *([_END] if beside else [])]
         container["command"] = [escape_in(container, word) for word in words]
-        pod = self._pod(role, container, self.restart_policy)
+        container["volumeMounts"] = [*container.get("volumeMounts", []), _END_MOUNT]
+        pod = self._pod(role, container, self.restart_policy, [self._watch(role)])
+        pod["volumes"] = [*pod.get("volumes", []), {"name": "end", "emptyDir": {}}]
         if self.framework:
             pod["subdomain"] = self.name
         spec: Document = {"completionMode": "Indexed", "completions": role.number, "parallelism": role.number}
@@ -213,17 +232,32 @@ class TrainJob:
             found["metadata"]["annotations"] = {ELASTIC: "true"}
         return found
 
+    def _watch(self, role: Role) -> Document:
+        """The sidecar of a trainer, in tarkit's image: it looks at the service. So the service knows which pods there
+        are, and all learn of the end."""
+        found = self._container(replace(self.service, requests=_WATCH_AMOUNTS, limits={}), self.image)
+        found |= {"name": "watch", "restartPolicy": "Always", "volumeMounts": [_END_MOUNT]}
+        found["env"] = [{"name": "TARKIT_INDEX", "valueFrom": INDEX_FIELD}]
+        words = ["/bin/sh", "-c", _WATCH, "watch", self._address, f"{role.kind}-$(TARKIT_INDEX)", _END, str(self.grace)]
+        return {**found, "command": [word if "TARKIT" in word else escape_in(found, word) for word in words]}
+
+    @property
+    def _address(self) -> str:
+        return f"{self.name}-{SERVICE}:{_PORTS['grpc']}"
+
     def _job(self, name: str, spec: Document, pod: Document) -> Document:
         metadata = self._metadata(name)
         spec["template"] = {"metadata": {"labels": dict(metadata["labels"])}, "spec": pod}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
-    def _pod(self, role: Role, container: Document, restart_policy: str) -> Document:
+    def _pod(self, role: Role, container: Document, restart_policy: str, sidecars: Sequence[Document] = ()) -> Document:
         # Nothing in the pods asks the API for anything.
         found: Document = {"restartPolicy": restart_policy, "automountServiceAccountToken": False}
         found["enableServiceLinks"] = False
         if role.priority:
             found["priorityClassName"] = role.priority
+        if sidecars:
+            found["initContainers"] = [*sidecars]
         found["containers"] = [container]
         if self.restricted:
             restrict(found)
@@ -249,10 +283,9 @@ class TrainJob:
         """By which a trainer finds the service and the others; the names are ElasticDL's, TensorFlow's, torchrun's."""
         yield {"name": "TARKIT_INDEX", "valueFrom": INDEX_FIELD}
         yield {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
-        address = f"{self.name}-{SERVICE}:{_PORTS['grpc']}"
         workers = sum(each.number for each in self.roles if each.kind == "worker")
         given = {
-            "DLROVER_MASTER_ADDR": address,
+            "DLROVER_MASTER_ADDR": self._address,
             "WORKER_TYPE": role.kind,
             "WORKER_ID": f"{_NUMBERS.get(role.kind, '')}$(TARKIT_INDEX)",
             "WORKER_NUM": str(workers),
@@ -262,7 +295,7 @@ class TrainJob:
             given |= {"RANK": "$(TARKIT_INDEX)", "WORLD_SIZE": str(workers), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
             given |= {"GROUP_RANK": "$(TARKIT_INDEX)", "GROUP_WORLD_SIZE": str(workers), "NODE_RANK": "$(TARKIT_INDEX)"}
         else:
-            given["MASTER_ADDR"] = address
+            given["MASTER_ADDR"] = self._address
         if self.framework == "tensorflow":
             # The index is the pod's: in the place of a number that no JSON has, so that it is found again.
             text = json.dumps({"cluster": self._cluster(), "task": {"type": role.kind, "index": "@"}})
