@@ -224,7 +224,7 @@ def test_errors_are_one_line_and_print_nothing() -> None:
     for words in (
         ["job", "--nope"], ["job", "-n"], ["job", "extra"], ["job", "-o", "xml"], ["job", "--set", "x"],
         ["job", "--deadline", "x"], ["job", "--shards", "x"], ["--nope", "job"], ["-n"], ["jobs"], ["indexed"],
-        ["service"], ["configmap"], ["job", "--security", "x"], ["pod", "--queue", "x"], ["pod", "--retries", "1"],
+        ["service"], ["configmap"], ["job", "--security", "x"], ["pod", "--retries", "1"],
         ["service", "-c", "x"], ["configmap", "-I", "x"],
     ):  # fmt: skip
         assert refused(*words)

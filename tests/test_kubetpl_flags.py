@@ -131,16 +131,21 @@ def test_no_cpus_and_no_gpus_take_away_those_of_a_file(folder: Path) -> None:
 
 
 def test_memory() -> None:
-    """The original printed anything; a server refuses most, and takes 400m as less than a byte."""
-    for text, value in (("4G", "4G"), ("1e9", "1e9"), ("4000M", "4G"), ("4096Mi", "4Gi"), ("1.5Gi", "1536Mi")):
+    """The original printed anything; a server refuses most, and warns of parts of a byte."""
+    for text, value in (
+        ("4G", "4G"), ("1e9", "1e9"), ("4000M", "4G"), ("4096Mi", "4Gi"), ("1.5Gi", "1536Mi"), ("12E", "12E"),
+        ("0.1Gi", "107374183"),
+    ):  # fmt: skip
         document = one("job", "-M", text)
         assert at(document, f"{REQUESTS} memory") == at(document, f"{LIMITS} memory") == value
     for text, hint in (
-        ("4GB", "write 4G"), ("4 GB", "write 4G"), ("400m", "400M"), ("4g", "write 4G"), ("", ""), ("1k5", ""),
+        ("4GB", "write 4G"), ("4 GB", "write 4G"), ("4g", "write 4G"), ("", ""), ("1k5", ""),
         ("-4G", "more than 0"), ("0", "more than 0"),
     ):  # fmt: skip
         found = refused("job", "-M", text)
         assert "--memory" in found and hint in found
+    warned = "--memory 400m: m are thousandths of a byte, so it is rounded up to 1; did you mean 400M or 400Mi?"
+    assert at(rendered("job", "-M", "400m", warns=warned)[0], f"{LIMITS} memory") == "1"
 
 
 def test_variables() -> None:

@@ -38,6 +38,7 @@ spec:
 
 
 def test_a_queue_is_a_label() -> None:
+    assert one("pod", "--queue", "etl")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "etl"
     document = one(*SHARDED, "--queue", "etl")
     assert document["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "etl"
     # Kueue's webhook suspends it.

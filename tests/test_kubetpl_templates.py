@@ -143,7 +143,7 @@ def test_jobs_of_a_cronjob_have_jobs_settings(folder: Path) -> None:
     }.items()  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [("--deadline", "1h"), ("--retries", "2"), ("--ttl", "1d"), ("--queue", "q")])
+@pytest.mark.parametrize("words", [("--deadline", "1h"), ("--retries", "2"), ("--ttl", "1d")])
 def test_what_has_no_place_is_not_lost_quietly(words: tuple[str, ...], folder: Path) -> None:
     (folder / "t.yaml").write_text(manifest("Pod"))
     assert words[0] in refused("job", "--template", "t.yaml", *words)

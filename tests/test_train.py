@@ -183,8 +183,10 @@ def test_the_run_of_the_service_is_the_uid_of_its_job() -> None:
         (["--state_claim", "A\nB"], "--state_claim: 'A\\nB' may have"),
         (["--worker_resource_request", "amd.com/gpu=x"], "write it as 1"),
         (["--ps_resource_request", "cpu=x"], "--ps_resource_request: cpu=x is not an amount"),
-        (["--worker_resource_request", f"memory={'9' * 20}Ei"], "--worker_resource_request: 9999"),
+        (["--worker_resource_request", "memory=1"], "--worker_resource_request: memory=1 is not an amount"),
         (["--restart_policy", "Always"], "'Always' is not one of"),
+        (["--node-selector", "x"], "node-selector (--node-selector) is NAME=VALUE; got 'x'"),
+        (["--ttl", "x"], "--ttl x: write a time such as 90s"),
         (["--lease_ceiling", "nan"], "'--lease_ceiling': 'nan' is not a time"),
     ],
 )
@@ -206,6 +208,7 @@ def test_resources() -> None:
         "cpu": "300m", "memory": "1Gi", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "2", "amd.com/gpu": "1",
         "nvidia.com/mig-1g.5gb": "2",
     }  # fmt: skip
+    assert amounts_of("memory=0.1Gi,disk=12E", "--x") == {"memory": "107374183", "ephemeral-storage": "12E"}
     found = documents(*COMMON, "--worker_resource_request", "cpu=1,gpu=1", "--worker_resource_limit", "cpu=2")
     # A device is a limit, too.
     assert container(found, "worker")["resources"]["limits"] == {"cpu": "2", "nvidia.com/gpu": "1"}
@@ -247,6 +250,24 @@ def test_every_other_argument_of_elasticdl_is_known() -> None:
     taken = {each.name for each in command.params}
     assert [name for name in OTHERS if (name in taken) == (name in _REFUSED)] == []
     assert all(_REFUSED.values())
+
+
+@pytest.mark.parametrize(
+    "words, most",
+    [
+        ((), 54),
+        (("--max_workers", "11"), 53),
+        (("--num_evaluators=1", "--num_workers=1000"), 51),
+        (("--num_ps=1",), 54),
+    ],
+)
+def test_the_longest_name_that_fits_is_taken(words: tuple[str, ...], most: int) -> None:
+    """Of the pods' host names, ``NAME-worker-1``, each of which is a DNS label."""
+    named = [*COMMON, *words, "--job_name"]
+    for each in documents(*named, "x" * most):
+        spec = each["spec"]
+        assert len(f"{each['metadata']['name']}-{spec['completions'] - 1}" if "completions" in spec else "") <= 63
+    assert f"{most} leave room" in refusal(*named, "x" * (most + 1))
 
 
 def test_volumes_are_declared_once_and_mounted_many_times() -> None:
@@ -334,3 +355,28 @@ def test_a_restricted_pod_s_sidecar_is_restricted_too() -> None:
     pod = job(documents(*COMMON, "--security", "restricted"), "worker")["spec"]["template"]["spec"]
     for each in (*pod["initContainers"], *pod["containers"]):
         assert each["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_all_jobs_of_a_training_job_are_placed_alike_and_end_in_time() -> None:
+    found = documents(
+        *COMMON, "--num_ps=1", "--ttl=7d", "--deadline", "2h", "--queue", "etl", "--node-selector", "a=b",
+        "--node_selector", "c=d", "--priority-class", "low", "--worker_pod_priority", "high",
+    )  # fmt: skip
+    for role in ("shards", "ps", "worker"):
+        one = job(found, role)
+        assert one["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "etl"
+        assert (one["spec"]["activeDeadlineSeconds"], one["spec"]["ttlSecondsAfterFinished"]) == (7200, 604800)
+        pod = one["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"a": "b", "c": "d"}
+        assert pod["priorityClassName"] == ("high" if role == "worker" else "low")
+        # Kueue counts what each container asks for.
+        assert all(each["resources"]["requests"] for each in (*pod.get("initContainers", ()), *pod["containers"]))
+
+
+def test_a_service_whose_trainers_have_all_failed_ends_and_the_run_is_failed() -> None:
+    """With 1, of which its Job does not start it again; it ends itself, since no pod has access to the API."""
+    service = job(documents(*COMMON), "shards")
+    words = service["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert float(words[words.index("--desertion") + 1]) > 10 * 60  # a Job's longest wait before it replaces a pod
+    rules = service["spec"]["podFailurePolicy"]["rules"]
+    assert {each["action"] for each in rules if 1 in each.get("onExitCodes", {}).get("values", ())} == {"FailJob"}

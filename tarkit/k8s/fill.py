@@ -41,10 +41,12 @@ def filled(document: Document, settings: Settings) -> Document:
         _fill_security(spec, settings)
         if settings.restartpolicy is not None:
             spec["restartPolicy"] = settings.restartpolicy
-    if document["kind"] == "Job":
-        _fill_job(document, settings)
-    elif document["kind"] == "CronJob":
-        _fill_job(part(document, "spec", "jobTemplate"), settings)
+    job = part(document, "spec", "jobTemplate") if document["kind"] == "CronJob" else document
+    if document["kind"] in ("Job", "CronJob"):
+        _fill_job(job, settings)
+    if document["kind"] in POD_PATHS and settings.queue is not None:
+        # Not "suspend", or a scheduling gate: Kueue's webhook does that.
+        part(job, "metadata", "labels")[QUEUE] = settings.queue
     return document
 
 
@@ -97,9 +99,6 @@ def _fill_job(job: Document, settings: Settings) -> None:
         spec["activeDeadlineSeconds"] = math.ceil(seconds(settings.deadline, "--deadline"))
     if settings.ttl is not None:
         spec["ttlSecondsAfterFinished"] = math.ceil(seconds(settings.ttl, "--ttl"))
-    if settings.queue is not None:
-        # Not "suspend": Kueue's webhook does that.
-        part(job, "metadata", "labels")[QUEUE] = settings.queue
     if settings.restartpolicy == "OnFailure":
         # The API allows neither with containers that are started again in place.
         spec.pop("podFailurePolicy", None)

@@ -14,6 +14,7 @@ from tarkit.k8s.fieldtypes import check_types
 from tarkit.k8s.fill import main_ones, pod_of
 from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import part, replace_params
+from tarkit.k8s.quantity import is_milli, whole
 from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Generator, Request, Settings
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.wellknown import SLICES
@@ -62,7 +63,7 @@ class Asked:
             if lost.is_certain:
                 raise UsageError(lost.sentence)
             report(f"warning: {lost.sentence}")
-        for note in (*request.notes, *_secrets_in(self.settings)):
+        for note in (*request.notes, *_secrets_in(self.settings), *_thousandths_in(self.settings)):
             report(note)
         return found
 
@@ -111,6 +112,16 @@ def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any],
             raise UsageError(
                 f"--param {printable(key)} has no effect: there is no {{{printable(key)}}} in --command (${{…}} is the "
                 "shell's); write it there, or leave it out"
+            )
+
+
+def _thousandths_in(settings: Settings) -> Iterator[str]:
+    for flag, text in (("--memory", settings.memory), ("--scratch", settings.scratch)):
+        if text is not None and is_milli(text):
+            number = text.strip()[:-1]
+            yield (
+                f"warning: {flag} {printable(text)}: m are thousandths of a byte, so it is rounded up to {whole(text)}; "
+                f"did you mean {number}M or {number}Mi?"
             )
 
 

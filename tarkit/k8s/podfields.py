@@ -7,12 +7,12 @@ such a variable, and stays as it is if not; every other ``$`` stays."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.names import safe_label
-from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
+from tarkit.k8s.quantity import canonical, parse_quantity, total, whole
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import GPU
 from tarkit.k8s.yamltext import Document
@@ -220,21 +220,18 @@ def _fill_resources(container: Document, settings: Settings) -> None:
                 each[resource] = str(settings.gpu)
 
 
-def _quantity(text: str, flag: str) -> str:
+def _quantity(text: str, flag: str, written: Callable[[str], str] = canonical) -> str:
     try:
-        return canonical(text)
+        return written(text)
     except UsageError as error:
         raise UsageError(f"{flag}: {error}") from None
 
 
 def _amount(text: str, flag: str) -> str:
-    """Bytes, more than none; not the thousandths that a server would take, and no pod can run with."""
-    amount = _quantity(text, flag)
+    """Whole bytes, more than none."""
+    amount = _quantity(text, flag, whole)
     if parse_quantity(amount) <= 0:
         raise UsageError(f"{flag} {printable(text)}: write more than 0, such as 4Gi or 4G")
-    if is_milli(text):
-        number = text.strip()[:-1]
-        raise UsageError(f"{flag} {printable(text)}: m are thousandths of a byte; write {number}M or {number}Mi")
     return amount
 
 

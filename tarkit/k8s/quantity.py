@@ -19,12 +19,14 @@ _LIKELY = re.compile(r"([+-]?[0-9.]+) ?([kmgtpe])i?b?", re.IGNORECASE)
 _NANO = 10**9
 _LARGEST = 2**63 - 1
 _LONGEST = 60
+_DIGITS = 18
 
 
 def parse_quantity(text: str | int | float) -> Decimal:
     """The number that a quantity stands for, exactly as a server takes it.
-    That is: blanks around it are ignored, and what is finer than 10^-9 is rounded away from zero.
-    Raises: UsageError: it is not a quantity, or one that servers take for another number than the one written."""
+    That is: blanks around it are ignored, what is finer than 10^-9 is rounded away from zero, and most of what is more
+    than 2^63 - 1 is taken for that. Raises: UsageError: it is not a quantity, or one that servers take for another
+    number than the one written."""
     # Exact: 2^63 - 1 with nine digits after the point has as many digits as Python's decimals.
     return Decimal(_read(text)[0]).scaleb(-9).normalize()
 
@@ -61,6 +63,12 @@ def _written(nanos: int, kind: str) -> str:
     return f"{number}{_DECIMAL_SUFFIX[power]}"
 
 
+def whole(value: str | int | float) -> str:
+    """A quantity rounded up to whole units, such as bytes of memory, in canonical form: ``0.1Gi`` is ``107374183``."""
+    nanos, kind = _read(value)
+    return _written(-(-nanos // _NANO) * _NANO, kind)
+
+
 def is_milli(text: str | int | float) -> bool:
     """Whether a quantity is written in thousandths or less, which makes sense for CPUs only."""
     return str(text).strip()[-1:] in ("m", "u", "n")
@@ -92,8 +100,11 @@ def _read_text(value: str) -> tuple[int, str]:
     # Powers of thousands of digits take time, and lead to the same result as these.
     power = max(-200, min(power, 200))
     nanos = mantissa * factor * 10**power if power >= 0 else -(-mantissa * factor // 10**-power)
-    if nanos > _LARGEST * _NANO:
-        raise UsageError(f"{text} is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei")
+    # Servers keep a decimal number of few digits as it is, and take 2^63 - 1 for any other that is larger.
+    if nanos > _LARGEST * _NANO and (kind == "binary" or len(whole.lstrip("0") + fraction) > _DIGITS):
+        nanos, kind = _LARGEST * _NANO, "decimal"
+    if kind == "decimal" and nanos >= 1000 * _NANO * 10 ** _DECIMAL["E"]:
+        raise UsageError(f"{text} is too much: servers have no suffix for 1000E, and keep it as 1")
     return (-nanos if sign == "-" else nanos), kind
 
 

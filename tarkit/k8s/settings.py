@@ -96,7 +96,7 @@ class Settings:
     )
     run_as: int | None = _one("", "UID", "User and group to run as.  [default: 65532]")
     scratch: str | None = _one("", "SIZE", "Temporary space at /scratch, such as 20Gi.  [default: 1Gi; indexed: 10Gi]")
-    queue: str | None = _one("", "NAME", "Kueue's queue.", _JOBS)
+    queue: str | None = _one("", "NAME", "Kueue's queue.")
     priority_class: str | None = _one("", "NAME", "Priority class of the pods.")
     node_selector: dict[str, str] = _pairs("", "Only nodes with this label.")
     toleration: list[str] = _list("", "K[=V][:EFFECT]", "Also nodes with this taint.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError, printable
+from tarkit.k8s.settings import PAIRS, TABLE
 from tarkit.redaction import exposure
 
 from ...shared.program import Seconds, say, standard_options, write_stdout
@@ -102,6 +103,15 @@ def _resource_options(command: Any) -> Any:
     return command
 
 
+def _placement_options(command: Any) -> Any:
+    for each in (TABLE[name] for name in ("priority_class", "node_selector", "queue", "ttl", "deadline")):
+        option = click.option(
+            f"--{each.name}", each.name, metavar=each.metavar, help=each.help, multiple=each.kind == PAIRS
+        )
+        command = option(command)
+    return command
+
+
 @click.command("train", cls=_TrainCommand, epilog=_EPILOG)
 @click.option(
     "--job_name", required=True, metavar="NAME", callback=not_empty, help="Of the job; its pods are NAME-worker-0, …."
@@ -160,6 +170,7 @@ def _resource_options(command: Any) -> Any:
     "--security", type=click.Choice(["restricted", "none"]), default="none", show_default=True,
     help="Pod security standard to meet: all pods run as user 65532.",
 )  # fmt: skip
+@_placement_options
 @_resource_options
 @standard_options
 def command(verbose: bool, **options: Any) -> int:

@@ -10,15 +10,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.configuration import read_settings
 from tarkit.k8s.names import dns_subdomain
-from tarkit.k8s.quantity import canonical
+from tarkit.k8s.quantity import canonical, whole
 from tarkit.k8s.train.job import Role, TrainJob
 from tarkit.k8s.wellknown import GPU
 from tarkit.k8s.yamltext import Document
 
 _FORMS = {
     "cpu": re.compile(r"[0-9]+(?:\.[0-9]+)?|[1-9][0-9]*m"),
-    **dict.fromkeys(("memory", "disk", "ephemeral-storage"), re.compile(r"[1-9][0-9]*(?:[EPTGMK]i?)")),
+    **dict.fromkeys(
+        ("memory", "disk", "ephemeral-storage"), re.compile(r"(?=[0-9.]*[1-9])[0-9]*\.?[0-9]+(?:[EPTGMK]i?|k)")
+    ),
     "gpu": re.compile("[1-9][0-9]*"),
 }
 _MOUNT_PATH = re.compile(r"(?!/+(?:state/*)?$)/(?!(?:.*/)?\.\.(?:/|$))[^:\x00-\x1f]*")
@@ -44,7 +47,7 @@ def amounts_of(text: str, flag: str) -> dict[str, str]:
         if name in found:
             raise UsageError(f"{flag}: {name} comes twice")
         try:
-            found[name] = str(canonical(value))
+            found[name] = canonical(value) if name == "cpu" else whole(value)
         except UsageError as error:
             raise UsageError(f"{flag}: {error}") from None
     return found
@@ -121,6 +124,8 @@ def priority(text: str, flag: str) -> str:
     return text
 
 
+PLACEMENT = ("deadline", "ttl", "queue", "node_selector")
+"""Settings of other generators, which are those of all Jobs of a training job."""
 _OF_DATA = {
     "training_data": "--data",
     "custom_data_reader": "--custom_data_reader",
@@ -177,6 +182,7 @@ def train_job(given: Mapping[str, Any]) -> TrainJob:
         grace=given["end_grace"],
         model_zoo=given["model_zoo"],
         restricted=given["security"] == "restricted",
+        placement=read_settings({name: given[name] for name in PLACEMENT}, ()),
     )
 
 
@@ -193,7 +199,7 @@ def _role(given: Mapping[str, Any], kind: str, number: int) -> Role:
         images.get(kind, given["worker_image"]),
         requests,
         limits and {**devices, **limits},
-        priority(given[high], f"--{high}"),
+        priority(given[high], f"--{high}") or given["priority_class"] or "",
     )
 
 

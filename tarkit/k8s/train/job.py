@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, EXIT_USAGE, UsageError, printable
-from tarkit.k8s.fill import restrict
-from tarkit.k8s.names import dns_label_1035, index_name_budget
+from tarkit.k8s.fill import filled, restrict
+from tarkit.k8s.names import LABEL_LENGTH, dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in
+from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import ELASTIC, INDEX_FIELD, MANAGED_BY, RUN, SERVICE, TAKEN_AWAY, UID_FIELD, WATCHERS
 from tarkit.k8s.yamltext import Document
 
@@ -91,7 +92,8 @@ class TrainJob:
     the data sets. framework: ``tensorflow`` with TF_CONFIG, ``torch`` with torchrun's variables, or "". most_workers:
     to how many the job may grow, for the addresses of TF_CONFIG. state: the claim of the state; "": one of its own is
     printed. relaunch: retries of a worker that fails. grace: seconds for which all but the chief go on at the end.
-    model_zoo: a folder that the image has as /model_zoo, so that ``python -m model_zoo.NAME`` runs in /; "": none."""
+    model_zoo: a folder that the image has as /model_zoo, so that ``python -m model_zoo.NAME`` runs in /; "": none.
+    placement: where and for how long its Jobs are in a cluster, as of other generators."""
 
     name: str
     image: str
@@ -112,6 +114,7 @@ class TrainJob:
     grace: int = 60
     model_zoo: str = ""
     restricted: bool = False
+    placement: Settings = field(default_factory=Settings)
 
     def documents(self, here: str = "") -> list[Document]:
         """The manifests, in the order in which they are created. here: a folder of this machine on which they are to
@@ -122,8 +125,8 @@ class TrainJob:
             UsageError: the name leaves no room for that of a pod; a variable is one that the pods
                 need for themselves; the model zoo is not in the folder of this machine.
         """
-        longest = max((role.kind for role in self.roles), key=len)
-        room = index_name_budget(max(self._most(role) for role in self.roles)) - len(longest) - 1
+        rooms = (index_name_budget(self._most(role)) - len(role.kind) - 1 for role in self.roles)
+        room = min(LABEL_LENGTH - len(SERVICE) - 1, *rooms)
         if wrong := dns_label_1035(self.name):
             raise UsageError(f"--job_name: {wrong}")
         if len(self.name) > room:
@@ -133,7 +136,7 @@ class TrainJob:
             first = 20_000 + zlib.crc32(f"{here}/{self.name}".encode()) % 5_000 * 2
             ports = {name: first + number for number, name in enumerate(_PORTS)}
         service = self._service_job("127.0.0.1" if here else "0.0.0.0", ports)
-        jobs = [service, *map(self._role_job, self.roles)]
+        jobs = [filled(each, self.placement) for each in (service, *map(self._role_job, self.roles))]
         if folder := here or (self.model_zoo and "/"):
             for job in jobs:
                 job["spec"]["template"]["spec"]["containers"][0]["workingDir"] = folder
