@@ -216,7 +216,6 @@ def test_a_job_that_does_not_run_tarproc(live: dict[str, Any]) -> None:
         (lambda job, args: args.__delitem__(slice(0, 2)), {}, "there is no --slice W among tarproc's arguments"),
         (lambda job, args: args.__setitem__(1, "$(W)"), {}, "there is no --slice W among tarproc's arguments"),
         (lambda job, args: None, {"memory": "8 GB"}, "8 GB"),
-        (lambda job, args: None, {"memory": "400m"}, "--memory 400m: m are thousandths of a byte"),
         (lambda job, args: None, {"memory": "0"}, "--memory 0: write more than 0"),
         (lambda job, args: None, {"cpu": "two"}, "--cpu: two is not a quantity"),
         (

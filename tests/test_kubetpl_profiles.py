@@ -156,7 +156,7 @@ def test_tolerations() -> None:
     for text, expected in (
         ("gpu:NoSchedule", {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}),
         ("a.b/c=d", {"key": "a.b/c", "operator": "Equal", "value": "d"}),
-        ("a=:NoExecute", {"key": "a", "operator": "Equal", "value": "", "effect": "NoExecute"}),
+        ("a=:NoExecute", {"key": "a", "operator": "Equal", "effect": "NoExecute"}),
     ):
         assert at(one("job", "--toleration", text), f"{SPEC} tolerations") == [expected]
     # Those of the template stay.
@@ -172,7 +172,7 @@ def test_scratch_space(folder: Path) -> None:
     spec = pod_spec(one("pod", "--template", "t.yaml", "--scratch", "1Gi"))
     assert spec["volumes"] == [{"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}]
     assert spec["containers"][0]["volumeMounts"] == [{"name": "scratch", "mountPath": "/scratch"}]
-    for text in ("x", "", "memory:1Gi", "-1Gi", "0", "1m", "10GB"):
+    for text in ("x", "", "memory:1Gi", "-1Gi", "0", "10GB"):
         assert refused("job", "--scratch", text).startswith("--scratch")
 
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 import re
+from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
@@ -15,7 +16,11 @@ from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.wellknown import APP_NAME, QUEUE
 from tarkit.k8s.yamltext import Document
 
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_EVICTS = "NoExecute"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", _EVICTS)
+_LOST_NODES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_DROPPED = [("", "env"), ("", "tolerations")]
+_MAPS = ("labels", "annotations", "nodeSelector", "requests", "limits", "data", "binaryData")
 
 
 def pod_of(document: Document) -> Document | None:
@@ -39,6 +44,8 @@ def filled(document: Document, settings: Settings) -> Document:
         fill_container(spec, settings)
         _fill_placement(spec, settings)
         _fill_security(spec, settings)
+        if pod is document:
+            _fill_tolerations(spec)
         if settings.restartpolicy is not None:
             spec["restartPolicy"] = settings.restartpolicy
     job = part(document, "spec", "jobTemplate") if document["kind"] == "CronJob" else document
@@ -137,11 +144,34 @@ def _toleration(text: str) -> Document:
             f"{', '.join(_EFFECTS)}"
         )
     found: Document = {"key": match[1], "operator": "Exists" if match[2] is None else "Equal"}
-    if match[2] is not None:
+    if match[2]:
         found["value"] = match[2]
     if match[3]:
         found["effect"] = match[3]
     return found
+
+
+def _fill_tolerations(spec: Document) -> None:
+    """Of a pod itself, a server adds these to its list, which belongs as a whole to who applied it. So it has them
+    from the start. Source: Kubernetes' admission plugin DefaultTolerationSeconds."""
+    for key in _LOST_NODES if spec.get("tolerations") else ():
+        known = [(each.get("key") or key, each.get("effect") or _EVICTS) for each in spec["tolerations"]]
+        if (key, _EVICTS) not in known:
+            spec["tolerations"].append({"key": key, "operator": "Exists", "effect": _EVICTS, "tolerationSeconds": 300})
+
+
+def without_empties(thing: Any, of: str = "") -> Any:
+    """A manifest without what servers drop: with it, each further ``kubectl apply`` would find a change."""
+    if isinstance(thing, list):
+        return [without_empties(each, of) for each in thing]
+    if not isinstance(thing, dict):
+        return thing
+    found = {key: without_empties(each, key) for key, each in thing.items()}
+    return {
+        key: each
+        for key, each in found.items()
+        if each not in (None, []) and (each, of) not in _DROPPED and not (each == {} and key in _MAPS)
+    }
 
 
 def _add(items: list[Document], entry: Document) -> None:

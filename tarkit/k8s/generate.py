@@ -11,7 +11,7 @@ from typing import Any
 from tarkit.errors import MissingExtraError, UsageError, printable
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fieldtypes import check_types
-from tarkit.k8s.fill import main_ones, pod_of
+from tarkit.k8s.fill import main_ones, pod_of, without_empties
 from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.quantity import is_milli, whole
@@ -46,7 +46,7 @@ class Asked:
         generator = generator_of(self.generator)
         path = self.template or template_path(generator.template or self.generator)
         request = Request(self.settings, read_template(path), self.words, here)
-        found = generator.documents(request)
+        found = [without_empties(each) for each in generator.documents(request)]
         for assignment in self.assignments:
             for document in main_ones(found):
                 set_field(document, assignment)
@@ -63,7 +63,12 @@ class Asked:
             if lost.is_certain:
                 raise UsageError(lost.sentence)
             report(f"warning: {lost.sentence}")
-        for note in (*request.notes, *_secrets_in(self.settings), *_thousandths_in(self.settings)):
+        amounts = self.settings
+        for note in (
+            *request.notes,
+            *_secrets_in(self.settings),
+            *thousandths_in(memory=amounts.memory, scratch=amounts.scratch),
+        ):
             report(note)
         return found
 
@@ -115,13 +120,14 @@ def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any],
             )
 
 
-def _thousandths_in(settings: Settings) -> Iterator[str]:
-    for flag, text in (("--memory", settings.memory), ("--scratch", settings.scratch)):
+def thousandths_in(**amounts: str | None) -> Iterator[str]:
+    """Warnings about amounts of bytes, by the name of their flag, that are written in thousandths of one."""
+    for flag, text in amounts.items():
         if text is not None and is_milli(text):
             number = text.strip()[:-1]
             yield (
-                f"warning: {flag} {printable(text)}: m are thousandths of a byte, so it is rounded up to {whole(text)}; "
-                f"did you mean {number}M or {number}Mi?"
+                f"warning: --{flag} {printable(text)}: m are thousandths of a byte, so it is rounded up to "
+                f"{whole(text)}; did you mean {number}M or {number}Mi?"
             )
 
 

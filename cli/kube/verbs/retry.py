@@ -29,6 +29,7 @@ from tarkit.k8s.cluster.retryjob import (
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.trainjobs import refuse_retry
+from tarkit.k8s.generate import thousandths_in
 from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.yamltext import dump_documents
 
@@ -99,6 +100,8 @@ def command(
         if urls or urls is None:
             made += retry_documents(job, urls, changes if urls is None else with_list(changes, job, urls), taken)
             taken.add(name_of(made[-1]))
+    for warning in thousandths_in(memory=changes.memory) if made else ():
+        _say(warning)
     write_stdout(dump_documents(made).encode("utf-8"))
     return EXIT_OK
 

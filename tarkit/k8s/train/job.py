@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, EXIT_USAGE, UsageError, printable
-from tarkit.k8s.fill import filled, restrict
+from tarkit.k8s.fill import filled, restrict, without_empties
 from tarkit.k8s.names import LABEL_LENGTH, dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in
 from tarkit.k8s.settings import Settings
@@ -143,7 +143,7 @@ class TrainJob:
         if here and self.model_zoo and os.path.abspath(self.model_zoo) != os.path.join(here, "model_zoo"):
             wrong = "commands start in the current folder here, and find it only as model_zoo in that"
             raise UsageError(f"--model_zoo {printable(self.model_zoo)}: {wrong}; go to the folder that it is in")
-        return [*self._objects(ports), *jobs]
+        return [without_empties(each) for each in (*self._objects(ports), *jobs)]
 
     def _has(self, kind: str) -> bool:
         return any(role.kind == kind for role in self.roles)
