@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tarkit.cli.kube.jobtext import short_line
 
 from tarkit.errors import UsageError
 from tarkit.k8s.apiobject import grouped, index_of, timestamp
@@ -151,7 +152,7 @@ TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
     [
         (pod(terminated=exit_of(137, reason="OOMKilled")), "OOMKilled", "retry --memory 8Gi"),
         (pod(terminated=exit_of(137, reason="OOMKilled"), memory=""), "OOMKilled", "its node was full; set -M"),
-        (pod(terminated=exit_of(137)), "SIGKILL", "killed without a word, most likely out of memory"),
+        (pod(terminated=exit_of(137)), "SIGKILL", "killed from outside, and not by its limit of memory"),
         (pod(terminated=exit_of(143)), "SIGTERM", "free if its node was taken away"),
         (pod(terminated=exit_of(139)), "SIGSEGV", "the command crashed"),
         (pod(terminated=exit_of(143), conditions=[TARGET]), "disrupted (PreemptionByScheduler)", "not counted"),
@@ -187,6 +188,30 @@ def test_an_init_container_that_failed() -> None:
     failed["status"]["initContainerStatuses"] = [{"state": {"terminated": exit_of(5, "no disk")}}]
     found = failure_of(failed)
     assert found is not None and (found.title, found.message) == ("exit 5", "no disk")
+
+
+def test_a_sidecar_that_was_ended_with_its_pod_is_not_why_it_failed() -> None:
+    failed = pod(terminated=exit_of(7, "no such module"))
+    failed["status"]["initContainerStatuses"] = [{"name": "watch", "state": {"terminated": exit_of(143)}}]
+    found = failure_of(failed)
+    assert found is not None and (found.title, found.message) == ("exit 7", "no such module")
+
+
+def test_a_kill_that_is_not_for_memory_advises_none() -> None:
+    found = failure_of(pod(terminated=exit_of(137)))
+    assert found is not None and not found.is_memory and "--memory" not in found.advice
+
+
+def test_pods_that_end_are_not_none() -> None:
+    """As of a Job that was suspended, or has failed: they have their time of grace."""
+    pods = [pod(index, "Running") for index in range(3)]
+    for each in pods:
+        each["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    view = job_view(job({"completions": 4}), pods, NOW)
+    assert (view.running, view.ending) == (0, 3)
+    assert "0 of 4 done, 3 ending, 0 failed" in short_line(view)
+    view = job_view(job({"completions": 4}), [*pods, pod(3, "Running")], NOW)
+    assert "0 of 4 done, 1 running, 3 ending, 0 failed" in short_line(view)
 
 
 def test_alike_failures_together() -> None:

@@ -81,10 +81,12 @@ def _time_left(view: JobView) -> str:
 
 
 def _numbers(view: JobView) -> str:
+    running = f"{view.running} running" if view.running or not view.ending else ""
+    running = ", ".join(filter(None, (running, f"{view.ending} ending" if view.ending else "")))
     if view.total is None:
-        return f"{view.done} done, {view.running} running, {view.pending} pending"
+        return f"{view.done} done, {running}, {view.pending} pending"
     pending = f", {view.pending} with a pod that does not run yet" if view.pending else ""
-    return f"{view.done} of {view.total} done, {view.running} running{pending}, {view.failed} failed, {view.left} left"
+    return f"{view.done} of {view.total} done, {running}{pending}, {view.failed} failed, {view.left} left"
 
 
 def _shards(records: RunRecords, most: int | None) -> Iterator[str]:

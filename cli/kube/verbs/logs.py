@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError
+from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, TarkitError, UsageError
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import deciding_container
-from tarkit.k8s.cluster.joblogs import pods_with_logs
+from tarkit.k8s.cluster.joblogs import has_pods, index_of_shard, pods_with_logs, record_lines, why_gone
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.indexset import format_indexes, parse_indexes
@@ -26,6 +26,7 @@ _EPILOG = """\b
 Examples:
   kubetpl logs grey --failed --tail 20
   kubetpl logs grey --index 3,7-9 | grep Error
+  kubetpl logs grey --shard raw-000017.tar
 
 \b
 Exit codes: 0 something was shown; 2 options that do not go together, or more pods than can be shown;
@@ -38,22 +39,29 @@ _say = partial(say, "kubetpl logs")
 @job_argument
 @click.option("--failed", is_flag=True, help="Of indexes whose last pod failed; the default once the Job has failed.")
 @click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
+@click.option("--shard", metavar="URL", help="Of the index that has this shard: its URL, or its name.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @cluster_options
 def command(
-    name: str, failed: bool, indexes: str | None, tail: int | None, container: str | None, verbose: bool, **access: Any
-) -> int:
+    name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, container: str | None,
+    verbose: bool, **access: Any,
+) -> int:  # fmt: skip
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
-    Where the pods of a Job are gone, kubetpl status says what became of the shards. kubectl logs -f follows one pod.
+    Of indexes whose pods are gone, it says why, and what the done records have on their shards. kubectl logs -f follows
+    one pod.
     """
+    if indexes is not None and shard is not None:
+        raise UsageError("--shard and --index both say which index; leave one out")
     wanted = None if indexes is None else set(parse_indexes(indexes))
     cluster = open_cluster(**access)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
         raise not_one(name, jobs, "and logs are those of one")
     job = jobs[0]
+    if shard is not None:
+        wanted = {index_of_shard(cluster, job, shard)}
     if wanted is not None:
         _refuse_absent(job, wanted)
     failed = failed or (wanted is None and state_of(job) == "failed")
@@ -67,13 +75,21 @@ def command(
         for line in _log_lines(cluster, pods, container, tail, lost):
             results.line(line)
             shown += 1
-    if lost:
-        what = "index" if len(lost) == 1 else "indexes"
-        _say(f"the pods of {what} {format_indexes(lost)} are gone, and their logs with them; see kubetpl status {name}")
+        if lost:
+            what = "index" if len(lost) == 1 else "indexes"
+            _say(f"{name} has no pods of {what} {format_indexes(lost)}, and no logs: {why_gone(job)}")
+        try:
+            for index in sorted(lost):
+                for line in record_lines(cluster, job, index, shard):
+                    results.line(f"[{index}] {line}")
+                    shown += 1
+        except TarkitError as error:
+            _say(f"done records cannot be read: {error}")
     if not shown:
         of = "" if wanted is None else f" of index {format_indexes(wanted)}"
         which = "failed " if failed else ""
         none = f"its {which}pods{of} have written nothing" if pods else f"there are no {which}pods{of}"
+        none += f": {why_gone(job)}" if not pods and not lost and not has_pods(cluster, job) else ""
         raise MissingInputError(f"{name}: {none}")
     return EXIT_OK
 

@@ -50,6 +50,13 @@ _ADVICE = {
     errors.EXIT_NOT_FOUND: "the command does not exist in this image: fix it or -I --image, then retry",
 }
 
+_OF_SIGNAL = {
+    9: "killed from outside, and not by its limit of memory, which would be OOMKilled: its node may be gone, or "
+    "the command's own program was killed; see kubetpl logs --failed; kubetpl retry",
+    15: "terminated from outside: free if its node was taken away; kubetpl retry",
+}
+_CRASHED = "the command crashed; see kubetpl logs --failed"
+
 
 @dataclass
 class FailureGroup:
@@ -105,7 +112,7 @@ def failure_of(pod: Object) -> FailureGroup | None:
         return FailureGroup(f"start ({reason})", message, advice)
     if 128 < code <= _LAST_SIGNAL:
         number = code - 128
-        return FailureGroup(signal_name(number), message, _of_signal(number, pod), is_memory=number == 9)
+        return FailureGroup(signal_name(number), message, _OF_SIGNAL.get(number, _CRASHED))
     # By tarproc's codes, or the shell's; what other programs mean by theirs is not known.
     own = deciding_container(pod)
     known = not own.get("command") or runs_tarproc(own) or code in (errors.EXIT_CANNOT_RUN, errors.EXIT_NOT_FOUND)
@@ -141,8 +148,9 @@ def deciding_container(pod: Object) -> Object:
 
 
 def _terminated(pod: Object) -> Object | None:
-    """How the first container ended that failed."""
-    for each in api.container_statuses(pod):
+    """How the first container ended that failed; an init container last, as sidecars are ended with their pod."""
+    inits = api.status_of(pod).get("initContainerStatuses") or []
+    for each in sorted(api.container_statuses(pod), key=lambda each: each in inits):
         ended = api.part_of(each, "state", "terminated") or api.part_of(each, "lastState", "terminated")
         if ended.get("exitCode") or ended.get("reason") == "OOMKilled":
             return ended
@@ -163,11 +171,3 @@ def _by_pod(reason: str, message: str) -> FailureGroup:
 def _more_memory(pod: Object) -> str:
     more = doubled(str(api.part_of(deciding_container(pod), "resources", "limits").get("memory") or ""))
     return f"retry --memory {more}" if more else "it has no limit of its own: its node was full; set -M --memory"
-
-
-def _of_signal(number: int, pod: Object) -> str:
-    if number == 15:
-        return "terminated from outside: free if its node was taken away; kubetpl retry"
-    if number == 9:
-        return f"killed without a word, most likely out of memory after all ({_more_memory(pod)}), or its node died"
-    return "the command crashed; see kubetpl logs --failed"

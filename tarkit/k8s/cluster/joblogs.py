@@ -1,14 +1,24 @@
-"""Which pods of a Job have the logs that are wanted."""
+"""Which pods of a Job have the logs that are wanted; and of pods that are gone, why, and what the done records say."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from tarkit.errors import UsageError, printable
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import pod_selectors
+from tarkit.k8s.cluster.jobview import job_plan
+from tarkit.k8s.cluster.runrecords import RecordSource, is_per_shard, run_shards
+from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import read_record
+from tarkit.specs.inputslice import plan_slice
+from tarkit.specs.outputnames import done_record_url, output_name
+from tarkit.store.url import display_name
+
+_MOST_SHARDS = 20
 
 
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
@@ -29,3 +39,64 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
             last[api.name_of(pod) if index is None else index] = pod
     found = [pod for pod in last.values() if not failed or api.phase_of(pod) == "Failed"]
     return sorted(found, key=lambda pod: (api.index_of(pod) is None, api.index_of(pod) or 0, api.name_of(pod)))
+
+
+def has_pods(cluster: Cluster, job: Object) -> bool:
+    """Whether there is a pod of the Job, however it ended."""
+    return bool(cluster.list("pods", **pod_selectors([job], succeeded=True)))
+
+
+def why_gone(job: Object) -> str:
+    """Why a Job has no pods, or no pod of an index."""
+    status, failed = api.status_of(job), api.condition_of(job, "Failed")
+    if api.is_true(job, "Suspended") or api.spec_of(job).get("suspend"):
+        return "it is suspended, and its pods are deleted for that"
+    if failed is not None and failed.get("status") == "True":
+        reason = printable(str(failed.get("reason")))
+        time = ", as it ran out of its time (--deadline)" if reason == "DeadlineExceeded" else ""
+        return f"it has failed ({reason}){time}, and the pods that ran then were deleted"
+    if not any(status.get(each) for each in ("active", "succeeded", "failed", "terminating")):
+        return "none was made yet"
+    return "they were deleted: by hand, with their node, or since the cluster keeps only so many that have ended"
+
+
+def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:
+    """The index that a shard is of. shard: its URL, or its name alone. Raises: UsageError: the Job does not have it, or
+    does not say what its shards are."""
+    plan, name = job_plan(job), output_name(shard)
+    if not is_per_shard(job) or not plan.outdir:
+        raise UsageError(f"--shard: Job {api.name_of(job)} does not run tarproc over slices; use --index")
+    names = list(run_shards(plan, RecordSource().specs_of(cluster, job), plan.outdir, own=True))
+    if name not in names:
+        raise UsageError(f"--shard {printable(display_name(shard))}: Job {api.name_of(job)} has no such shard")
+    slices = int(api.spec_of(job)["completions"])
+    # That of even slices; of a list that was cut by bytes, any other.
+    likely = -(-(names.index(name) + 1) * slices // len(names)) - 1
+    found: int
+    for found in [likely, *range(slices)]:
+        if name in (output_name(url) for url, _ in _shards_of(cluster, job, found)):
+            return found
+    raise UsageError(f"--shard {printable(display_name(shard))}: no index of Job {api.name_of(job)} has it")
+
+
+def record_lines(cluster: Cluster, job: Object, index: int, shard: str | None) -> Iterator[str]:
+    """What the done records say of an index's shards, or of one; nothing if the Job does not say where they are."""
+    shards = _shards_of(cluster, job, index)
+    chosen = [pair for pair in shards if shard is None or output_name(pair[0]) == output_name(shard)]
+    for url, output in chosen[:_MOST_SHARDS]:
+        record, name = read_record(done_record_url(output)), output_name(url)
+        if record is not None and record.state == "done":
+            yield f"{name}: done; {Counts.of(record)}"
+        else:
+            yield f"{name}: " + ("no done record" if record is None else f"failed: {printable(record.error or '')}")
+    if len(chosen) > _MOST_SHARDS:
+        yield f"… and {len(chosen) - _MOST_SHARDS} more shards"
+
+
+def _shards_of(cluster: Cluster, job: Object, index: int) -> list[tuple[str, str]]:
+    """(input, output) of each shard of an index."""
+    plan = job_plan(job)
+    if not is_per_shard(job) or not plan.outdir:
+        return []
+    specs, slices = RecordSource().specs_of(cluster, job), int(api.spec_of(job)["completions"])
+    return plan_slice(specs, plan.outdir, index, slices, list_sha256=plan.list_sha256)[0]

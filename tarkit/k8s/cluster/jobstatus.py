@@ -106,13 +106,16 @@ def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, 
     if any(events_wanted(job, own[api.uid_of(job)]) for job in jobs):
         events = _allowed(notes, "events", lambda: cluster.list("events", fields=_TELLING))
     about = None if events is None else api.grouped(events, subject_of)
-    found = []
+    found, said = [], set[str]()
     for job in jobs:
         uid = api.uid_of(job)
         view = job_view(job, own[uid], now)
         status = JobStatus(view.name, view, notes=list(notes))
         if source is not None:
             status.records = _allowed(status.notes, "done records", partial(source.read, cluster, job))
+            # Of Jobs with one folder, it is said once.
+            status.notes = [each for each in status.notes if each in notes or each not in said]
+            said.update(status.notes)
         status.failures = _failures(job, view, own[uid] or ())
         status.reasons = why_not(job, own[uid], about, now)
         found.append(status)

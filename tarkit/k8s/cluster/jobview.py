@@ -53,7 +53,7 @@ class JobPlan:
 class JobView:
     """A Job in numbers.
     state: as the table above says. total: indexes, None if the Job has no fixed number. done, failed, running, pending,
-    left: indexes."""
+    left: indexes. ending: pods that were asked to end, and have not yet."""
 
     name: str
     state: str
@@ -68,6 +68,7 @@ class JobView:
     seconds: float | None
     seconds_left: float | None
     run: str
+    ending: int = 0
 
     @property
     def is_service(self) -> bool:
@@ -90,6 +91,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     done = len(api.indexes_of(job, "completedIndexes")) if indexed else int(status.get("succeeded") or 0)
     if not indexed and state == "failed" and total is not None:
         failed = total - done
+    pods = None if pods is None else list(pods)
     running, pending = _alive(job, pods)
     started = api.timestamp(status.get("startTime"))
     ended = api.timestamp(condition.get("lastTransitionTime")) if state in ENDED else None
@@ -103,7 +105,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
         failed=failed, running=running, pending=pending,
         left=0 if total is None else max(0, total - over - running - pending),
         seconds=seconds, seconds_left=to_do * seconds / over if to_do and over and seconds else None,
-        run=api.run_of(job),
+        run=api.run_of(job), ending=_ending(job, pods),
     )  # fmt: skip
 
 
@@ -154,6 +156,14 @@ def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int]:
     # As in the Job's own status, a pod that is being ended is not active.
     phases = [api.phase_of(pod) for pod in pods if not api.part_of(pod, "metadata").get("deletionTimestamp")]
     return phases.count("Running"), phases.count("Pending")
+
+
+def _ending(job: Object, pods: Iterable[Object] | None) -> int:
+    """Pods that were asked to end, and have not yet."""
+    if pods is None:
+        return int(api.status_of(job).get("terminating") or 0)
+    asked = [pod for pod in pods if api.part_of(pod, "metadata").get("deletionTimestamp")]
+    return sum(api.phase_of(pod) in ("Running", "Pending") for pod in asked)
 
 
 def _begin(job: Object, started: float) -> float:
