@@ -203,6 +203,24 @@ def test_a_command_is_a_word_whatever_it_has_in_it(text: str) -> None:
     assert substitute(container(found, "worker")["command"][-1], env(found, "worker")) == text
 
 
+def test_words_of_the_template_stay_in_what_the_user_gives() -> None:
+    words = [
+        "--job_command",
+        "mytask worker",
+        "--envs",
+        "A=mytask worker",
+        "--num_ps=1",
+        "--image_name",
+        "mytask/worker",
+    ]
+    found = documents(*COMMON[:2], *words)
+    for role in ("ps", "worker"):
+        main = container(found, role)
+        assert ("mytask worker" in main["command"], env(found, role)["A"]) == (True, "mytask worker")
+        assert main["image"] == "mytask/worker"
+    assert job(documents("--job_name", "worker", *COMMON[2:], "--num_ps=1"), "ps")["metadata"]["name"] == "worker-ps"
+
+
 def test_resources() -> None:
     assert amounts_of(" cpu = 0.3 ,memory=1024Mi,disk=1Gi,gpu=2,amd.com/gpu=1,nvidia.com/mig-1g.5gb=2", "--x") == {
         "cpu": "300m", "memory": "1Gi", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "2", "amd.com/gpu": "1",

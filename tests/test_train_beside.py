@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from tarkit.k8s.train.job import _BESIDE, _SHELL, _WATCH
+from tarkit.k8s.templates import read_template, template_path
 
 SHELLS = [found for name in ("dash", "bash", "busybox") if (found := shutil.which(name))]
+
+
+POD = read_template(template_path("train"))[-1]["spec"]["template"]["spec"]
+WATCH, MAIN = (POD[each][0]["command"][2] for each in ("initContainers", "containers"))
 
 
 class Pod:
@@ -42,10 +46,10 @@ class Pod:
 
     def watch(self, *, grace: str = "60") -> subprocess.Popen[str]:
         path = f"{self.folder}/bin:{os.environ['PATH']}"
-        return self._start(_WATCH, path, "iris-shards:1", "ps-0", str(self.shared), grace)
+        return self._start(WATCH, path, "iris-shards:1", "ps-0", str(self.shared), grace)
 
-    def main(self, command: str, script: str = _BESIDE) -> subprocess.Popen[str]:
-        return self._start(script, str(self.folder / "image"), command, str(self.shared))
+    def main(self, command: str, *, alone: bool = False) -> subprocess.Popen[str]:
+        return self._start(MAIN, str(self.folder / "image"), command, *([] if alone else [str(self.shared)]))
 
     def _start(self, script: str, path: str, *words: str) -> subprocess.Popen[str]:
         self.processes.append(subprocess.Popen(
@@ -83,7 +87,7 @@ def pod(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pod]:
 def test_a_command_that_ends_first_decides(pod: Pod, code: int) -> None:
     pod.watch()
     assert pod.result(pod.main(f"exit {code}")) == (code, "")
-    assert pod.result(pod.main(f"exit {code}", _SHELL)) == (code, "")
+    assert pod.result(pod.main(f"exit {code}", alone=True)) == (code, "")
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
@@ -144,9 +148,9 @@ def test_a_sidecar_that_is_ended_still_learns_of_the_end(pod: Pod) -> None:
 def test_a_command_has_the_shell_s_rules_that_its_image_has(pod: Pod) -> None:
     """pipefail, where the image has a shell that knows it: one without is not told of a failure in a pipe."""
     (pod.folder / "image" / "bash").symlink_to(shutil.which("bash") or "")
-    assert pod.result(pod.main("exit 7 | exit 0", _SHELL)) == (7, "")
+    assert pod.result(pod.main("exit 7 | exit 0", alone=True)) == (7, "")
     (pod.folder / "image" / "bash").unlink()
     knows = subprocess.run(
         [pod.folder / "image" / "sh", "-o", "pipefail", "-c", ":"], stderr=subprocess.DEVNULL, check=False
     )
-    assert pod.result(pod.main("exit 7 | exit 0", _SHELL)) == (0 if knows.returncode else 7, "")
+    assert pod.result(pod.main("exit 7 | exit 0", alone=True)) == (0 if knows.returncode else 7, "")

@@ -124,7 +124,7 @@ def priority(text: str, flag: str) -> str:
     return text
 
 
-PLACEMENT = ("deadline", "ttl", "queue", "node_selector")
+PLACEMENT = ("deadline", "ttl", "queue", "node_selector", "namespace")
 """Settings of other generators, which are those of all Jobs of a training job."""
 _OF_DATA = {
     "training_data": "--data",
@@ -176,13 +176,12 @@ def train_job(given: Mapping[str, Any]) -> TrainJob:
         mounts=tuple(mounts),
         pull_policy=given["image_pull_policy"] or "",
         restart_policy=given["restart_policy"],
-        namespace=given["namespace"],
         state=given["state_claim"],
         relaunch=given["relaunch_on_worker_failure"],
         grace=given["end_grace"],
         model_zoo=given["model_zoo"],
         restricted=given["security"] == "restricted",
-        placement=read_settings({name: given[name] for name in PLACEMENT}, ()),
+        placement=read_settings({name: given[name] or None for name in PLACEMENT}, ()),
     )
 
 
