@@ -351,3 +351,20 @@ def test_an_elastic_job_is_scaled_while_it_runs(tmp_path: Path) -> None:
         Scaling(tmp_path / "s", document)
     with pytest.raises(UsageError):
         ask_to_scale(state, "j", 1)
+
+
+def test_a_sidecar_runs_beside_its_pod_and_ends_with_it(tmp_path: Path) -> None:
+    """It has variables and mounts of its own, and shares the volume."""
+    beside = {
+        "name": "beside", "restartPolicy": "Always", "env": [{"name": "WORD", "value": "seen"}],
+        "volumeMounts": [{"name": "v", "mountPath": "/b"}],
+        "command": ["sh", "-c", 'echo $$ > "$0"; echo "$WORD $2" > "$1"; sleep 1000', f"{tmp_path}/p", "/b/file", "x"],
+    }  # fmt: skip
+    script = 'until [ -s "$0" ]; do sleep 0.02; done; read -r found < "$0"; [ "$found" = "seen x" ]'
+    main = {"command": ["sh", "-c", script, "/a/file"], "volumeMounts": [{"name": "v", "mountPath": "/a"}]}
+    document = job(
+        "", main=main, completions=1, pod={"initContainers": [beside], "volumes": [{"name": "v", "emptyDir": {}}]}
+    )
+    run = Run(tmp_path / "state", document)
+    assert (run.failures, run.jobs[0].done) == ([], {0})
+    assert not Path(f"/proc/{(tmp_path / 'p').read_text().strip()}").exists()

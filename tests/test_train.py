@@ -396,5 +396,7 @@ def test_a_service_whose_trainers_have_all_failed_ends_and_the_run_is_failed() -
     service = job(documents(*COMMON), "shards")
     words = service["spec"]["template"]["spec"]["containers"][0]["command"]
     assert float(words[words.index("--desertion") + 1]) > 10 * 60  # a Job's longest wait before it replaces a pod
+    # The last one counts.
+    assert container(documents(*COMMON, "--desertion=14400"), "shards")["command"][-2:] == ["--desertion", "14400"]
     rules = service["spec"]["podFailurePolicy"]["rules"]
     assert {each["action"] for each in rules if 1 in each.get("onExitCodes", {}).get("values", ())} == {"FailJob"}

@@ -10,10 +10,10 @@ _SECTIONS = {
     "Workers, and what trains beside them": "job_command model_zoo framework num_workers max_workers num_ps_pods "
     "num_evaluators need_tf_config distribution_strategy relaunch_on_worker_failure lease_ceiling end_grace "
     "restart_policy",
-    "Service": "listen state ready_file run until_ended drain desertion http watched watcher watchers",
+    "Service": "listen state ready_file run until_ended drain http watched watcher watchers",
     "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
-    "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead",
+    "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
     "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",

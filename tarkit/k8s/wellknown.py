@@ -31,8 +31,6 @@ ANNOTATIONS = 262_144
 """Bytes of all annotations of an object; client-side ``kubectl apply`` keeps the whole manifest in one of them."""
 INDEX_FIELD = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
 """The value of a variable that has the index of its pod."""
-TAKEN_AWAY = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-"""A rule of a pod failure policy: a pod that was taken away has not failed."""
 SERVICE = "shards"
 """Role of the shard service of an elastic training job."""
 TRAINERS = "worker", "chief"

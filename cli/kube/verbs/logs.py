@@ -70,6 +70,7 @@ def command(
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed or --index SET")
     # Indexes that were asked for, or have failed, and have no pod any more.
     lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
+    lost -= indexes_of(job, "completedIndexes") if failed else set()
     shown = 0
     with Results() as results:
         for line in _log_lines(cluster, pods, container, tail, lost):

@@ -162,6 +162,10 @@ def _placement_options(command: Any) -> Any:
     "[default: that of tarkit serve]",
 )  # fmt: skip
 @click.option(
+    "--desertion", type=Seconds(min_open=True), metavar="SECONDS",
+    help="Fail when no trainer was heard of for so long, and records are left.  [default: 900]",
+)  # fmt: skip
+@click.option(
     "--end_grace", type=click.IntRange(0, 86_400), default=60, show_default=True, metavar="SECONDS",
     help="How long all but the chief go on after the last record, while it writes the model.",
 )  # fmt: skip

@@ -35,7 +35,7 @@ _KNOWN = {
     " securityContext affinity automountServiceAccountToken enableServiceLinks serviceAccountName imagePullSecrets"
     " priorityClassName nodeSelector tolerations topologySpreadConstraints",
     "container": "name command args env workingDir volumeMounts resources ports image imagePullPolicy securityContext"
-    " readinessProbe terminationMessagePolicy restartPolicy",
+    " readinessProbe terminationMessagePolicy",
     "env": "name value valueFrom",
     "volumeMounts": "name mountPath readOnly",
     "configMap": "name",
@@ -89,14 +89,14 @@ def _job_of(kind: str, document: Object) -> LocalJob:
     _known(job.spec, kind, where)
     if len(_known(pod, "Pod", where).get("containers") or ()) != 1:
         raise UsageError(f"{where} has not one container; only pods of one container, with its sidecars, run here")
-    if any(each.get("restartPolicy") != "Always" for each in pod.get("initContainers") or ()):
+    if any(each.container.get("restartPolicy") != "Always" for each in job.sidecars):
         raise UsageError(f"{where} has an init container that is not a sidecar (restartPolicy Always); none runs here")
     for rule in job.rules:
         _known(part_of(_known(rule, "rules", where), "onExitCodes"), "onExitCodes", where)
-    for container in (*(pod.get("initContainers") or ()), job.container):
-        _known({**container, "restartPolicy": None}, "container", where)
+    for one in (*job.sidecars, job):
+        _known({**one.container, **({} if one is job else {"restartPolicy": None})}, "container", where)
         for part in ("env", "volumeMounts"):
-            for each in container.get(part) or ():
+            for each in one.container.get(part) or ():
                 _known(each, part, where)
     names = [dns_subdomain(job.name)]
     for each in pod.get("volumes") or ():
@@ -173,22 +173,11 @@ class Sources:
 def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sources, settings: LocalSettings) -> Process:
     """The pod of this name of an index, as a process. Its folders are made in that of the run. A program or a ConfigMap
     that is missing is an error."""
-    sidecars = spec_of(job.template).get("initContainers") or ()
-    first, *others = (
-        _process(job, each, index, name, folder, sources, settings) for each in (job.container, *sidecars)
-    )
-    return first._replace(sidecars=others)
-
-
-def _process(
-    job: LocalJob, container: Object, index: int, name: str, folder: str, sources: Sources, settings: LocalSettings
-) -> Process:
-    pod, where = spec_of(job.template), job.where
+    pod, container, where = spec_of(job.template), job.container, job.where
+    sidecars = [process_of(each, index, name, folder, sources, settings) for each in job.sidecars]
     work = os.path.join(folder, "pods", name, "work")
     os.makedirs(work, 0o700, exist_ok=True)
-    mounts = sorted(
-        _mounts_of(job, container, name, folder, sources, settings.volumes), key=lambda mount: -len(mount[0])
-    )
+    mounts = sorted(_mounts_of(job, name, folder, sources, settings.volumes), key=lambda mount: -len(mount[0]))
 
     def here(text: str) -> str:
         """A word of a command, or a value of a variable, as it is here: ``/scratch/x``, ``@/scratch/x``,
@@ -201,7 +190,7 @@ def _process(
                     return f"{match[1]}{real}{path[len(mount) :]}"
         return sources.address(text)
 
-    variables = _variables(job, container, index)
+    variables = _variables(job, index)
     own = {"HOSTNAME": f"{job.name}-{index}" if job.indexed else str(pod.get("hostname") or name), MARK: work}
     env = {**settings.env, **own, **{key: here(value) for key, value in variables.items()}}
     # As a kubelet does it: the variables of this machine are not known to $(NAME).
@@ -214,18 +203,18 @@ def _process(
         missing = f"{printable(words[0])} is not on this machine; images are not used here, so install it"
         raise CommandNotRunnableError(f"{where}: {missing}", EXIT_NOT_FOUND)
     grace = pod.get("terminationGracePeriodSeconds")
-    return Process(words, env, cwd, 30.0 if grace is None else float(grace))
+    return Process(words, env, cwd, 30.0 if grace is None else float(grace), sidecars)
 
 
-def _variables(job: LocalJob, container: Object, index: int) -> dict[str, str]:
+def _variables(job: LocalJob, index: int) -> dict[str, str]:
     """The variables of the manifest, in order, as a kubelet computes them: ``$(NAME)`` is one of those before."""
-    entries = container.get("env") or []
+    entries = job.container.get("env") or []
     if job.indexed and all(entry.get("name") != "JOB_COMPLETION_INDEX" for entry in entries):
         entries = [*entries, {"name": "JOB_COMPLETION_INDEX", "valueFrom": INDEX_FIELD}]
     fields = {"spec.nodeName": socket.gethostname(), "status.podIP": "127.0.0.1"}
     fields |= {f"metadata.labels['{CONTROLLER}']": job.uid}
     fields |= {f"metadata.annotations['{INDEX}']": str(index)} if job.indexed else {}
-    cpus = part_of(container, "resources", "requests").get("cpu")
+    cpus = part_of(job.container, "resources", "requests").get("cpu")
     known: dict[str, str] = {}
     for entry in entries:
         variable, value, source = str(entry.get("name") or ""), entry.get("value") or "", entry.get("valueFrom") or {}
@@ -246,11 +235,11 @@ def _variables(job: LocalJob, container: Object, index: int) -> dict[str, str]:
 
 
 def _mounts_of(
-    job: LocalJob, container: Object, name: str, folder: str, sources: Sources, given: Mapping[str, str]
+    job: LocalJob, name: str, folder: str, sources: Sources, given: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Mount paths of a container, and the folders here; those are made, with the files of ConfigMaps."""
     volumes = {each["name"]: each for each in spec_of(job.template).get("volumes") or ()}
-    for mount in container.get("volumeMounts") or ():
+    for mount in job.container.get("volumeMounts") or ():
         volume = volumes.get(mount.get("name"))
         if volume is None:
             raise UsageError(f"{job.where} mounts the volume {printable(str(mount.get('name')))}, which the pod lacks")

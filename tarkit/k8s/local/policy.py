@@ -6,6 +6,7 @@ Source of the rules, reasons and messages: Kubernetes' pkg/controller/job (``job
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections import Counter
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ class LocalJob:
     A Job that is not Indexed has numbered places instead of indexes. per_index: backoffLimitPerIndex. restarts: a
     container that fails is started again in its pod (restartPolicy OnFailure). elastic: its number of indexes may
     change while it runs. uid: another one each time that it is run. where: kind and name, for messages. role: the label
-    ``role`` of its pods, as those of an elastic training job have it."""
+    ``role`` of its pods, as those of an elastic training job have it. sidecars: its init containers, each as a Job of
+    that container alone."""
 
     def __init__(self, document: Object) -> None:
         self.name, self.is_pod, self.uid = name_of(document), document.get("kind") == "Pod", str(uuid4())
@@ -62,6 +64,12 @@ class LocalJob:
         if endless or not 0 < self.completions <= _MOST_PODS or self.parallelism < 1:
             wanted = f"completions {self.spec.get('completions')} with parallelism {self.parallelism}"
             raise UsageError(f"{self.where}: {wanted} is not done here")
+        self.sidecars = [self._beside(each) for each in spec_of(self.template).get("initContainers") or ()]
+
+    def _beside(self, container: Object) -> LocalJob:
+        found = copy.copy(self)
+        found.container, found.sidecars = container, []
+        return found
 
     def _whole(self, key: str, default: int | None) -> Any:
         value = self.spec.get(key)

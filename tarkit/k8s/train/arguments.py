@@ -211,5 +211,6 @@ def _serve(given: Mapping[str, Any]) -> Iterator[str]:
         raise UsageError("--data_reader_params goes with --custom_data_reader")
     for name, value in data.items():
         yield from (_OF_DATA[name], str(value))
-    if given["lease_ceiling"] is not None:
-        yield from ("--lease-ceiling", f"{given['lease_ceiling']:.15g}")
+    for name in ("lease_ceiling", "desertion"):
+        if given[name] is not None:
+            yield from (f"--{name.replace('_', '-')}", f"{given[name]:.15g}")
