@@ -66,7 +66,10 @@ def test_why_there_are_no_pods(cluster: Cluster, kubetpl: Callable[..., Said]) -
             ["late"],
             "(DeadlineExceeded), as it ran out of its time (--deadline), and the pods that ran then were deleted",
         ),
-        (["some", "--index", "1"], "some has no pods of index 1, and no logs: it has failed (FailedIndexes), and the"),
+        (
+            ["some", "--index", "1"],
+            "some has no pods of index 1, and no logs: they have ended, and were deleted: by hand,",
+        ),
     ):
         said = kubetpl("logs", *words)
         assert (said.code, said.out) == (66, "") and why in said.err, said
@@ -84,7 +87,7 @@ def test_pods_that_are_gone_have_the_lines_of_their_done_records(
     cluster.end_indexes("grey", {0: 0, 1: 1})
     said = kubetpl("logs", "grey", "--index", "0-1")
     lines = said.out.splitlines()
-    assert said.code == 0 and "grey has no pods of indexes 0,1, and no logs: it has failed" in said.err, said
+    assert said.code == 0 and "grey has no pods of indexes 0,1, and no logs: they have ended" in said.err, said
     assert [line.partition(";")[0] for line in lines[:2]] == ["[0] in-0.tar: done", "[0] in-1.tar: done"]
     assert lines[3] == "[1] in-3.tar: failed: all 2 samples failed; this shard is not published"
     for shard in ("in-3.tar", f"{tmp_path}/in/in-3.tar"):

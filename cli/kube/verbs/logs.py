@@ -78,7 +78,7 @@ def command(
             shown += 1
         if lost:
             what = "index" if len(lost) == 1 else "indexes"
-            _say(f"{name} has no pods of {what} {format_indexes(lost)}, and no logs: {why_gone(job)}")
+            _say(f"{name} has no pods of {what} {format_indexes(lost)}, and no logs: {why_gone(job, lost)}")
         try:
             for index in sorted(lost):
                 for line in record_lines(cluster, job, index, shard):

@@ -19,6 +19,7 @@ from tarkit.specs.outputnames import done_record_url, output_name
 from tarkit.store.url import display_name
 
 _MOST_SHARDS = 20
+_DELETED = "were deleted: by hand, with their node, or since the cluster keeps only so many that have ended"
 
 
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
@@ -46,18 +47,21 @@ def has_pods(cluster: Cluster, job: Object) -> bool:
     return bool(cluster.list("pods", **pod_selectors([job], succeeded=True)))
 
 
-def why_gone(job: Object) -> str:
-    """Why a Job has no pods, or no pod of an index."""
+def why_gone(job: Object, indexes: Collection[int] = ()) -> str:
+    """Why a Job has no pods, or no pods of indexes."""
     status, failed = api.status_of(job), api.condition_of(job, "Failed")
     if api.is_true(job, "Suspended") or api.spec_of(job).get("suspend"):
         return "it is suspended, and its pods are deleted for that"
+    ended = api.indexes_of(job, "completedIndexes") | api.indexes_of(job, "failedIndexes")
+    if indexes and ended.issuperset(indexes):
+        return f"they have ended, and {_DELETED}"
     if failed is not None and failed.get("status") == "True":
         reason = printable(str(failed.get("reason")))
         time = ", as it ran out of its time (--deadline)" if reason == "DeadlineExceeded" else ""
         return f"it has failed ({reason}){time}, and the pods that ran then were deleted"
     if not any(status.get(each) for each in ("active", "succeeded", "failed", "terminating")):
         return "none was made yet"
-    return "they were deleted: by hand, with their node, or since the cluster keeps only so many that have ended"
+    return f"they {_DELETED}"
 
 
 def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:

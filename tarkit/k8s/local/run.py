@@ -23,7 +23,9 @@ _TICK = 0.02
 _ALONE = 5.0
 _LAST = 60.0
 """Seconds for which a shard service goes on without a trainer; and with pods that only end once it has, or sees that no
-trainer is left."""
+trainer is left, which may be about to be started again."""
+_DELAYS = 64
+"""Times the first delay before a retry, which the last one is."""
 
 
 def run_documents(
@@ -173,7 +175,9 @@ class _Run:
         if not self._together or not all(each.outcome for each in self.ledgers if each.job.role in TRAINERS):
             self._alone_at = now
         others = any(each.outcome is None for each in self.ledgers[1:])
-        return min(now - self._alone_at, now - service.began) > (_LAST if others else _ALONE)
+        return min(now - self._alone_at, now - service.began) > (
+            _LAST + _DELAYS * self._settings.retry_delay if others else _ALONE
+        )
 
     def look_for_empty(self) -> None:
         """Note Jobs of which no sample came out: a slice may be empty, and so its pod does not fail for that."""
