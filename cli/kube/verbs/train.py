@@ -121,10 +121,12 @@ def _placement_options(command: Any) -> Any:
     required=True,
     metavar="IMAGE",
     callback=not_empty,
-    help="Of the shard service; it has tarkit in it.",
+    help="Of the shard service, and of the sidecars of all pods; it has tarkit in it.",
 )
-@click.option("--worker_image", default="", metavar="IMAGE", help="Of all other pods.  [default: --image_name]")
-@click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers; with tarkit.  [default: the same]")
+@click.option(
+    "--worker_image", default="", metavar="IMAGE", help="Of what trains; a shell is enough.  [default: --image_name]"
+)
+@click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers.  [default: the same]")
 @click.option("--job_command", required=True, metavar="CMD", callback=not_empty, help="What trains: a line for bash.")
 @click.option(
     "--model_zoo", default="", metavar="DIR", help="As for tarkit zoo init; commands start in the folder above."

@@ -91,8 +91,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     done = len(api.indexes_of(job, "completedIndexes")) if indexed else int(status.get("succeeded") or 0)
     if not indexed and state == "failed" and total is not None:
         failed = total - done
-    pods = None if pods is None else list(pods)
-    running, pending = _alive(job, pods)
+    running, pending, ending = _alive(job, pods)
     started = api.timestamp(status.get("startTime"))
     ended = api.timestamp(condition.get("lastTransitionTime")) if state in ENDED else None
     seconds = None if started is None else max(0.0, (ended or now) - _begin(job, started))
@@ -105,7 +104,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
         failed=failed, running=running, pending=pending,
         left=0 if total is None else max(0, total - over - running - pending),
         seconds=seconds, seconds_left=to_do * seconds / over if to_do and over and seconds else None,
-        run=api.run_of(job), ending=_ending(job, pods),
+        run=api.run_of(job), ending=ending,
     )  # fmt: skip
 
 
@@ -147,23 +146,16 @@ def job_plan(job: Object) -> JobPlan:
     return JobPlan(shards, notes.get(OUTDIR), inputs, notes.get(LIST), sha256)
 
 
-def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int]:
-    """(running, pending) pods; without their list, those that are ready and those that are not."""
+def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int, int]:
+    """(running, pending, ending) pods; without their list, those that are ready and those that are not. As in the Job's
+    own status, a pod that is being ended is not active."""
     if pods is None:
-        active = api.active_pods(job)
-        ready = min(active, int(api.status_of(job).get("ready") or 0))
-        return ready, active - ready
-    # As in the Job's own status, a pod that is being ended is not active.
-    phases = [api.phase_of(pod) for pod in pods if not api.part_of(pod, "metadata").get("deletionTimestamp")]
-    return phases.count("Running"), phases.count("Pending")
-
-
-def _ending(job: Object, pods: Iterable[Object] | None) -> int:
-    """Pods that were asked to end, and have not yet."""
-    if pods is None:
-        return int(api.status_of(job).get("terminating") or 0)
-    asked = [pod for pod in pods if api.part_of(pod, "metadata").get("deletionTimestamp")]
-    return sum(api.phase_of(pod) in ("Running", "Pending") for pod in asked)
+        active, status = api.active_pods(job), api.status_of(job)
+        ready = min(active, int(status.get("ready") or 0))
+        return ready, active - ready, int(status.get("terminating") or 0)
+    asked = [(api.phase_of(pod), bool(api.part_of(pod, "metadata").get("deletionTimestamp"))) for pod in pods]
+    ending = asked.count(("Running", True)) + asked.count(("Pending", True))
+    return asked.count(("Running", False)), asked.count(("Pending", False)), ending
 
 
 def _begin(job: Object, started: float) -> float:
