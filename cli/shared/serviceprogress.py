@@ -116,5 +116,5 @@ def watch_service(address: str, certificate: str | None, token: str | None, name
         for found in watched_progress(address, certificate, token, patience=patience, watcher=name):
             if meter.is_due():
                 meter.show(progress_line(found), None)
-    show_outcome(found)
+    show_outcome(found, "too many shards are dead (--max-dead), or no worker is left (--desertion)")
     return outcome_code(found)

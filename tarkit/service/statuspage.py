@@ -54,7 +54,7 @@ def _lines(dispatcher: Dispatcher, state: str) -> Iterator[str]:
 def _data_set(each: DataSetProgress) -> tuple[str, ...]:
     state = "ended" if each.ended else "running" if each.epoch else "not begun"
     if each.aborted or (each.ended and each.dead):
-        why = "aborted, as too many shards are dead" if each.aborted else "ended, incomplete"
+        why = "aborted" if each.aborted else "ended, incomplete"
         state = f'<span class="bad">{why}</span>'
     counts = (each.leased, each.todo, each.records, each.lost)
     return _text(each.name), state, each.standing, *(f"{count:,}" for count in counts)

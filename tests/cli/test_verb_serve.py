@@ -121,7 +121,7 @@ def test_a_service_whose_workers_are_gone_ends_with_1_and_goes_on_from_its_state
 
 
 def test_a_service_whose_workers_end_before_they_declare_a_data_set_ends_with_1(tmp_path: Path) -> None:
-    words = ("--until-ended", "--state", "none", "--desertion", "0.2", "--drain", "9")
+    words = ("--until-ended", "--state", "none", "--desertion", "0.2", "--drain", "60")
     with Service(tmp_path, *words) as running:
         assert watch_service(running.address, None, None, "worker-0", quiet=True) == 1
         assert running.end()[0] == 1
