@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -85,6 +86,38 @@ def test_an_epoch_has_each_sample(order: EpochOrder) -> None:
     else:
         assert len(set(real)) == len(real)
         assert len(every) - len(real) in (range(settings.batch) if settings.equalize == "drop" else {0})
+
+
+def left_out(counts: list[int], settings: OrderSettings, epoch: int) -> set[tuple[int, int]]:
+    order = EpochOrder(counts, settings, epoch)
+    every = {(shard, number) for shard, count in enumerate(counts) for number in range(count)}
+    return every - {place[:2] for batch in range(order.batches) for place in order.batch(batch)}
+
+
+@pytest.mark.parametrize("counts", [[95], [10, 85], [60, 35], [20] * 4 + [15]])
+def test_other_samples_are_left_out_in_each_epoch(counts: list[int]) -> None:
+    """Also where all are one run, or the last samples of a run are always behind all batches."""
+    epochs = [left_out(counts, OrderSettings(64, lanes=8), epoch) for epoch in range(20)]
+    assert {len(each) for each in epochs} == {31}
+    assert not set.intersection(*epochs[:3])
+    assert len(set.union(*epochs)) == 95
+    if len(counts) == 1:
+        assert not epochs[0] & epochs[1] and len(set.union(*epochs[:4])) == 95
+    in_order = [left_out(counts, OrderSettings(64, seed=None), epoch) for epoch in range(3)]
+    assert in_order[0] == in_order[1] == in_order[2], "that is the order of the shards"
+
+
+@pytest.mark.parametrize("equalize", ["pad", "repeat"])
+def test_other_samples_fill_the_last_batch_in_each_epoch(equalize: str) -> None:
+    """A sample that comes twice in every epoch would weigh more than the others."""
+    settings = OrderSettings(64, equalize=equalize)
+    twice = []
+    for epoch in range(3):
+        order = EpochOrder([95], settings, epoch)
+        dealt = Counter(place[:2] for batch in range(order.batches) for place in order.batch(batch))
+        twice.append({place for place, times in dealt.items() if times > 1})
+    assert [len(each) for each in twice] == [33] * 3
+    assert not set.intersection(*twice) and len(set.union(*twice)) == 95
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ class OrderSettings:
     parts of a batch that are read one beside the other, a divisor of ``batch``; best a multiple of the number of ranks.
     turns: batches that are so, too; best a multiple of the number of workers of a rank. run: samples of a shard that
     stay together when shards are shuffled. block: samples of a lane that are shuffled among each other.
-    equalize: what becomes of samples that fill no batch: "drop" leaves them out, others in each epoch; "pad" and
-    "repeat" fill the last batch with samples of the epoch's beginning, which "pad" marks.
+    equalize: what becomes of samples that fill no batch: "drop" leaves them out; "pad" and "repeat" fill the last batch
+    with samples of the epoch's beginning, which "pad" marks. With a seed these are other samples in each epoch.
 
     Raises:
         UsageError: a number that cannot be; the message names the field.
@@ -124,6 +124,10 @@ class EpochOrder:
         self.runs = runs
         """The runs in their order: shard, first sample, number of samples."""
         self._ends = list(accumulate(length for _, _, length in runs))
+        unequal = 0 if settings.seed is None else abs(self.samples - self.batches * settings.batch)
+        self._begin = epoch * unequal
+        """Where in the sequence of runs the epoch begins. A sequence that always began with its first run would leave
+        out, or repeat, the same samples of a data set of few runs in each epoch."""
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
         """The samples of a batch, or its slots from ``first`` to before ``end``, which are a rank's part of it.
@@ -141,7 +145,7 @@ class EpochOrder:
         return self.batch(number, *rank_slots(self.settings.batch, rank, world))
 
     def _positions(self, number: int, first: int, end: int) -> Iterator[int]:
-        """Where in the sequence of runs slots of a batch are filled from; behind its end: from its beginning."""
+        """The numbers in the epoch of the samples that fill slots of a batch; behind the last one: its first ones."""
         turns, turn = divmod(number, self.settings.turns)
         while first < end:
             lane, at = divmod(first, self._share)
@@ -150,7 +154,7 @@ class EpochOrder:
             first += count
 
     def _in_lane(self, lane: int, at: int, count: int) -> Iterable[int]:
-        """Where in the sequence the samples are that come at some places of a lane and turn."""
+        """The numbers of the samples that come at some places of a lane and turn."""
         size, start = self.settings.block, self._starts[lane]
         if self.settings.seed is None:
             yield from range(start + at, start + at + count)
@@ -171,10 +175,8 @@ class EpochOrder:
         return sorted(range(size), key=drawn.__getitem__)
 
     def _place(self, position: int) -> Place:
-        filler = False
-        if position >= self.samples:
-            filler = self.settings.equalize == "pad"
-            position %= self.samples
+        filler = position >= self.samples and self.settings.equalize == "pad"
+        position = (self._begin + position) % self.samples
         run = bisect_right(self._ends, position)
         shard, first, length = self.runs[run]
         return Place(shard, first + position - (self._ends[run] - length), filler)

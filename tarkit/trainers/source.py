@@ -24,12 +24,13 @@ from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.world import Consumer, consumer
 
-_VERSION = 1
+_VERSION = 2
+"""Of the order. In that of version 1, each epoch began with the first run: its states can be used where one begins."""
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
-_DEALT = ("batch", "lanes", "turns")
-"""Settings that may change from one epoch to the next."""
+_DEALT = ("version", "batch", "lanes", "turns")
+"""Version and settings that may change from one epoch to the next."""
 
 
 class BatchSource:
@@ -196,14 +197,14 @@ class BatchSource:
         if not isinstance(state, Mapping):
             raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
         epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
+        if (version := state.get("version")) not in range(1, _VERSION + 1):
+            raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {_VERSION}")
         for name in ("version", "shards", *_SETTINGS):
             if state.get(name) != mine[name] and (number or name not in _DEALT):
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
                 hint = f"; it can change where an epoch begins, such as set_epoch({epoch + 1})" * (name in _DEALT)
                 raise UsageError(f"the state is of another order: {what}, and it has {found}{hint}")
-        if number and state.get("segments"):  # of an earlier version, which could change the batch anywhere
-            raise UsageError(f"the batch was changed within epoch {epoch}: go on with set_epoch({epoch + 1})")
         # That of a worker that came to its end is behind the end.
         if number >= len(self) + checked_number("workers of the state", state.get("workers", 1), 1):
             raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {len(self)} batches")
