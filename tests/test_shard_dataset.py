@@ -109,6 +109,21 @@ def test_an_epoch_that_is_left_early_is_over(shards: str, epochs: list[list[list
     assert keys(iter(loader)) == epochs[0]
 
 
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 1, "persistent_workers": True}])
+def test_a_loader_that_is_made_anew_goes_on_with_the_next_epoch(
+    shards: str, epochs: list[list[list[str]]], options: dict[str, Any]
+) -> None:
+    """``for epoch in range(3): for batch in dataset.loader(2): ...``."""
+    data = dataset(shards)
+    assert [keys(iter(data.loader(**options))) for _ in range(2)] == epochs[:2]
+    assert keys(islice(data.loader(**options), 3)) == epochs[2][:3], "and this one is left early"
+    last = data.loader(**options)
+    assert (last.state_dict()["epoch"], last.state_dict()["next_batch"]) == (3, 0)
+    assert keys(iter(last)) == epochs[3]
+    data.load_state_dict(dataset(shards).state(1, 5))
+    assert keys(iter(data.loader(**options))) + keys(iter(data.loader(**options))) == epochs[1][5:] + epochs[2]
+
+
 def test_any_other_reader_is_an_error(shards: str) -> None:
     """Which would repeat epochs, or make batches of batches."""
     from torch.utils.data import DataLoader
@@ -142,6 +157,8 @@ def test_a_stateful_loader_reads_the_epoch_that_is_set(
     for epoch in (0, 3, 1):
         data.set_epoch(epoch)
         assert keys(iter(loader)) == epochs[epoch]
+        with pytest.raises(UsageError, match=rf"epoch {epoch} is read a second time: call set_epoch\(\) before each"):
+            next(iter(loader))
     data.set_epoch(2)
     for batch in loader:  # noqa: B007 - it is left early
         break
@@ -287,8 +304,8 @@ def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any]
         dataset(shards, **change).loader().load_state_dict(state)
     with pytest.raises(UsageError, match="another order: the shards are others"):
         dataset(shards.replace("{0..3}", "{0..2}")).loader().load_state_dict(state)
-    with pytest.raises(UsageError, match="another order: version is 1"):
-        dataset(shards).load_state_dict({**state, "version": 2})
+    with pytest.raises(UsageError, match="version of the state is 3, and here it is 2"):
+        dataset(shards).load_state_dict({**state, "version": 3})
 
 
 def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._process = os.getpid()
         self.placings = 0
         """How often the caller has set where the next iteration begins."""
+        self.begins = 0, 0
+        """Epoch and batch with which a loader that is made now begins."""
         super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
 
     @property
@@ -70,6 +72,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._part_ranks()
         self.placings += 1
         self.place(epoch, first)
+        self.begins = self.epoch, self._shared[1]
 
     def place(self, epoch: int, first: int, *, begun: bool = False) -> None:
         """As :meth:`set_epoch`, for loaders and iterators. begun: only a loader() or a state reads it from now on."""
@@ -95,7 +98,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         return super().__getstate__()
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
-        """A DataLoader that goes on to the next epoch by itself, and knows where it is. options: of the DataLoader."""
+        """A DataLoader that goes on to the next epoch by itself, and knows where it is. One that is made when another one
+        has begun an epoch begins with the next one. options: of the DataLoader."""
         self._part_ranks()
         return ShardLoader(self, num_workers, options)
 
@@ -171,8 +175,6 @@ class BatchIterator(Iterator[Any]):
             hint = "call set_epoch() before each iteration, or use the data set's loader()"
             raise UsageError(f"epoch {order.epoch} is read a second time: {hint}")
         if self._number >= order.batches:
-            if loader_worker() is None:
-                dataset.place(order.epoch + 1, 0)
             raise StopIteration
         batch = dataset.read(order, self._number, self.worker)
         self._number += self._workers
@@ -232,7 +234,7 @@ class ShardLoader(EpochLoader):
                 raise UsageError(f"loader() has no {name}=: see batch=, shuffle= and equalize= of the data set")
         super().__init__(dataset)
         self.dataset, self._placings = dataset, dataset.placings
-        self._next = self._at = dataset.epoch, dataset._shared[1]
+        self._next = self._at = dataset.begins
         if dataset.maker.stays_bytes:
             # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
             options = {"collate_fn": list, **options}
@@ -250,6 +252,7 @@ class ShardLoader(EpochLoader):
                 "loader's method"
             )
         self.dataset.place(epoch, first, begun=True)
+        self.dataset.begins = self._next
         return self._loader
 
     def _deliveries(self) -> Iterable[Delivery]:
