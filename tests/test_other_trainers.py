@@ -1,4 +1,4 @@
-"""Accelerate and Lightning over the PyTorch data set: its loader, and torchdata's."""
+"""Accelerate, Lightning and transformers' Trainer over the PyTorch data set: its loader, and torchdata's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tarkit.errors import UsageError
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in ("torch", "accelerate", "lightning")),
-        reason="NO torch, accelerate OR lightning (tox run -e torch)",
+        any(importlib.util.find_spec(name) is None for name in ("torch", "accelerate", "lightning", "transformers")),
+        reason="NO torch, accelerate, lightning OR transformers (tox run -e torch)",
     ),
     # Of their own.
     pytest.mark.filterwarnings("ignore"),
@@ -103,3 +103,95 @@ def test_lightning_keeps_the_state_of_the_loader(shards: str, epochs: list[list[
     after = fit([], ckpt_path=str(tmp_path / "last.ckpt"), weights_only=False)
     assert before + after == sum(epochs, []) and len(before) == 13
     assert list(islice(after, 1)) == [epochs[1][3]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_accelerate_skips_batches_without_reading_them(
+    shards: str, epochs: list[list[list[str]]], workers: int, tmp_path: Path
+) -> None:
+    from accelerate import skip_first_batches
+
+    from tarkit.trainers.audit import audit_folder
+    from tarkit.trainers.torch import ShardDataset
+
+    loader = ShardDataset(shards, audit=tmp_path, **OPTIONS).loader(workers)
+    rest = skip_first_batches(loader, 4)
+    assert len(rest) == 6
+    assert [keys for keys, _ in rest] == epochs[0][4:]
+    assert (loader.state_dict()["epoch"], loader.state_dict()["next_batch"]) == (1, 0)
+    (audited,) = audit_folder(str(tmp_path), [shards])
+    assert (audited.used, audited.in_hand) == (6 * 12, 0)
+    assert [keys for keys, _ in loader] == epochs[1], "then whole epochs"
+    loader.set_epoch(0)
+    running = iter(skip_first_batches(loader, 2))
+    assert next(running)[0] == epochs[0][2]
+    assert (loader.state_dict()["epoch"], loader.state_dict()["next_batch"]) == (0, 3)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert [keys for keys, _ in skip_first_batches(loader, 2)] == epochs[0][5:], "behind the place of a state"
+    loader.set_epoch(0)
+    assert not [*skip_first_batches(loader, 10)]
+    assert loader.dataset[3][0] == epochs[1][3], "an epoch of which all was skipped is over"
+    with pytest.raises(UsageError, match="^batches come in their order"):
+        loader.dataset[5]
+
+
+def test_a_service_has_no_batches_to_skip(shards: str) -> None:
+    from accelerate import skip_first_batches
+
+    from tarkit.trainers.torch import ShardDataset
+
+    loader = ShardDataset(shards, batch=12, service="127.0.0.1:1").loader()
+    with pytest.raises(UsageError, match="^the shard service keeps the state, and goes on where it is"):
+        next(iter(skip_first_batches(loader, 2)))
+
+
+@pytest.mark.parametrize(("workers", "steps", "accumulated"), [(0, 4, 1), (2, 13, 1), (2, 3, 2)])
+def test_the_trainer_of_transformers_resumes_in_the_middle_of_an_epoch(
+    shards: str, epochs: list[list[list[str]]], workers: int, steps: int, accumulated: int, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    from tarkit.trainers.torch import ShardDataset
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 2)
+            self.seen: list[list[str]] = []
+
+        def forward(self, names: list[str], labels: Any) -> dict[str, Any]:
+            self.seen.append(names)
+            return {"loss": torch.nn.functional.cross_entropy(self.layer(labels[:, None].float()), labels)}
+
+    class ShardTrainer(Trainer):  # type: ignore[misc]
+        def get_train_dataloader(self) -> Any:
+            return ShardDataset(shards, collate=named, **OPTIONS).loader(workers)
+
+    def train(most: int, resume: bool) -> list[list[str]]:
+        arguments = TrainingArguments(
+            str(tmp_path),
+            num_train_epochs=2,
+            max_steps=most,
+            save_steps=steps,
+            gradient_accumulation_steps=accumulated,
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+        )
+        trainer = ShardTrainer(Model(), arguments)
+        assert trainer.num_examples(trainer.get_train_dataloader()) == 120
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer.model.seen  # type: ignore[no-any-return]
+
+    before = train(steps, False)
+    assert len(before) == steps * accumulated
+    assert before + train(-1, True) == epochs[0] + epochs[1]
+
+
+def named(rows: list[Any]) -> dict[str, Any]:
+    import torch
+
+    names, labels = zip(*rows, strict=True)
+    return {"names": list(names), "labels": torch.tensor(labels)}

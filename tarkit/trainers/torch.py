@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from traceback import walk_stack
 from typing import Any
 
@@ -98,8 +99,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         return super().__getstate__()
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
-        """A DataLoader that goes on to the next epoch by itself, and knows where it is. One that is made when another one
-        has begun an epoch begins with the next one. options: of the DataLoader."""
+        """A DataLoader that goes on to the next epoch by itself, and knows where it is. It begins with the epoch behind
+        the one that an earlier loader has begun. options: of the DataLoader."""
         self._part_ranks()
         return ShardLoader(self, num_workers, options)
 
@@ -224,7 +225,14 @@ def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
 
 
 class ShardLoader(EpochLoader):
-    """A DataLoader over a ShardDataset, epoch after epoch."""
+    """A DataLoader over a ShardDataset, epoch after epoch.
+
+    accelerate's ``skip_first_batches``, and so the Trainer of transformers, takes the DataLoader apart: ``dataset``,
+    ``batch_sampler`` and the other attributes are of one over the batches of the next epoch by their numbers.
+    """
+
+    sampler = prefetch_factor = None
+    collate_fn = staticmethod(itemgetter(0))
 
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
         if options.get("in_order") is False and dataset.service is None:
@@ -233,7 +241,9 @@ class ShardLoader(EpochLoader):
             if options.get(name) is not None:  # also shuffle=False, which would not have the order of the shards
                 raise UsageError(f"loader() has no {name}=: see batch=, shuffle= and equalize= of the data set")
         super().__init__(dataset)
-        self.dataset, self._placings = dataset, dataset.placings
+        self._dataset, self._placings = dataset, dataset.placings
+        self.dataset = _NumberedBatches(self)
+        self.batch_sampler = _BatchNumbers(self)
         self._next = self._at = dataset.begins
         if dataset.maker.stays_bytes:
             # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
@@ -245,18 +255,67 @@ class ShardLoader(EpochLoader):
         read = _Read(dataset, self._counts)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
+    def place(self) -> tuple[int, int]:
+        """Epoch and batch with which the next iteration begins. Raises: UsageError: a service decides that."""
+        self.source.refuse_service()
+        return self._next
+
+    def begin_at(self, number: int) -> Iterator[Any]:
+        """The next iteration, without the first so many of its batches."""
+        epoch, first = self.place()
+        self._next = epoch, first + number
+        return iter(self)
+
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
-        if self.dataset.placings != self._placings:
+        if self._dataset.placings != self._placings:
             raise UsageError(
                 "set_epoch() or load_state_dict() of the data set was called after its loader() was made: call the "
                 "loader's method"
             )
-        self.dataset.place(epoch, first, begun=True)
-        self.dataset.begins = self._next
+        self._dataset.place(epoch, first, begun=True)
+        self._dataset.begins = self._next
         return self._loader
 
     def _deliveries(self) -> Iterable[Delivery]:
         return self._loader
+
+
+class _NumberedBatches(data.Dataset):  # type: ignore[misc,name-defined]
+    """The batches of a loader's next iteration, by their numbers in it, in their order from any one on."""
+
+    def __init__(self, loader: ShardLoader) -> None:
+        self._loader = loader
+        self.running: tuple[Iterator[Any], int] | None = None
+        """The iteration, and the number of the batch that it is to give."""
+
+    def __len__(self) -> int:
+        return len(self._loader.source.samples)
+
+    def __getitem__(self, number: int) -> Any:
+        running, expected = self.running or (self._loader.begin_at(number), number)
+        if number != expected:
+            raise UsageError(f"batches come in their order: the next one is {expected}, and not {number}")
+        self.running = running, number + 1
+        return next(running)
+
+
+class _BatchNumbers:
+    """The numbers of these batches, each as the list of one."""
+
+    def __init__(self, loader: ShardLoader) -> None:
+        self._loader = loader
+        self.set_epoch = loader.set_epoch  # which the Trainer calls
+
+    def __len__(self) -> int:
+        _, first = self._loader.place()
+        return len(self._loader) - first
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches, count = self._loader.dataset, len(self)
+        batches.running = None
+        yield from ([number] for number in range(count))
+        running, _ = batches.running or (self._loader.begin_at(count), count)  # all were skipped
+        next(running, None)  # the loop asks for more, so it has used the last one
 
 
 class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
