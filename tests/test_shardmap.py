@@ -256,7 +256,9 @@ def test_a_shard_that_is_written_again_after_its_samples_were_counted(folder: Pa
 @pytest.mark.parametrize("text", [b"", b"v1.2 3", b"v1.1 3\n", b"v1.2 " + b"1" * 40 + b"\n", bytes(600)])
 def test_a_first_line_that_has_no_count(folder: Path, text: bytes) -> None:
     (folder / "s-0.idx").write_bytes(text)
-    with pytest.raises(DataError, match=r"s-0\.idx: its first line is not v1\.2 and the number of samples"):
+    with pytest.raises(
+        DataError, match=r"s-0\.idx: its first line is not v1\.2, or tarkit-v1, and the number of samples"
+    ):
         ShardMap(f"{folder}/s-{{0..2}}.tar")
 
 

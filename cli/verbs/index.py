@@ -48,7 +48,8 @@ def command(
     samples, bytes and MD5, for which every shard is read. Shards below its folder are named from there. If
     a shard fails, it is not written. --check compares it with the shards, which need not be named then.
 
-    A compressed shard has no index, nor has one with blanks in the names of its samples.
+    A compressed shard has no index. Blanks in names of samples are escaped, in a version of the text that
+    DALI refuses.
 
     SHARD is a path, a URL, or a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a manifest).
     """

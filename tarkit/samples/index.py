@@ -1,8 +1,9 @@
 """The index of a shard: where the content of each member of each sample is. It is a text file beside the shard.
 
 The text is what NVIDIA DALI's program ``wds2idx`` writes, version ``v1.2``: the number of samples, then a line for each
-of them, with field, offset, size and name of its members. ``docs/formats/tar-index.md`` is the specification. An index
-is of a shard, not of an archive: it knows which members are a sample, by the key rule."""
+of them, with field, offset, size and name of its members. Where a name has a blank, which DALI could not read, it is
+``tarkit-v1``, in which that is escaped. ``docs/formats/tar-index.md`` is the specification. An index is of a shard, not
+of an archive: it knows which members are a sample, by the key rule."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from tarkit.errors import DataError, MissingInputError, UsageError
 from tarkit.formats.tally import Tally
@@ -25,9 +27,10 @@ from tarkit.store.read import first_bytes, open_read
 from tarkit.store.url import display_name
 from tarkit.store.window import Window
 
-_FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})")
-_MOST_FIRST = len(b"v1.2 ") + 18 + 1
-_NO_FIRST = "its first line is not v1.2 and the number of samples"
+_DALI, _ESCAPED = b"v1.2", b"tarkit-v1"
+_FIRST_LINE = re.compile(rb"(v1\.2|tarkit-v1) ([0-9]{1,18})")
+_MOST_FIRST = len(_ESCAPED) + 1 + 18 + 1
+_NO_FIRST = "its first line is not v1.2, or tarkit-v1, and the number of samples"
 _WORD, _NUMBER = rb"[^ \t-\r]+", rb"[0-9]{1,18}"
 _MEMBER = b" ".join((_WORD, _NUMBER, _NUMBER, _WORD))
 _LAST_MEMBER = b" ".join(b"(%b)" % each for each in (_WORD, _NUMBER, _NUMBER, _WORD))
@@ -35,6 +38,8 @@ _LINE = re.compile(rb"(?:%b )*%b" % (_MEMBER, _LAST_MEMBER))
 _PLAIN_KEY = re.compile(rb"(?:.*/)?[^./]+", re.DOTALL)
 _BLANK = re.compile(r"[ \t-\r]")
 """What separates words for a program in C, and ends lines."""
+_TO_ESCAPE = re.compile(rb"[ \t-\r%]")
+_NO_ESCAPE = re.compile(rb"%(?!0[9A-D]|20|25)")
 
 ANEW = "tarkit index --force makes it anew"
 
@@ -58,10 +63,17 @@ class ShardIndex:
     field in a name.
     """
 
-    def __init__(self, lines: list[bytes] | None = None, url: str = "", rule: KeyRule = first_dot) -> None:
+    def __init__(
+        self,
+        lines: list[bytes] | None = None,
+        url: str = "",
+        rule: KeyRule = first_dot,
+        *,
+        escaped: bool = False,
+    ) -> None:
         # Text takes a tenth of the memory of tuples.
         self._lines = [] if lines is None else lines
-        self._url, self._rule = url, rule
+        self._url, self._rule, self._escaped = url, rule, escaped
         self._is_good = self._has_good_keys = lines is None
 
     def __len__(self) -> int:
@@ -69,7 +81,8 @@ class ShardIndex:
 
     def words(self, number: int) -> list[bytes]:
         """The line of a sample: field, offset, size and name of each member."""
-        return self._lines[number].split(b" ")
+        words = self._lines[number].split(b" ")
+        return [unquote_to_bytes(word) for word in words] if self._escaped else words
 
     def __getitem__(self, number: int) -> list[IndexedMember]:
         words = self.words(number)
@@ -133,7 +146,7 @@ class ShardIndex:
         keys, end = set[bytes](), 0
         for number, line in enumerate(self._lines):
             try:
-                key, end = _key_and_end(line, end, self._rule)
+                key, end = _key_and_end(line, end, self._rule, self._escaped)
                 if key in keys:
                     raise ValueError("the key comes back after other samples")
             except ValueError as error:
@@ -142,18 +155,23 @@ class ShardIndex:
         self._is_good = self._has_good_keys = True
 
     def add(self, members: Sequence[IndexedMember]) -> None:
-        """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
-        words = (f"{field} {offset} {size} {name}" for field, offset, size, name in members)
-        self._lines.append(" ".join(words).encode("utf-8", "surrogateescape"))
+        """The next sample of the shard."""
+        if not self._escaped and any(_BLANK.search(each.name) for each in members):
+            self._escaped = True
+            self._lines = [line.replace(b"%", b"%25") for line in self._lines]
+        words = (
+            b"%b %d %d %b" % (self._word(each.field), each.offset, each.size, self._word(each.name)) for each in members
+        )
+        self._lines.append(b" ".join(words))
+
+    def _word(self, text: str) -> bytes:
+        word = text.encode("utf-8", "surrogateescape")
+        return _TO_ESCAPE.sub(lambda found: b"%%%02X" % ord(found[0]), word) if self._escaped else word
 
     def encode(self) -> bytes:
         """The text."""
-        return b"".join(line + b"\n" for line in (b"v1.2 %d" % len(self), *self._lines))
-
-
-def has_blank(name: str) -> bool:
-    """Whether a key, field or name has a blank or a line break, so that it cannot be a word of an index."""
-    return _BLANK.search(name) is not None
+        version = _ESCAPED if self._escaped else _DALI
+        return b"".join(line + b"\n" for line in (b"%b %d" % (version, len(self)), *self._lines))
 
 
 def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
@@ -179,18 +197,22 @@ def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIn
     *lines, cut = rest.split(b"\n")
     if cut or not newline:
         raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
-    if len(lines) != int(match[1]):
-        raise DataError(f"its first line counts {int(match[1])} samples, and {len(lines)} follow", url=url, hint=ANEW)
-    return ShardIndex(lines, url, rule)
+    if len(lines) != int(match[2]):
+        raise DataError(f"its first line counts {int(match[2])} samples, and {len(lines)} follow", url=url, hint=ANEW)
+    return ShardIndex(lines, url, rule, escaped=match[1] == _ESCAPED)
 
 
-def _key_and_end(line: bytes, before: int, rule: KeyRule) -> tuple[bytes, int]:
-    """The key of a sample, and where it ends. before: where the one before it does.
+def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tuple[bytes, int]:
+    """The key of a sample, and where it ends. before: where the one before it does. escaped: whether names are.
     Raises: ValueError: no shard has such a sample."""
     match = _LINE.fullmatch(line)
     if match is None:
         raise ValueError("it is not field, offset, size and name of each member, with one blank between words")
     field, offset, size, name = match.groups()
+    if escaped:
+        if _NO_ESCAPE.search(line):
+            raise ValueError("a % is not followed by the number of a blank, a line break or %")
+        field, name = unquote_to_bytes(field), unquote_to_bytes(name)
     begin = int(offset)
     end = begin + int(size)
     if begin % BLOCK or begin < before + BLOCK:
@@ -235,7 +257,7 @@ def count_of_index(url: str) -> int:
     match = _FIRST_LINE.fullmatch(line)
     if match is None or not newline:
         raise DataError(_NO_FIRST, url=display_name(name), hint=ANEW)
-    return int(match[1])
+    return int(match[2])
 
 
 def build_index(
@@ -251,7 +273,7 @@ def build_index(
 
     Raises:
         UsageError: its name does not end in ``.tar``, or it is compressed: such a shard has no index.
-        DataError: it is damaged, has repeated keys or fields, or a name of a sample has a blank.
+        DataError: it is damaged, or has repeated keys or fields.
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     index_url(url)
@@ -264,12 +286,6 @@ def build_index(
         members = _places(Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()))
         for sample in group_by_keys(members, url=stream.name, rule=rule, tally=tally):
             places = {field: place for field, place in sample.items() if isinstance(place, _Place)}
-            for place in places.values():
-                if has_blank(place.name):
-                    reason = "the name has a blank, which separates the words of an index"
-                    hint = "such a shard has no index; it can be read without"
-                    offset = place.offset - BLOCK
-                    raise DataError(reason, url=stream.name, offset=offset, member=place.name, hint=hint)
             index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
     return index
 

@@ -242,7 +242,7 @@ class IndexedShard:
         words, (_, _, *fields) = self.index.words(number), sample
         if [*map(int, words[2::4])] != [len(sample[field]) for field in fields]:
             return False
-        if b" ".join(words[::4]) != " ".join(fields).encode("utf-8", "surrogateescape"):
+        if [*map(as_text, words[::4])] != fields:
             return False
         key, name = sample["__key__"], as_text(words[3])
         return name == f"{key}.{fields[0]}" or self._rule(name) == (key, fields[0])

@@ -70,7 +70,7 @@ class TarWriter(FileWriter):
         rule: key rule by which the shard will be read; keys and fields that would not come back through it are refused.
         checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name of another digest, ``md5``.
         index: write the index of the shard beside it, after it was published (``docs/formats/tar-index.md``). The
-            shard's name must end in ``.tar``; keys and fields with blanks are a UsageError, and so are repeated keys.
+            shard's name must end in ``.tar``; repeated keys are a UsageError.
 
     Raises:
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
@@ -180,8 +180,6 @@ class TarWriter(FileWriter):
         if key == self._last_key:
             reason = "the sample right before has the same key, and the two would be read back as one"
             raise EncodeError(reason, url=self.name, key=key, hint="give them different keys")
-        if self._index is not None:
-            self._index.check(key, plan)
         before_size, after_size, tail, constant = self._template.constant
         raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
         pieces: list[bytes | FieldFile] = []

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tarkit.errors import UsageError, printable
-from tarkit.samples.index import IndexedMember, ShardIndex, has_blank, publish_index, remove_index
+from tarkit.errors import UsageError
+from tarkit.samples.index import IndexedMember, ShardIndex, publish_index, remove_index
 from tarkit.samples.sample import is_reserved
 from tarkit.specs.outputnames import index_url
 from tarkit.store.compression import write_compression
@@ -30,13 +30,6 @@ class WrittenIndex:
 
     def __len__(self) -> int:
         return len(self._index)
-
-    def check(self, key: str, plan: Iterable[tuple[str, bytes]]) -> None:
-        """Raises: UsageError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""
-        # Not an EncodeError: what becomes of a sample must not depend on whether an index was asked for.
-        if has_blank(key) or any(has_blank(field) for field, _ in plan):
-            reason = "its names have a blank, which separates the words of an index; write the shard without one"
-            raise UsageError(f"{display_name(self._url)}, key {printable(key)!r}: {reason}")
 
     def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
         """One sample. plan: its fields. pieces: header, content and padding of each field in turn."""

@@ -231,9 +231,6 @@ class ShardLoader(EpochLoader):
     ``batch_sampler`` and the other attributes are of one over the batches of the next epoch by their numbers.
     """
 
-    sampler = prefetch_factor = None
-    collate_fn = staticmethod(itemgetter(0))
-
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
         if options.get("in_order") is False and dataset.service is None:
             raise UsageError("in_order=False: a state is a place in the order, so batches must come in it")
@@ -244,6 +241,8 @@ class ShardLoader(EpochLoader):
         self._dataset, self._placings = dataset, dataset.placings
         self.dataset = _NumberedBatches(self)
         self.batch_sampler = _BatchNumbers(self)
+        self.sampler = self.prefetch_factor = None
+        self.collate_fn = itemgetter(0)
         self._next = self._at = dataset.begins
         if dataset.maker.stays_bytes:
             # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
@@ -255,14 +254,14 @@ class ShardLoader(EpochLoader):
         read = _Read(dataset, self._counts)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
-    def place(self) -> tuple[int, int]:
+    def _place(self) -> tuple[int, int]:
         """Epoch and batch with which the next iteration begins. Raises: UsageError: a service decides that."""
         self.source.refuse_service()
         return self._next
 
-    def begin_at(self, number: int) -> Iterator[Any]:
+    def _begin_at(self, number: int) -> Iterator[Any]:
         """The next iteration, without the first so many of its batches."""
-        epoch, first = self.place()
+        epoch, first = self._place()
         self._next = epoch, first + number
         return iter(self)
 
@@ -280,7 +279,7 @@ class ShardLoader(EpochLoader):
         return self._loader
 
 
-class _NumberedBatches(data.Dataset):  # type: ignore[misc,name-defined]
+class _NumberedBatches:
     """The batches of a loader's next iteration, by their numbers in it, in their order from any one on."""
 
     def __init__(self, loader: ShardLoader) -> None:
@@ -292,7 +291,7 @@ class _NumberedBatches(data.Dataset):  # type: ignore[misc,name-defined]
         return len(self._loader.source.samples)
 
     def __getitem__(self, number: int) -> Any:
-        running, expected = self.running or (self._loader.begin_at(number), number)
+        running, expected = self.running or (self._loader._begin_at(number), number)
         if number != expected:
             raise UsageError(f"batches come in their order: the next one is {expected}, and not {number}")
         self.running = running, number + 1
@@ -307,14 +306,14 @@ class _BatchNumbers:
         self.set_epoch = loader.set_epoch  # which the Trainer calls
 
     def __len__(self) -> int:
-        _, first = self._loader.place()
+        _, first = self._loader._place()
         return len(self._loader) - first
 
     def __iter__(self) -> Iterator[list[int]]:
         batches, count = self._loader.dataset, len(self)
         batches.running = None
         yield from ([number] for number in range(count))
-        running, _ = batches.running or (self._loader.begin_at(count), count)  # all were skipped
+        running, _ = batches.running or (self._loader._begin_at(count), count)  # all were skipped
         next(running, None)  # the loop asks for more, so it has used the last one
 
 
