@@ -9,6 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tarkit.errors import UsageError, library
@@ -25,6 +26,8 @@ _NAME_THEM = (
     "name rank= and world= for its part, such as context.input_pipeline_id and context.num_input_pipelines of "
     "distribute_datasets_from_function; rank=0, world=1 reads all of it"
 )
+_KEEPING = "apply", "enumerate", "map", "prefetch", "repeat", "scan", "with_options"
+"""Steps behind which a batch is still one batch, in its place. The others of a tf.data.Dataset may change that."""
 
 
 class TensorBatches(EpochLoader):
@@ -68,7 +71,10 @@ class TensorBatches(EpochLoader):
         super().__init__(source)
         self.signature = _signature_of(source) if signature is None else signature
         self._prefetch = prefetch
-        self._uncounted = self._miscounted = False
+        self._uncounted = False
+        self._step = self._miscounted = ""
+        """What is behind the data set that is read, and was behind one that was used: a step, after which batches are
+        others."""
         self._unread = [0]
         """Batches that the last iteration of ``dataset()`` has not read yet."""
 
@@ -99,7 +105,8 @@ class TensorBatches(EpochLoader):
     def dataset(self) -> Any:
         """A tf.data.Dataset: each iteration is the next epoch; the first one begins where ``state_dict()`` is.
 
-        With several ranks its ``shard`` is an error, as is dividing it by tf.distribute: each rank has its part.
+        Behind it, ``map``, ``prefetch``, ``repeat`` and such keep the batches; after any other step ``state_dict`` is
+        an error. With several ranks ``shard`` is one, as is dividing it by tf.distribute: each rank has its part.
         """
         if not self._uncounted:
             self._next = self._at  # what an interrupted fit() did not use
@@ -111,18 +118,37 @@ class TensorBatches(EpochLoader):
             options = tf.data.Options()
             options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
             found = found.with_options(options)
-            found.shard = self._refuse_shard
+        return self._watched(found)
+
+    def _watched(self, found: Any) -> Any:
+        """The data set, with steps that note which of them is behind it where it is read."""
+        if isinstance(found, tf.data.Dataset):
+            for name in dir(tf.data.Dataset):
+                if not name.startswith("_") and name not in ("cardinality", "element_spec", "options"):
+                    setattr(found, name, partial(self._behind, found, name, getattr(found, name)))
         return found
 
-    def _refuse_shard(self, *given: Any, **named: Any) -> Any:
+    def _behind(self, found: Any, name: str, step: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name in _KEEPING:
+            return self._watched(step(*given, **named))
         rank, world = self.source.consumer
-        raise UsageError(f"this data set is the part of rank {rank} of {world}: shard() would leave batches out")
+        if name == "shard" and world > 1:
+            raise UsageError(f"this data set is the part of rank {rank} of {world}: shard() would leave batches out")
+
+        def noted() -> Iterator[Any]:
+            self._step = f"{name}()"
+            yield from ()
+
+        nothing = tf.data.Dataset.from_generator(noted, output_signature=found.element_spec)
+        nothing = nothing.apply(tf.data.experimental.assert_cardinality(0))
+        return getattr(nothing.concatenate(found), name)(*given, **named)
 
     def _next_epoch(self, whole: bool) -> Iterator[Any]:
         epoch, first = self._next
         if whole and first:
             raise UsageError("this data set has whole epochs, and a part of one is left to read: call dataset() anew")
-        self._miscounted |= self._unread[0] > 0
+        if self._unread[0]:
+            self._miscounted = self._miscounted or "a step"
         self._next, self._uncounted = (epoch + 1, 0), True
         unread = self._unread = [len(self) - first]
         for batch in self.source.epoch_batches(epoch, first):
@@ -138,8 +164,8 @@ class TensorBatches(EpochLoader):
         """
         if self._miscounted:
             raise UsageError(
-                "the batches that were used are not those of dataset(): a step behind it, such as take() or batch(), "
-                "changes their number; use steps_per_epoch= of fit() for short epochs, and batch= of the data set"
+                f"the batches that were used are not those of dataset(): {self._miscounted} behind it changes which "
+                "they are; use steps_per_epoch= of fit() for short epochs, and batch= and transform= of the data set"
             )
         if self._uncounted:
             raise UsageError("nothing counted which batches of dataset() were used: give callback() to fit()")
@@ -148,7 +174,7 @@ class TensorBatches(EpochLoader):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on there, with any number of ranks. Raises: UsageError: see the source's ``place_in``."""
         super().load_state_dict(state)
-        self._uncounted = self._miscounted = False
+        self._uncounted, self._miscounted = False, ""
 
     def callback(self) -> Any:
         """A Keras callback for ``fit``: it counts the batches that were used, for the state."""
@@ -156,7 +182,7 @@ class TensorBatches(EpochLoader):
 
     def begin_counting(self) -> None:
         """What was read and not used comes again, such as the batch that ``fit`` looks at before it begins."""
-        self._next, self._uncounted, self._unread = self._at, False, [0]
+        self._next, self._uncounted, self._unread, self._step = self._at, False, [0], ""
 
     def is_within_epoch(self) -> bool:
         """Whether the next batch is not the first of its epoch."""
@@ -174,7 +200,7 @@ class TensorBatches(EpochLoader):
             if number == len(self):
                 log_gaps(self.counts, epoch, number)
                 self._at = epoch + 1, 0
-        self._miscounted |= self._at > self._next
+        self._miscounted = self._miscounted or self._step or ("a step" if self._at > self._next else "")
 
 
 class _UseCounter(tf.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
