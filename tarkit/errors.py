@@ -241,6 +241,10 @@ class CompressionError(DataError):
     """A compressed stream is damaged or cut short."""
 
 
+class TransformError(DataError):
+    """The caller's ``transform`` raised an exception for a sample; in the process of that, it is the ``__cause__``."""
+
+
 class EncodeError(LocatedError, ValueError):
     """A value cannot be written: no encoder for it, or its key or field cannot be a member's name."""
 

@@ -205,6 +205,14 @@ def test_of_two_iterations_of_a_loader_the_first_is_over(shards: str) -> None:
         ({"run": 1.5}, "run is 1.5; it must be at least 1, a whole number"),
         ({"turns": 10**12}, "lanes is 2 and turns is 1000000000000; their product can be"),
         ({"rank": 6, "world": 7}, "batch is 6, samples of all ranks together, and there are 7 ranks"),
+        (
+            {"fields": ["jpg", "cls"]},
+            "fields is ['jpg', 'cls']; it must be one text with blanks between the names, such",
+        ),
+        ({"decode": "RGB"}, "decode is 'RGB'; it must be one of pil, pilrgb, pilrgba, pill, rgb, rgba"),
+        ({"transform": "flip"}, "transform is 'flip'; it must be a function"),
+        ({"collate": "list"}, "collate is 'list'; it must be a function"),
+        ({"cache_size": "2G"}, "cache_size is '2G'; it must be a number of bytes, at least 1, such as 2 * 2**30"),
     ],
 )
 def test_arguments_that_cannot_be(shards: str, options: dict[str, Any], message: str) -> None:

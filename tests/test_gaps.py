@@ -13,7 +13,7 @@ import pytest
 from trainshards import needs_torch, write_shards
 
 import tarkit
-from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
+from tarkit.errors import DataError, MissingInputError, TarkitError, TransformError, UsageError
 from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.loader import EpochLoader
@@ -79,20 +79,58 @@ def ended(value: Any) -> Any:
     return next(iter(()))
 
 
-@pytest.mark.parametrize("function", ["transform", "collate"])
+def odd(row: tuple[str, bytes]) -> tuple[str, bytes]:
+    if int(row[0].partition("-")[2]) % 2:
+        raise KeyError("label")
+    return row
+
+
+ENDED = {
+    "transform": r"s-\d\.tar, key '\d-\d+': transform raised StopIteration\(\)",
+    "collate": r"batch 0 of epoch 0: collate raised StopIteration\(\)",
+}
+
+
+@pytest.mark.parametrize("function", ENDED)
 def test_a_function_that_raises_what_ends_an_iterator(whole: str, function: str) -> None:
     """As next() of an iterator that has ended: neither the batch is shorter, nor the epoch."""
-    with pytest.raises(RuntimeError, match=r"^batch 0 of epoch 0: transform or collate raised StopIteration\(\)$"):
+    with pytest.raises((RuntimeError, TransformError), match=ENDED[function]):
         list(loader(whole, **{function: ended}))
 
 
 @needs_torch
-@pytest.mark.parametrize("function", ["transform", "collate"])
+@pytest.mark.parametrize("function", ENDED)
 def test_a_function_of_workers_that_raises_what_ends_an_iterator(whole: str, function: str) -> None:
     from tarkit.trainers.torch import ShardDataset
 
-    with pytest.raises(RuntimeError, match="batch 0 of epoch 0: transform or collate raised"):
+    with pytest.raises((RuntimeError, TransformError), match=ENDED[function]):
         list(ShardDataset(whole, **options(**{function: ended})).loader(1))
+
+
+def test_an_error_of_a_transform_names_the_sample(whole: str) -> None:
+    with pytest.raises(
+        TransformError, match=r"s-\d\.tar, key '\d-\d*[13579]': transform raised KeyError\('label'\)$"
+    ) as found:
+        list(loader(whole, transform=odd))
+    assert isinstance(found.value.__cause__, KeyError)
+    assert found.value.key is not None and int(found.value.key.partition("-")[2]) % 2
+
+
+@needs_torch
+def test_an_error_of_a_transform_in_a_worker_names_the_sample(whole: str) -> None:
+    from tarkit.trainers.torch import ShardDataset
+
+    with pytest.raises(TransformError, match=r"s-\d\.tar, key '\d-\d*[13579]': transform raised KeyError\('label'\)"):
+        list(ShardDataset(whole, **options(transform=odd)).loader(1))
+
+
+def test_errors_of_a_transform_are_counted(whole: str, caplog: pytest.LogCaptureFixture) -> None:
+    each = loader(whole, transform=odd, on_error="count")
+    found = sum(keys(each), [])
+    assert len(found) == 4 * COUNT // BATCH * BATCH - each.counts["failed"]
+    assert not [key for key in found if parted(key)[1] % 2] and each.counts["failed"] >= 4 * COUNT // 2 - BATCH
+    lines = [record.getMessage() for record in caplog.records if "transform raised KeyError" in record.getMessage()]
+    assert len(lines) == 4, "one line for each shard"
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -174,11 +212,13 @@ def test_a_batch_of_which_nothing_is_left(whole: str, equalize: str) -> None:
         assert str(found).startswith("epoch 0, batch 0: transform dropped all its samples, or they failed; see")
 
 
-def test_errors_of_the_program_are_not_counted(whole: str) -> None:
+def test_errors_of_the_program_end_it(whole: str) -> None:
     def wrong(row: tuple[Any, ...]) -> Any:
         raise KeyError("typo")
 
-    with pytest.raises(KeyError, match="typo"):
+    with pytest.raises(
+        DataError, match="^epoch 0, batch 0: transform dropped all its samples, or they failed; see the w"
+    ):
         list(loader(whole, decode=None, transform=wrong, on_error="count"))
     with pytest.raises(UsageError, match="^fields is ' ', which names no field$"):
         loader(whole, fields=" ")

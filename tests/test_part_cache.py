@@ -108,7 +108,7 @@ def test_a_part_that_is_larger_than_the_bound_is_not_fetched(tmp_path: Path, cap
     why = "its bound is 999 bytes, 0 of them in use, and a part has 1000; set a larger cache_size"
     assert caplog.messages == [f"cache of shards {tmp_path}: {why}"]
     assert not cache.closed and kept(cache, part(1, 999)) is not None
-    with pytest.raises(UsageError, match="cache_size is 0; it must be at least 1 byte"):
+    with pytest.raises(UsageError, match="cache_size is 0; it must be a number of bytes, at least 1"):
         PartCache(tmp_path, 0)
 
 

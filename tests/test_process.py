@@ -270,3 +270,19 @@ def test_a_run_that_ends_with_an_error_leaves_no_input_open(
     # The traceback is kept, as a notebook or debugger would.
     assert held.tb is not None
     assert [name for name in found if name.startswith(str(tmp_path))] == []
+
+
+def test_memory_is_a_number_of_bytes(tmp_path: Path) -> None:
+    from tarkit.formats.recordio.read import read_records
+
+    path = str(tmp_path / "a.tar")
+    with tarkit.TarWriter(path) as writer:
+        writer.write({"__key__": "a", "txt": "b"})
+    for read in (tarkit.read_samples, read_records):
+        with pytest.raises(UsageError, match=r"^mem is '2G'; it must be a number of bytes, such as 2 \* 2\*\*30$"):
+            list(read(path, mem="2G"))
+    with pytest.raises(
+        UsageError, match=r"^--mem: '2G' is of a wrong type \(str\); it must be a number of bytes, such"
+    ):
+        tarkit.process(path, command="true", mem="2G")
+    assert len(list(tarkit.read_samples(path, mem=2e9))) == 1  # type: ignore[arg-type]

@@ -209,6 +209,35 @@ def test_images_as_tensors_by_the_words_of_webdataset(tmp_path: Path) -> None:
         assert images[0, 1, 0, 2] == (7 if word == "torchrgb8" else np.float32(7 / 255))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_pictures_of_two_sizes_are_named(tmp_path: Path, workers: int) -> None:
+    import numpy as np
+
+    sizes = [4, 4, 4, 5]
+    url = write_shards(tmp_path, [4], lambda shard, number: {"png": np.zeros((sizes[number], 4, 3), "uint8")})
+    options = {"batch": 4, "fields": "jpg;png", "decode": "rgb", "shuffle": False, "lanes": 1}
+    message = (
+        r"batch 0 of epoch 0: collate raised RuntimeError\('stack expects .*; field 'jpg;png' has shape \(4, 4, 3\) in "
+        r".*s-0\.tar, key '0-0', and \(5, 4, 3\) in .*s-0\.tar, key '0-3': pass transform= that makes pictures of one"
+    )
+    with pytest.raises(UsageError, match=message):
+        list(dataset(url, **options).loader(workers))
+    (batch,) = dataset(url, **options, collate=list).loader(workers)
+    assert [picture.shape[0] for (picture,) in batch] == sizes
+
+
+def test_what_is_not_a_list_of_samples_says_so(shards: str) -> None:
+    with pytest.raises(
+        TypeError, match=r"^a ShardDataset gives batches, .* loader\(\); .*ShardMap\(urls\)\[number\] gives"
+    ):
+        dataset(shards)[0]
+    with (
+        open(shards.replace("{0..3}", "0"), "rb") as file,
+        pytest.raises(UsageError, match="named by text; got Buffered"),
+    ):
+        dataset(file)
+
+
 def test_arrays_are_not_read_by_each_of_several_workers(shards: str, epochs: list[list[list[str]]]) -> None:
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 

@@ -18,6 +18,7 @@ from faults.times import fast
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tarkit
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.specs.braces import expand_braces
 from tarkit.specs.inputslice import parse_slice, plan_slice
@@ -320,6 +321,15 @@ def test_a_list_at_a_url_names_its_neighbours() -> None:
 def test_names_must_be_text() -> None:
     with pytest.raises(UsageError, match="is empty"):
         all_of("")
+    with open(os.devnull, "rb") as file:
+        for given in (file, [file]):
+            message = "^a shard is named by text; got BufferedReader; give the name of the file, and not the open file$"
+            for read in (expand, tarkit.read_samples, tarkit.process):
+                with pytest.raises(UsageError, match=message):
+                    list(read(given))
+    for given in (None, 3, [None]):
+        with pytest.raises(UsageError, match="^a shard is named by text; got (NoneType|int)$"):
+            list(expand(given))
     with pytest.raises(UsageError, match="named by text"):
         all_of([_BytesPath()])
 

@@ -112,7 +112,23 @@ def test_a_signature_follows_from_the_samples(shards: str) -> None:
     assert named.signature == {"x": tf.TensorSpec([None], tf.int32)}
     assert next(iter(named))["x"].shape == (12,)
     with pytest.raises(UsageError, match=r"value 0 of the fields does not make one tensor: pass transform="):
+        made(shards, transform=lambda row: (row[1] * [1],))
+
+
+def test_arrays_of_several_sizes_are_named(shards: str) -> None:
+    import tensorflow as tf
+
+    message = r"collate raised ValueError\('arrays of .*; value 0 has shape \(\d,\) in .*s-\d\.tar, key '\d-\d+', and"
+    with pytest.raises(UsageError, match=message):
         made(shards, transform=lambda row: (row[0][: row[1] + 1],))
+    sizes = iter([3] * 24 + [2] * 48)  # the first 12 are those of the signature
+    batches = made(shards, transform=lambda row: (row[0][: next(sizes)],))
+    message = r"batch 1 of epoch 0: value 0 has shape \(12, 2\), and by the signature \(None, 3\): pass transform= that"
+    with pytest.raises(UsageError, match=f"^{message}"):
+        list(batches)
+    sizes = iter([2] * 12)
+    with pytest.raises(tf.errors.OpError, match=message):
+        list(batches.dataset())
 
 
 def test_the_batches_are_those_of_every_trainer(shards: str, epochs: list[list[list[str]]]) -> None:

@@ -24,7 +24,7 @@ from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
 from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
-from tarkit.specs.shardspec import counted_shards, expand
+from tarkit.specs.shardspec import counted_shards, expand, spec_texts
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
@@ -107,11 +107,7 @@ def process(
     given = {"output": output, "outdir": outdir, "command": command, "function": function, "parallel": parallel}
     named = {name: value for name, value in given.items() if value is not None} | options
     named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in named.items()}
-    if isinstance(inputs, Work):
-        work = replace(inputs, **named)
-    else:
-        each = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
-        work = Work(inputs=tuple(os.fspath(path) for path in each), **named)
+    work = replace(inputs, **named) if isinstance(inputs, Work) else Work(inputs=tuple(spec_texts(inputs)), **named)
     once = work.has_callable and work.work_id is None
     work = with_work_id(work)
     counts, reporter = Counts(), reporter or Reporter()

@@ -74,7 +74,9 @@ class Option(NamedTuple):
             return
         types: Any = {TEXT: str, FLAG: bool, SECONDS: (int, float)}.get(self.kind, int)
         if not isinstance(value, types):
-            raise UsageError(f"{self.name}: {value!r} is of a wrong type ({type(value).__name__})")
+            wanted = {TEXT: "text", FLAG: "True or False", BYTES: "a number of bytes, such as 2 * 2**30"}
+            hint = f"it must be {wanted.get(self.kind, 'a number')}"
+            raise UsageError(f"{self.name}: {value!r} is of a wrong type ({type(value).__name__}); {hint}")
         if self.choices and value not in self.choices:
             raise UsageError(f"{self.name} {printable(value)!r} must be one of {', '.join(self.choices)}")
         if self.kind in (TEXT, FLAG) or isinstance(value, Variable):

@@ -18,7 +18,7 @@ from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule, skip_reason
-from tarkit.specs.shardspec import expand
+from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.cache import PartCache
 from tarkit.store.cachedread import open_through_cache
@@ -72,7 +72,7 @@ def read_samples(
         _refuse_several_readers()
     tally = Tally() if tally is None else tally
     large = RefuseLarge(mem) if large is None else large
-    names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
+    names = spec_texts(urls)
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with open_read(url, mem=mem) if cache is None else open_through_cache(url, cache, mem=mem) as stream:
             tally.part_read = stream.part_read

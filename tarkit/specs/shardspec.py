@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable, quoted
 from tarkit.specs.braces import Choice, Product, Range, parse_braces
@@ -69,13 +70,8 @@ def expand(
         MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
         DataError: a JSON file that is not a manifest. StreamError: a list or manifest that cannot be read.
     """
-    if isinstance(specs, (str, os.PathLike)):
-        specs = [specs]
     stdin_uses: list[str] = []
-    for item in specs:
-        spec = os.fspath(item)
-        if not isinstance(spec, str):
-            raise UsageError(f"a shard is named by text; got {type(spec).__name__}")
+    for spec in spec_texts(specs):
         if _NUL in spec:
             raise UsageError(f"a shard's name has a NUL byte behind {quoted(spec.partition(_NUL)[0])}")
         if not spec.startswith("@"):
@@ -97,6 +93,17 @@ def expand(
                     "commands are taken from the command line only, or with --allow-pipe (allow_pipe_in_lists)"
                 )
             yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe, manifests, outputs)
+
+
+def spec_texts(specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Iterator[str]:
+    """The text of one spec or each of several. Raises: UsageError: one has none, such as an open file."""
+    several = isinstance(specs, Iterable) and not isinstance(specs, str) and not hasattr(specs, "read")
+    for item in cast("Iterable[Any]", specs if several else [specs]):
+        spec = os.fspath(item) if isinstance(item, os.PathLike) else item
+        if not isinstance(spec, str):
+            hint = "; give the name of the file, and not the open file" if hasattr(spec, "read") else ""
+            raise UsageError(f"a shard is named by text; got {type(spec).__name__}{hint}")
+        yield spec
 
 
 def _expand_one(

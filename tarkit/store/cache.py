@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from numbers import Real
 from typing import NamedTuple
 
 from tarkit.errors import UsageError
@@ -73,8 +74,8 @@ class PartCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, size: int | None = None) -> None:
-        if size is not None and size < 1:
-            raise UsageError(f"cache_size is {size}; it must be at least 1 byte")
+        if size is not None and (not isinstance(size, Real) or size < 1):
+            raise UsageError(f"cache_size is {size!r}; it must be a number of bytes, at least 1, such as 2 * 2**30")
         self.folder = os.path.abspath(default_folder() if folder is None else os.fspath(folder))
         self.size = size
         self.closed = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
+from numbers import Real
 from typing import BinaryIO
 
 from tarkit.errors import DataError, UsageError, printable
@@ -105,6 +106,8 @@ def open_read(
     """
     if compression not in ("auto", None):
         check_codec(compression)
+    if not isinstance(mem, Real):
+        raise UsageError(f"mem is {mem!r}; it must be a number of bytes, such as 2 * 2**30")
     raw, name = _open_raw(url, allow_pipe, retry)
     if isinstance(raw, FileReader):
         raw.may_be_replaced = may_be_replaced

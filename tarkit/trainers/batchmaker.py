@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, library
+from tarkit.errors import (
+    DataError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    TransformError,
+    UsageError,
+    library,
+    printable,
+    quoted,
+)
+from tarkit.formats.tally import check_policy
 from tarkit.samples.codecs import decode_sample, extension_of
-from tarkit.samples.images import IMAGE_FORMATS
+from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS
 from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, field_values
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
@@ -49,6 +60,14 @@ class BatchMaker:
         counts_errors: bool,
         has_evidence: bool,
     ) -> None:
+        if fields is not None and not isinstance(fields, str):
+            hint = "one text with blanks between the names, such as 'jpg cls'"
+            raise UsageError(f"fields is {printable(repr(fields))}; it must be {hint}")
+        if decode is not None:
+            check_policy("decode", decode, (*IMAGE_SPECS, *TORCH_WORDS))
+        for name, function in (("transform", transform), ("collate", collate)):
+            if not (function is None or callable(function)):
+                raise UsageError(f"{name} is {printable(repr(function))}; it must be a function")
         self._samples, self._decode, self._transform = samples, decode, transform
         self._fields = None if fields is None else alternatives(fields)
         if self._fields == []:
@@ -75,36 +94,62 @@ class BatchMaker:
         """The rank's part of a global batch, and its evidence.
 
         Raises:
-            DataError: all samples were left out. What reading a sample raises.
+            DataError: all samples were left out. UsageError, RuntimeError: see :meth:`_collated`. What reading a sample
+                raises.
         """
-        try:
-            return self._made(order, number, consumer)
-        except StopIteration as error:
-            # It would be taken for the end of the samples, or of the worker's batches.
-            raise RuntimeError(
-                f"batch {number} of epoch {order.epoch}: transform or collate raised {error!r}"
-            ) from error
-
-    def _made(self, order: EpochOrder, number: int, consumer: Consumer) -> tuple[Any, Evidence | None]:
         self._keys = {}
-        places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), list[Place]()
+        places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), dict[int, Place]()
         values = self._values(places, counts)
         left_out = [value is None for value in values]
         if any(left_out):
             fillers = self._fill(order, number, consumer, values)
             counts["filled"] = len(fillers)
-            values = [value for value in values if value is not None]
         self.gaps.note(number, counts)
-        evidence = evidence_of(places, left_out, fillers, self._keys) if self._has_evidence else None
-        return self._collate(values), evidence
+        evidence = evidence_of(places, left_out, [*fillers.values()], self._keys) if self._has_evidence else None
+        if any(left_out):
+            kept = [at for at, value in enumerate(values) if value is not None]
+            places, values = [fillers.get(at, places[at]) for at in kept], [values[at] for at in kept]
+        return self._collated(places, values, f"batch {number} of epoch {order.epoch}"), evidence
 
     def batch_of(self, places: Iterable[Place]) -> Any:
         """The batch that these samples make. Raises: UsageError: the transform drops one. What reading them raises."""
         counts = Counter[str]()
-        values = self._values(list(places), counts)
+        places = list(places)
+        values = self._values(places, counts)
         if counts["filtered"]:
             raise UsageError("transform returned None, which drops a sample: that cannot be with service=")
-        return self._collate(values)
+        return self._collated(places, values, "a batch")
+
+    def _collated(self, places: Sequence[Place], values: list[Any], batch: str) -> Any:
+        """The batch of some values, which are of the samples at these places.
+
+        Raises:
+            UsageError: values of one field have several shapes, and do not make a batch. What ``collate`` raises, but
+                RuntimeError for StopIteration, which would be taken for the end of the worker's batches.
+        """
+        try:
+            return self._collate(values)
+        except Exception as error:
+            raised = f"{batch}: collate raised {printable(repr(error))}"
+            for place, value in zip(places, values, strict=True):
+                for name, shape in _shapes(value).items():
+                    if (first := _shapes(values[0]).get(name, shape)) != shape:
+                        raise UsageError(
+                            f"{raised}; {self._named(name)} has shape {first} in {self._shown(places[0])}, and {shape} "
+                            f"in {self._shown(place)}: pass transform= that makes pictures of one size, or collate=list"
+                        ) from error
+            if isinstance(error, StopIteration):
+                raise RuntimeError(raised) from error
+            raise
+
+    def _named(self, name: object) -> str:
+        if isinstance(name, int) and self._fields is not None and self._transform is None:
+            return f"field {quoted(';'.join(self._fields[name]))}"
+        return f"value {name!r}"
+
+    def _shown(self, place: Place) -> str:
+        sample = self._samples.sample(place.shard, place.sample)
+        return f"{sample['__url__']}, key {printable(sample['__key__'])!r}"
 
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
         """What samples become; None: one is left out, and counted."""
@@ -140,7 +185,7 @@ class BatchMaker:
             self._reported.add(shard)
             _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)
 
-    def _fill(self, order: EpochOrder, number: int, consumer: Consumer, values: list[Any]) -> list[Place]:
+    def _fill(self, order: EpochOrder, number: int, consumer: Consumer, values: list[Any]) -> dict[int, Place]:
         """Fill the gaps of a rank's part, and return with what. With "drop" gaps are left, but for one sample; else
         each has the next sample of the global batch that is left, the same for any number of ranks."""
         batch = order.batch(number)
@@ -148,12 +193,12 @@ class BatchMaker:
         gaps = [at for at, value in enumerate(values) if value is None]
         if self._equalize == "drop":
             gaps = gaps[:1] if len(gaps) == len(values) else []
-        fillers = []
+        fillers = {}
         for at in gaps:
             for place in (*batch[begin + at + 1 :], *batch[: begin + at]):
                 values[at] = self._attempt(place._replace(filler=self._equalize == "pad"), Counter())
                 if values[at] is not None:
-                    fillers.append(place)
+                    fillers[at] = place
                     break
             else:
                 reason = f"epoch {order.epoch}, batch {number}: transform dropped all its samples, or they failed"
@@ -173,7 +218,19 @@ class BatchMaker:
         value: Any = sample
         if self._fields is not None:
             value = field_values(sample, self._fields)
-        return value if self._transform is None else self._transform(value)
+        if self._transform is None:
+            return value
+        try:
+            return self._transform(value)
+        except Exception as error:
+            reason = f"transform raised {printable(repr(error))}"
+            raise TransformError(reason, url=sample["__url__"], key=sample["__key__"]) from error
+
+
+def _shapes(value: Any) -> dict[object, tuple[int, ...]]:
+    """Of a tuple of fields, or a sample: the shapes of those that have one."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, tuple) else [value])
+    return {name: tuple(each.shape) for name, each in items if hasattr(each, "shape")}
 
 
 def _with_tensors(sample: Sample, only: Collection[str] | None) -> Sample:

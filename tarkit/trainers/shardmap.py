@@ -28,7 +28,7 @@ from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.specs.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.specs.outputnames import index_url
-from tarkit.specs.shardspec import expand
+from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.cache import PartCache
 from tarkit.store.entries import identify
 from tarkit.store.url import display_name, is_stream, local_path
@@ -246,8 +246,7 @@ def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> lis
 
 def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[ManifestShard | str, str]]:
     """The shards, those of a manifest as it lists them, each with what its number of samples is taken from."""
-    for spec in [urls] if isinstance(urls, (str, os.PathLike)) else urls:
-        name = os.fspath(spec)
+    for name in spec_texts(urls):
         if is_manifest(name) and not name.startswith("@"):
             for manifest in expand(name, manifests=False):
                 yield from ((shard, display_name(manifest)) for shard in read_manifest(manifest))

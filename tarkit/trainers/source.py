@@ -44,7 +44,8 @@ class BatchSource:
         decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, or ``torchrgb`` or such for
             tensors of (channel, height, width); other fields are decoded, too, but of ``fields`` those alone. None: all
             fields stay bytes.
-        transform: is called with each sample, or tuple of fields; None that it returns drops the sample.
+        transform: is called with each sample, or tuple of fields; None that it returns drops the sample, and what it
+            raises becomes a TransformError with shard and key.
         collate: makes a batch of a list of them; None: the list.
         shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
             :class:`tarkit.trainers.order.OrderSettings`; lanes is by default the largest power of two up to 8 that
@@ -54,8 +55,9 @@ class BatchSource:
         service: ``"HOST:PORT"`` of a shard service, or a :class:`tarkit.service.client.ShardClient`: ranges of samples
             come from there, and ``batch`` is the number of samples of a batch of this process. The order, the number
             of epochs and what is done are the service's; rank and world are not asked for.
-        on_error: "raise"; or "count": samples that cannot be read or decoded, and those of shards that cannot be
-            opened, are left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`.
+        on_error: "raise"; or "count": samples that cannot be read or decoded, for which transform raises an exception,
+            and those of shards that cannot be opened, are left out and counted, see
+            :attr:`tarkit.trainers.loader.EpochLoader.counts`.
         cache: the folder of this machine where parts of remote shards are kept, for all processes and later runs; True:
             ``tarkit/shards`` in the user's folder for caches; False: none, each sample is a request.
         cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.

@@ -67,7 +67,7 @@ class TensorBatches(EpochLoader):
                 raise UsageError(f"{name}= is for ShardDataset and tarkit.batches: {why}")
         if options.get("world") is None:
             _check_named()
-        source = BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": columns, **options})
+        source = BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": _alike, **options})
         super().__init__(source)
         self.signature = _signature_of(source) if signature is None else signature
         self._prefetch = prefetch
@@ -87,7 +87,7 @@ class TensorBatches(EpochLoader):
 
         def batches() -> Iterator[Any]:
             try:
-                yield from self.source.epoch_batches(epoch, first)
+                yield from self._read(epoch, first)
             except Exception as error:
                 raised.append(error)
                 raise
@@ -97,6 +97,19 @@ class TensorBatches(EpochLoader):
         except tf.errors.OpError as error:
             # TensorFlow has the text of an error of a generator, and not the error.
             raise (raised[0] if raised else error) from None
+
+    def _read(self, epoch: int, first: int) -> Iterator[Any]:
+        """The batches of an epoch. Raises: UsageError: one is not of the signature."""
+        shapes = {name: spec.shape for name, spec in _parts(self.signature) if hasattr(spec, "shape")}
+        for number, batch in enumerate(self.source.epoch_batches(epoch, first), first):
+            for name, value in _parts(batch):
+                if name in shapes and hasattr(value, "shape") and not shapes[name].is_compatible_with(value.shape):
+                    shown = f"{tuple(value.shape)}, and by the signature {tuple(shapes[name])}"
+                    raise UsageError(
+                        f"batch {number} of epoch {epoch}: value {name!r} has shape {shown}: pass transform= that "
+                        "makes pictures of one size, or signature="
+                    )
+            yield batch
 
     def _tensors(self, batches: Callable[[], Iterator[Any]]) -> Any:
         found = tf.data.Dataset.from_generator(batches, output_signature=self.signature)
@@ -151,7 +164,7 @@ class TensorBatches(EpochLoader):
             self._miscounted = self._miscounted or "a step"
         self._next, self._uncounted = (epoch + 1, 0), True
         unread = self._unread = [len(self) - first]
-        for batch in self.source.epoch_batches(epoch, first):
+        for batch in self._read(epoch, first):
             unread[0] -= 1
             yield batch
 
@@ -265,13 +278,23 @@ def _check_named() -> None:
         raise UsageError(f"TF_CONFIG has {workers} workers: {_NAME_THEM}")
 
 
+def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """As :func:`columns`. Raises: ValueError: arrays of a field have several shapes."""
+    made = columns(rows)
+    if any(isinstance(column, list) and any(hasattr(value, "shape") for value in column) for column in made):
+        raise ValueError("arrays of several shapes do not make one tensor")
+    return made
+
+
 def _signature_of(source: BatchSource) -> Any:
     batch = next(source.epoch_batches(0))
-    if isinstance(batch, dict):
-        return {name: _spec(name, column) for name, column in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_spec(number, column) for number, column in enumerate(batch))
-    return _spec(0, batch)
+    specs = {name: _spec(name, column) for name, column in _parts(batch)}
+    return specs if isinstance(batch, dict) else tuple(specs.values()) if isinstance(batch, tuple) else specs[0]
+
+
+def _parts(batch: Any) -> Iterable[tuple[Any, Any]]:
+    """The values of a batch, or the specs of a signature, each behind its name or number."""
+    return batch.items() if isinstance(batch, dict) else enumerate(batch if isinstance(batch, tuple) else [batch])
 
 
 def _spec(name: object, column: Any) -> Any:

@@ -98,6 +98,12 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         _check_not_dispatched(self)
         return super().__getstate__()
 
+    def __getitem__(self, number: object) -> Any:
+        raise TypeError(
+            "a ShardDataset gives batches, in their order, by its loader(); "
+            "tarkit.trainers.shardmap.ShardMap(urls)[number] gives a sample"
+        )
+
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
         """A DataLoader that goes on to the next epoch by itself, and knows where it is. It begins with the epoch behind
         the one that an earlier loader has begun. options: of the DataLoader."""
