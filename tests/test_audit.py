@@ -271,6 +271,18 @@ def forged(folder: Path, at: list[int], **fields: Any) -> None:
         path.write_bytes(b"".join(map(audit_line, changed)))
 
 
+def test_an_audit_of_an_earlier_version_of_the_order_is_refused(shards: str, tmp_path: Path) -> None:
+    Launch(shards, tmp_path, batch=2).finish()
+    for path, lines in lines_of(tmp_path):
+        found = [parsed_line(line, "", 0) for line in lines]
+        earlier = [{**line, "begin": {**line["begin"], "version": 1}} if "begin" in line else line for line in found]
+        path.write_bytes(b"".join(map(audit_line, earlier)))
+    with pytest.raises(
+        DataError, match="this audit is of version 1 of the order, and here it is 2; use the version of"
+    ):
+        audit_folder(str(tmp_path))
+
+
 def test_samples_and_keys_that_are_others(shards: str, tmp_path: Path) -> None:
     training = Launch(shards, tmp_path, batch=2)
     training.finish()

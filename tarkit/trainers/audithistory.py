@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, MissingInputError
 from tarkit.trainers.auditlog import SUFFIX, read_lines
+from tarkit.trainers.order import ORDER_VERSION
 
 _ORDER = ("shards", "seed", "run", "block", "equalize")
 """What all processes of a training have in common, of their states."""
@@ -77,6 +78,10 @@ def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
                 begun = AuditBegin(point, line["at"], header["rank"], header["world"], state)
                 begins.append(begun)
                 before |= {begun.launch}
+                if state["version"] != ORDER_VERSION:
+                    reason = f"this audit is of version {state['version']} of the order, and here it is {ORDER_VERSION}"
+                    hint = "use the version of tarkit that wrote it"
+                    raise DataError(reason, url=path, offset=offset, hint=hint)
                 if any(state[name] != begins[0].state[name] for name in _ORDER):
                     hint = "one folder is for one training"
                     raise DataError(

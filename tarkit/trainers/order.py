@@ -20,6 +20,8 @@ from typing import NamedTuple
 from tarkit.errors import UsageError
 from tarkit.formats.tally import check_policy
 
+ORDER_VERSION = 2
+"""In the order of version 1, each epoch began with the first run: its states can be used where one begins."""
 EQUALIZE = ("drop", "pad", "repeat")
 _MOST_RUNS = 10**8
 _MOST_LANES = 1 << 20

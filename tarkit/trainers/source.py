@@ -19,13 +19,11 @@ from tarkit.store.url import name_of_shard
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.order import EpochOrder, OrderSettings
+from tarkit.trainers.order import ORDER_VERSION, EpochOrder, OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.world import Consumer, consumer
 
-_VERSION = 2
-"""Of the order. In that of version 1, each epoch began with the first run: its states can be used where one begins."""
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
@@ -185,7 +183,7 @@ class BatchSource:
         """
         self.refuse_service()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
-        return {"version": _VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
+        return {"version": ORDER_VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
         """Epoch and next batch of a state. Where it begins an epoch, it may have another ``batch``, ``lanes`` or
@@ -199,8 +197,8 @@ class BatchSource:
         if not isinstance(state, Mapping):
             raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
         epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
-        if (version := state.get("version")) not in range(1, _VERSION + 1):
-            raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {_VERSION}")
+        if (version := state.get("version")) not in range(1, ORDER_VERSION + 1):
+            raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}")
         for name in ("version", "shards", *_SETTINGS):
             if state.get(name) != mine[name] and (number or name not in _DEALT):
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
