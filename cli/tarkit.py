@@ -1,4 +1,4 @@
-"""``tarkit``: everything else one does with tar shards, a verb at a time."""
+"""``tarkit``: look at tar shards, make them, convert them, and copy them; a verb for each."""
 
 from __future__ import annotations
 
@@ -7,36 +7,27 @@ from collections.abc import Sequence
 
 import click
 
-from tarkit.errors import printable
-
-from .shared.program import nearest, run_program, version_option
+from .shared.program import run_program, version_option
+from .shared.sections import VerbGroup
 
 NAME = "tarkit"
-VERBS = (
-    "audit", "cat", "completion", "convert", "create", "demo", "get", "index", "ls", "pai", "put",
-    "recordio-gen", "rm", "serve", "show", "split", "status", "zoo",
-)  # fmt: skip
+VERBS = {
+    "Shards": ("show", "create", "split", "cat", "index"),
+    "Other formats": ("convert", "recordio-gen"),
+    "Runs and training": ("status", "serve", "audit"),
+    "Files, locally and in stores": ("ls", "get", "put", "rm"),
+    "Images and OpenPAI": ("zoo", "pai"),
+    "First steps": ("demo", "completion"),
+}
+"""Heading -> the verbs under it."""
 
 
-class _Verbs(click.Group):
-    """Loads a verb's file only when that verb is asked for."""
+class _Verbs(VerbGroup):
+    verbs = VERBS
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f".verbs.{cmd_name.replace('-', '_')}", __package__)
-        command: click.Command = module.command
+    def load(self, name: str) -> click.Command:
+        command: click.Command = importlib.import_module(f".verbs.{name.replace('-', '_')}", __package__).command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"no verb {printable(args[0])!r}; {nearest(args[0], VERBS)}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

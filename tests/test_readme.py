@@ -49,7 +49,7 @@ def test_it_has_two_setup_lines_and_six_pipelines():
 
 def test_it_names_every_verb():
     listed = README.partition("- `tarkit` is the rest: ")[2].partition(".\n")[0]
-    assert sorted(re.findall(r"`([\w-]+)`", listed)) == sorted(VERBS)
+    assert sorted(re.findall(r"`([\w-]+)`", listed)) == sorted(name for names in VERBS.values() for name in names)
 
 
 def test_convert(shards):

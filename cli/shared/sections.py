@@ -1,8 +1,15 @@
-"""Long help in sections: which option stands under which heading."""
+"""Long help in sections: which option stands under which heading, and which verb."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
 import click
+
+from tarkit.errors import UsageError, printable
+
+from .program import nearest
 
 # The same name means the same in all programs. What is not here stands under the last heading.
 _SECTIONS = {
@@ -60,3 +67,35 @@ class LongHelp(click.Command):
         for heading, records in sections(self, ctx):
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+class VerbGroup(click.Group):
+    """A program whose help lists its verbs under headings. A verb's file is loaded only when it is asked for."""
+
+    verbs: ClassVar[Mapping[str, Sequence[str]]]
+    """Heading -> the verbs under it."""
+
+    def load(self, name: str) -> click.Command:
+        """The command of a verb."""
+        raise NotImplementedError
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(name for names in self.verbs.values() for name in names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.load(cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"no command {printable(args[0])!r}; {nearest(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.list_commands(ctx)))
+        for heading, names in self.verbs.items():
+            with formatter.section(heading):
+                # The whole first sentence: cut in its middle, it is a riddle.
+                formatter.write_dl([(f"{name:{width}}", self.load(name).get_short_help_str(200)) for name in names])

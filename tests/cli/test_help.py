@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import click
 import pytest
 from document import commands
+from tarkit.cli import kubetpl, tarkit
 from tarkit.cli.shared.sections import HEADINGS, sections
-from test_packaging import CONFIG
+from test_packaging import CONFIG, ROOT
 
 from tarkit.errors import PACKAGES, MissingExtraError
+from tarkit.k8s.settings import GENERATORS
 
 Run = Callable[..., Any]
 
@@ -58,7 +61,7 @@ def test_a_name_that_is_misspelt(command: str, meant: str, run: Run) -> None:
 def test_a_verb_like_no_other(run: Run) -> None:
     result = run("tarkit", "qqqq")
     assert result.code == 2
-    assert "no verb 'qqqq'; commands are audit, cat, " in result.stderr
+    assert "no command 'qqqq'; commands are audit, cat, " in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,24 @@ def test_long_help_is_in_sections_and_short_help_is_not(name: str, context: clic
     assert sum(len(records) for _, records in found) == len(options)
     if name in LONG:
         assert [names for names, _ in dict(found)["Other"]] == ["-v, --verbose", "--version", "-h, --help"]
+
+
+@pytest.mark.parametrize(("program", "verbs"), [("tarkit", tarkit.VERBS), ("kubetpl", kubetpl.VERBS)])
+def test_verbs_are_listed_under_headings_with_whole_sentences(
+    program: str, verbs: dict[str, tuple[str, ...]], run: Run
+) -> None:
+    sections = dict(re.findall(r"(?m)^(\S.*):\n((?:  .*\n)+)", run(program, "--help").stdout.decode()))
+    found = {heading: re.findall(r"(?m)^  (\S+)", text) for heading, text in sections.items()}
+    assert {heading: tuple(names) for heading, names in found.items() if heading != "Options"} == verbs
+    assert not any("..." in text for text in sections.values())
+
+
+def test_every_verb_has_one_heading() -> None:
+    for verbs, folder in ((tarkit.VERBS, "verbs"), (kubetpl.VERBS, "kube/verbs")):
+        names = [name for names in verbs.values() for name in names]
+        files = (ROOT / "cli" / folder).glob("[!_]*.py")
+        generators = GENERATORS if verbs is kubetpl.VERBS else ()
+        assert sorted(names) == sorted([*generators, *(path.stem.replace("_", "-") for path in files)])
 
 
 def test_no_section_names_an_option_that_is_gone() -> None:
