@@ -356,10 +356,7 @@ class Dispatcher:
         """A worker gave a sign of life. UsageError: its name is empty or too long."""
         if not 0 < len(worker.encode()) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
-        now = self._clock()
-        self.presence.heard(worker, now)
-        for ledger in self.ledgers.values():
-            ledger.renew(worker, now)
+        self.presence.heard(worker, self._clock())
 
     def is_over(self, ledger: Ledger, worker: str) -> bool:
         """Whether a worker comes when the data set has ended, which is logged. Not where it has ended in the run that
@@ -408,6 +405,7 @@ class Dispatcher:
             still = now - self._ticked > _STOOD_STILL
             there = [*(ledger.workers() if still else self.presence.attached)]
             held = {worker: ledger.renew(worker, now, works=still) for worker in there}
+            ledger.renew_seen(self.presence.seen)
             if ledger.expire(now):
                 for worker in there:
                     if held[worker] and not ledger.held(worker):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -151,6 +151,13 @@ class Ledger:
         holder.deadline = min(now + self.seconds, holder.latest)
         self.next_deadline = min(self.next_deadline, holder.deadline)
         return len(holder.held)
+
+    def renew_seen(self, seen: Mapping[str, float]) -> None:
+        """Workers were last heard of at these times: leases begin anew that end later by it. Before ``expire``, where
+        a call that renews the leases of all data sets would cost more than all the rest of it."""
+        for worker, holder in self._holders.items():
+            if (at := seen.get(worker)) is not None and at + self.seconds > holder.deadline:
+                self.renew(worker, at)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
         """A worker gives shards back that it did not use, or all: not a failure of the shard. Returns their number."""

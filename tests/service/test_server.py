@@ -19,6 +19,7 @@ from tarkit.service.credentials import Security, security_of_files
 from tarkit.service.dispatcher import Dispatcher, Limits, ShardRequest
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules, NoShard
+from tarkit.service.ledger import Ledger
 from tarkit.service.server import serving
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
@@ -513,6 +514,49 @@ def test_workers_have_time_to_find_a_service_that_was_started_again(tmp_path: Pa
     with_server(before, Journal(str(tmp_path / "state")), rules, clock=lambda: now[0])
     now[0] = 0.0
     with_server(after, Journal(str(tmp_path / "state")), rules, clock=lambda: now[0])
+
+
+def test_a_worker_keeps_leases_of_data_sets_that_its_calls_do_not_name() -> None:
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        for name in "de":
+            await server.call("Declare", name=name, size=2, records_per_shard=1, epochs=1)
+        await server.call("Exchange", worker="a", name="d", want=1)
+        for now[0] in (0.9, 1.8, 2.7):
+            await asyncio.sleep(0.1)  # it looks at the leases
+            assert server.dispatcher.ledger("d").leased
+            await server.call("Exchange", worker="a", name="e")
+        now[0] = 3.9
+        await until(lambda: not server.dispatcher.ledger("d").leased)
+
+    with_server(calls, rules=LeaseRules(floor=1.0, first=1.0), clock=lambda: now[0])
+
+
+def test_a_call_looks_at_no_other_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each of 1,000 data sets adds to a call would be more than the call."""
+    looked: set[str] = set()
+
+    async def calls(server: Server) -> None:
+        for name in "def":
+            await server.call("Declare", name=name, size=2, records_per_shard=1, epochs=1)
+        for name, value in vars(Ledger).items():
+            if callable(value) and not name.startswith("__"):
+                monkeypatch.setattr(Ledger, name, noted(value))
+        (lease,) = (await server.call("Exchange", worker="a", name="d", want=1)).leases
+        await server.call("Exchange", worker="a", name="d", reports=[{"token": lease.token}])
+        task = await server.call("get_dataset_task", elasticdl=True, worker_id=1, dataset_name="d")
+        await server.call("report_dataset_task_result", elasticdl=True, dataset_name="d", task_id=task.task_id)
+        assert looked == {"d"}
+
+    def noted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(ledger: Ledger, *arguments: Any, **options: Any) -> Any:
+            looked.add(ledger.dataset.name)
+            return method(ledger, *arguments, **options)
+
+        return called
+
+    with_server(calls, tick=60.0)
 
 
 def test_a_silent_worker_is_lost_after_its_lease() -> None:
