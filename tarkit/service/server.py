@@ -123,9 +123,10 @@ def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
 
     class Guarded(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
-            given = str(dict(details.invocation_metadata or ()).get("authorization", "")).encode()
-            if token and not hmac.compare_digest(given, wanted):
-                return grpc.stream_stream_rpc_method_handler(refuse)
+            if token:
+                given = str(dict(details.invocation_metadata or ()).get("authorization", "")).encode()
+                if not hmac.compare_digest(given, wanted):
+                    return grpc.stream_stream_rpc_method_handler(refuse)
             return handlers.get(details.method)
 
     return Guarded()
@@ -140,22 +141,22 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
         except Exception:  # each release of protobuf has its own
             raise UsageError(f"the message is not a {call.request.DESCRIPTOR.name}") from None
 
-    @asynccontextmanager
-    async def refusing(context: Any) -> AsyncIterator[None]:
-        try:
-            yield
-        except Exception as error:
-            code, reason = _status(call.name, error)
-            await context.abort(getattr(grpc.StatusCode, code), reason)
+    async def refuse(error: Exception, context: Any) -> None:
+        code, reason = _status(call.name, error)
+        await context.abort(getattr(grpc.StatusCode, code), reason)
 
     async def unary(message: bytes, context: Any) -> Any:
-        async with refusing(context):
+        try:
             return await answer(read(message), context)
+        except Exception as error:
+            await refuse(error, context)
 
     async def stream(message: bytes, context: Any) -> AsyncIterator[Any]:
-        async with refusing(context):
+        try:
             async for reply in answer(read(message), context):
                 yield reply
+        except Exception as error:
+            await refuse(error, context)
 
     make = grpc.unary_stream_rpc_method_handler if call.stream else grpc.unary_unary_rpc_method_handler
     return make(stream if call.stream else unary, response_serializer=call.reply.SerializeToString)
