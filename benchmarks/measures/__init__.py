@@ -55,6 +55,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "memory-stalled": memory.memory_stalled,
     "memory-bomb": bombs.memory_bomb,
     "serve-pairs": serving.pairs,
+    "serve-elasticdl": serving.elasticdl,
     "serve-answers": serving.answers,
     "serve-photos": serving.photos,
     "start-up": starting.start_up,

@@ -9,12 +9,20 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from data import photo_shard
-from environments import Environment, Settings, call, elasticai_environment, installed, service_environment
+from environments import (
+    Environment,
+    Settings,
+    call,
+    elasticai_environment,
+    elasticdl_environment,
+    installed,
+    service_environment,
+)
 from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
 
 from measures.loop import LOOPS, run_loop
@@ -22,21 +30,39 @@ from measures.loop import LOOPS, run_loop
 _ORIGINAL = 1470
 """Pairs of a fetch and a report per second of ElasticDL's own service with four clients, two cores."""
 _CLIENTS = 4
+_WORKERS = 100
 
 
 @contextmanager
 def _service(environment: Environment, state: Path, *dataset: str) -> Iterator[str]:
     """The address of a service with one data set."""
-    words = [str(environment.python), str(LOOPS / "serve_shards.py"), "service", str(state), *dataset]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    if process.stdout is None:
-        raise MeasureError("the service has no output")
-    try:
-        yield f"127.0.0.1:{int(process.stdout.readline() or 0)}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with _started([environment.python, LOOPS / "serve_shards.py", "service", state, *dataset]) as process:
+        yield _address(process)
+
+
+@contextmanager
+def _started(words: Sequence[str | Path]) -> Iterator[subprocess.Popen[str]]:
+    """A process, whose log is thrown away, and which is killed in the end."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as made:
+        try:
+            yield made
+        finally:
+            made.kill()
+
+
+def _said(process: subprocess.Popen[str], line: str = "") -> str:
+    """What a process answers to a line, or says without one."""
+    if process.stdin is None or process.stdout is None:
+        raise MeasureError("a process has no input or output")
+    if line:
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def _address(service: subprocess.Popen[str]) -> str:
+    return f"127.0.0.1:{int(_said(service) or 0)}"
 
 
 def _together(commands: Sequence[Sequence[str]], variables: dict[str, str]) -> tuple[float, list[dict[str, Any]]]:
@@ -107,6 +133,67 @@ def pairs(settings: Settings) -> Result:
         ),
     ]
     return Result(lines, raw_trials(trials))
+
+
+def elasticdl(settings: Settings) -> Result:
+    """100 workers fetch tasks and report them: this service, its state on the disk, and ElasticDL's own, in memory."""
+    ours, theirs = service_environment(settings.work), elasticdl_environment(settings.work)
+    tasks, rounds = 500 if settings.quick else 2000, settings.repeats * (1 if settings.quick else 5)
+    records, folder = str(tasks * (rounds + 1) * 10), settings.fresh("serve-elasticdl")
+    peer = installed(theirs, "elasticdl")
+    names = {
+        "master": "proto.Master of this service",
+        "shards": "tarkit's protocol",
+        "joined": "tarkit's protocol, one call to report and fetch",
+        "elasticdl": peer,
+    }
+    with ExitStack() as stack:
+        sides = []
+        for protocol, name in names.items():
+            environment, words = ours, ["serve_shards.py", "service", str(folder / protocol), "data", records, "10"]
+            if protocol == "elasticdl":
+                environment, words = theirs, ["serve_elasticdl.py", records, "10"]
+            service = stack.enter_context(_started([environment.python, LOOPS / words[0], *words[1:]]))
+            own = [environment.python, LOOPS / "serve_workers.py", protocol, _address(service), str(_WORKERS)]
+            workers = stack.enter_context(_started(own))
+            if _said(workers) != "ready":
+                raise MeasureError(f"the workers of {name} did not start")
+            sides.append(Side(name, _turn(service, workers, tasks)))
+        trials = take_turns(sides, rounds)
+    what = f"fetch and report, {_WORKERS} workers"
+    costs = {
+        name: [Trial(float(each.evidence["processor"]), each.evidence) for each in trials[name]] for name in trials
+    }
+    bar, agree, per_second = Bar(1.2, at_least=True), ("tasks", "records"), (tasks, "tasks")
+    lines = [
+        compare(text, each, names[protocol], peer, bar, agree=agree, per_second=per_second)
+        for text, each in ((what, trials), (f"{what}: processor time of the service", costs))
+        for protocol in names
+        if names[protocol] != peer
+    ]
+    return Result(lines, raw_trials(trials))
+
+
+def _turn(service: subprocess.Popen[str], workers: subprocess.Popen[str], tasks: int) -> Callable[[int], Trial]:
+    def run(_number: int) -> Trial:
+        before = _processor_seconds(service.pid)
+        text = _said(workers, str(tasks))
+        if not text:
+            raise MeasureError("the workers failed, or the service did")
+        found = json.loads(text)
+        used = _processor_seconds(service.pid) - before
+        return Trial(found["seconds"], {**found["evidence"], "processor": f"{used:.4f}"})
+
+    return run
+
+
+def _processor_seconds(process: int) -> float:
+    """Of all threads that a process has now."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def answers(settings: Settings) -> Result:
