@@ -259,7 +259,7 @@ class Dispatcher:
         if self.presence.closing:
             raise StoppingError
         now = self._clock()
-        verdicts = self._report(ledger, worker, reports, unused, now)
+        verdicts = self._report(ledger, worker, reports, unused, now) if reports or unused else []
         answer: list[Lease] | NoShard = NoShard.WAIT
         try:
             if request is not None:
@@ -283,7 +283,8 @@ class Dispatcher:
                     verdicts.append(ledger.fail(each.token, now, each.error))
                 else:
                     verdicts.append(ledger.complete(each.token, now, each.ranges))
-            ledger.release(worker, unused)
+            if unused:
+                ledger.release(worker, unused)
         finally:
             for verdict in verdicts:
                 self.verdicts[verdict.value] += 1

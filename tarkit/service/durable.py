@@ -21,7 +21,7 @@ from tarkit.service.ledger import Ledger
 _log = logging.getLogger(__name__)
 _FEW = 4
 """Callers who waited for the last write, up to whom the next one begins at once."""
-_GATHER, _TIMES = 0.002, 5
+_GATHER, _TIMES = 0.002, 10
 """Seconds in which no more callers come before a write begins; waited for so often at most."""
 _RETRY = 1.0
 _STALLED = 5.0

@@ -74,8 +74,9 @@ class HeldCalls:
 
     def wake(self, ledger: Ledger) -> None:
         """Have calls look again, if there is a shard, the end, or no more are handed out."""
-        if ledger.available or ledger.ended:
-            _answer(self._waiting.get(ledger.dataset.name, {}))
+        waiting = self._waiting.get(ledger.dataset.name)
+        if waiting and (ledger.available or ledger.ended):
+            _answer(waiting)
 
     def stop(self) -> None:
         """End all calls with StoppingError, now that ``closing`` is set."""
