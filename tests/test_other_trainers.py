@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainshards import torchrun, write_shards
+from trainshards import program_of, torchrun, write_pictures, write_shards
 
 from tarkit.errors import UsageError
 
@@ -188,6 +188,30 @@ def test_the_trainer_of_transformers_resumes_in_the_middle_of_an_epoch(
     before = train(steps, False)
     assert len(before) == steps * accumulated
     assert before + train(-1, True) == epochs[0] + epochs[1]
+
+
+def test_the_trainer_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    import transformers
+
+    from tarkit.trainers.torch import ShardDataset
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(192, 2)
+
+        def forward(self, names: Any, labels: Any) -> dict[str, Any]:
+            found = self.layer(torch.stack(names).flatten(1))
+            return {"loss": torch.nn.functional.cross_entropy(found, labels)}
+
+    write_pictures(tmp_path, 32)
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {"transformers": transformers, "ShardDataset": ShardDataset, "arguments": named}
+    exec(program_of("training.md", "trainer"), scope)
+    arguments = transformers.TrainingArguments("out", num_train_epochs=2, use_cpu=True, report_to=[], disable_tqdm=True)
+    done = scope["ShardTrainer"](Model(), arguments).train()
+    assert done.global_step == 2 * 3
 
 
 def named(rows: list[Any]) -> dict[str, Any]:
