@@ -394,7 +394,7 @@ class Dispatcher:
                     now = self._clock()
                     self._expire(ledger, now)
                     self.held.end_standstill(ledger, now)
-                    self._rates.setdefault(ledger.dataset.name, Rate(self._clock)).add(ledger.progress().done)
+                    self._rates.setdefault(ledger.dataset.name, Rate(self._clock)).add(ledger.done)
                 self._ticked = self._clock()
             except Exception as error:  # else the service would stand still in silence
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)

@@ -244,17 +244,15 @@ class Ledger:
 
     def progress(self, listed: int = 0) -> DataSetProgress:
         """Counts of the epochs that have begun. listed: how many dead shards are named, at most."""
-        dataset, dead, leased = self.dataset, len(self._dead), self.leased
-        todo = len(self._first) + len(self._last) + (dataset.shards - self.handed_out if self.epoch else 0)
         return DataSetProgress(
-            name=dataset.name,
-            shards=dataset.shards,
-            epochs=dataset.epochs,
+            name=self.dataset.name,
+            shards=self.dataset.shards,
+            epochs=self.dataset.epochs,
             epoch=self.epoch,
-            todo=todo,
-            leased=leased,
-            done=self.epoch * dataset.shards - todo - leased - dead,
-            dead=dead,
+            todo=self.todo,
+            leased=self.leased,
+            done=self.done,
+            dead=len(self._dead),
             records=self.records,
             ended=self.ended,
             workers=len(self.workers()),
@@ -262,6 +260,16 @@ class Ledger:
             aborted=self.aborted,
             epochs_done=self.epochs_done,
         )
+
+    @property
+    def todo(self) -> int:
+        """How many shards of the epochs that have begun were never handed out, or came back."""
+        return len(self._first) + len(self._last) + (self.dataset.shards - self.handed_out if self.epoch else 0)
+
+    @property
+    def done(self) -> int:
+        """How many shards are done, of the epochs that have begun."""
+        return self.epoch * self.dataset.shards - self.todo - self.leased - len(self._dead)
 
     @property
     def last_epoch(self) -> bool:
