@@ -219,6 +219,9 @@ def test_what_two_identities_prove() -> None:
         ("version 7", "version 7", True),
         ("version 7", "version 8", False),
         ("[1]", "[2]", False),
+        ('["table", "v1", 3]', '["table", "v1", 4]', False),
+        ('[7, "v1", 3]', '[7, "v1", 4]', False),
+        ('{"a": 1, "b": 2, "c": 3}', '{"a": 9, "b": 2, "c": 3}', False),
         ("", "version 8", True),
     ]
     for one, other, same in cases:

@@ -84,7 +84,9 @@ def parsed_content(text: str) -> Content:
         size, tag, digest = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return Content(None, text or None)
-    return Content(size, tag, digest)
+    # A reader's own text may be a list of three, too.
+    is_ours = type(size) in (int, type(None)) and all(isinstance(each, str | None) for each in (tag, digest))
+    return Content(size, tag, digest) if is_ours else Content(None, text)
 
 
 def same_content(one: str, other: str) -> bool:
