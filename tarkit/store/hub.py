@@ -71,6 +71,9 @@ def _parts(url: str) -> tuple[str, str, str, str]:
     kind, repository, revision, path = (part or "" for part in found.groups())
     if re.search(r"[{}*?\[]", repository + revision):
         raise UsageError(f"{quoted(url)}: a pattern stands for files of one repository; name each repository")
+    if {".", ".."} & {*repository.split("/"), *urllib.parse.unquote(revision).split("/"), *path.split("/")}:
+        # HTTP clients and servers resolve them: "@.." would be the default branch.
+        raise UsageError(f"{quoted(url)}: . and .. are no part of a revision or path; write the path without them")
     return kind, repository, revision, path
 
 
