@@ -32,7 +32,10 @@ class ShardCalls:
         files = tuple(Shard(file.name, file.start, file.records, file.identity) for file in request.files)
         values = {each.name: getattr(request, each.name) for each in fields(DataSet)}
         size, kind = request.size or sum(file.records for file in files), request.task_type or 1
-        dataset = DataSet(**values | {"files": files, "size": size, "task_type": kind})
+        # Loops written for ElasticDL cannot ask for strict epochs, and run with them.
+        known = self._dispatcher.ledgers.get(request.name)
+        strict = request.strict_epochs or (known is not None and known.dataset.strict_epochs)
+        dataset = DataSet(**values | {"files": files, "size": size, "task_type": kind, "strict_epochs": strict})
         made = await self._dispatcher.declare(dataset)
         return self._messages.Declared(shards=dataset.shards, made=made, heartbeat=self._heartbeat)
 

@@ -106,10 +106,13 @@ def records_of_shards(service: DataShardService) -> Iterator[int]:
 STRICT = DataSet("iris", 21, 8, 3, strict_epochs=True)
 
 
-def test_strict_epochs_go_on_where_a_batch_needs_records_of_two(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("declared", [{}, {"num_epochs": 3, "dataset_size": 21, "num_minibatches_per_shard": 2}])
+def test_strict_epochs_go_on_where_a_batch_needs_records_of_two(
+    build: Build, declared: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     with ShardClient(os.environ["DLROVER_MASTER_ADDR"], STRICT) as client:
         client.connect()
-        service = build(batch_size=4, dataset_name="iris")
+        service = build(batch_size=4, dataset_name="iris", **declared)
         with caplog.at_level(logging.WARNING):
             assert batches_of(records_of_shards(service), 4, service.report_batch_done) == [*range(21)] * 3
         assert service.fetch_shard() is None and service.ended
