@@ -37,6 +37,7 @@ def test_the_first_run(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "had ended before" not in done.stderr  # both workers took part
     lines = done.stdout.splitlines()
     (last,) = re.findall(r"The last line of the service is `(.*?)`", PAGE)
     assert last in lines
