@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -49,7 +50,14 @@ def without_retries(kind: Any) -> Any:
     changed: dict[str, Any] = {"_request": request, "_set_session": set_session, "session": session}
     if hasattr(kind, "_get_bucket_type"):
         changed["_get_bucket_type"] = _bucket_type_after_forks(kind)
+        logging.getLogger("gcsfs").addFilter(_is_no_fallback)
     return type(kind.__name__, (kind,), changed)
+
+
+def _is_no_fallback(record: logging.LogRecord) -> bool:
+    """Whether a record of gcsfs's log is more than the fallback to plain HTTP, which it logs at each request of a user
+    without credentials. An error of the request itself is raised."""
+    return "alling back to" not in record.getMessage()
 
 
 def _bucket_type_after_forks(kind: Any) -> Any:
