@@ -126,14 +126,16 @@ def _placement_options(command: Any) -> Any:
 @click.option(
     "--worker_image", default="", metavar="IMAGE", help="Of what trains; a shell is enough.  [default: --image_name]"
 )
-@click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers.  [default: the same]")
+@click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers.  [default: --worker_image]")
 @click.option("--job_command", required=True, metavar="CMD", callback=not_empty, help="What trains: a line for bash.")
 @click.option(
     "--model_zoo", default="", metavar="DIR", help="As for tarkit zoo init; commands start in the folder above."
 )
 @click.option("--framework", type=click.Choice(["tensorflow", "torch"]), help="torch: torchrun's variables.")
 @click.option("--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N")
-@click.option("--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: as many]")
+@click.option(
+    "--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: --num_workers]"
+)
 @click.option("--num_ps_pods", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Or --num_ps.")
 @click.option("--num_evaluators", type=click.IntRange(0), default=0, show_default=True, metavar="N")
 @click.option(
