@@ -143,7 +143,8 @@ def test_the_longest_lease_is_that_of_the_service() -> None:
 def test_data_is_served_or_declared_by_the_trainers() -> None:
     found = documents(*COMMON, "--training_data", "/d/a-{0..9}.tar", "--num_epochs", "3")
     assert container(found, "shards")["command"][-4:] == ["--data", "/d/a-{0..9}.tar", "--epochs", "3"]
-    assert container(documents(*COMMON, "--training_data="), "shards")["command"][-1] == "/state/iris.state"
+    declared = container(documents(*COMMON, "--training_data="), "shards")["command"]
+    assert declared[-4:-1] == ["--state", "/state/iris.state", "--trainers"]
 
 
 def test_the_run_of_the_service_is_the_uid_of_its_job() -> None:
@@ -364,9 +365,12 @@ def test_trainers_run_in_an_image_that_has_a_shell_alone_and_tarkit_runs_beside_
         (watch,) = pod["initContainers"]
         assert (watch["image"], watch["restartPolicy"]) == ("elasticdl:1.0.0", "Always")
         assert watch["command"][-4:-2] == ["test-iris-estimator-shards:50001", f"{role}-$(TARKIT_INDEX)"]
-    # It waits at its end for the pods that never end by themselves.
+    # It waits at its end for all pods, and knows which of them take no records.
     words = " ".join(container(found, "shards")["command"])
-    assert "--watchers ps=1 --watchers evaluator=1" in words and "worker=" not in words
+    named = {(option, each) for option, each in re.findall(r"(--\w+) (\w+=\d+)", words)}
+    assert named == {
+        ("--watchers", "ps=1"), ("--watchers", "evaluator=1"), ("--trainers", "chief=1"), ("--trainers", "worker=1"),
+    }  # fmt: skip
 
 
 def test_a_restricted_pod_s_sidecar_is_restricted_too() -> None:

@@ -17,7 +17,7 @@ _SECTIONS = {
     "Workers, and what trains beside them": "job_command model_zoo framework num_workers max_workers num_ps_pods "
     "num_evaluators need_tf_config distribution_strategy relaunch_on_worker_failure lease_ceiling end_grace "
     "restart_policy",
-    "Service": "listen state ready_file run until_ended drain http watched watcher watchers",
+    "Service": "listen state ready_file run until_ended drain http watched watcher watchers trainers",
     "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",

@@ -21,8 +21,9 @@ Examples:
   tarkit serve --watch 127.0.0.1:50001
 
 \b
-Exit codes: 0 complete; 3 complete, but shards are dead: they are listed; 1 too many are dead; 2 the state is of
-another data set; 130, 143 stopped: the state is kept, and the same command goes on.
+Exit codes: 0 complete; 3 complete, but shards are dead: they are listed; 1 too many are dead, or no worker is left
+(--desertion); 2 the state is of another data set, or has ended in another run; 130, 143 stopped: the state is kept,
+and the same command goes on.
 """
 
 
@@ -41,6 +42,10 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
                 f"{name!r} is given {names.count(name)} times; give each data set a name of its own"
             )
     return found
+
+
+def _names(numbers: list[tuple[str, int]]) -> frozenset[str]:
+    return frozenset(f"{name}-{index}" for name, number in numbers for index in range(number))
 
 
 _SHAPE = ("records_per_shard", "epochs", "shuffle", "seed", "strict_epochs", "remainder", "dataset_name")
@@ -77,6 +82,10 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 @click.option(
     "--watchers", multiple=True, callback=_sizes, metavar="NAME=N",
     help="At the end, wait for NAME-0 to NAME-(N-1), which watch by --as and take no records, as long as --drain.",
+)  # fmt: skip
+@click.option(
+    "--trainers", multiple=True, callback=_sizes, metavar="NAME=N",
+    help="The same for those that watch beside workers; while one of them watches, a worker is there.",
 )  # fmt: skip
 @click.option(
     "--desertion", type=Seconds(min_open=True), metavar="SECONDS",
@@ -145,7 +154,7 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 @standard_options
 def command(
     listen: str, state: str, ready_file: str, run: str, until_ended: bool, drain: float, http: str, watched: str | None,
-    watcher: str, watchers: list[tuple[str, int]], desertion: float | None,
+    watcher: str, watchers: list[tuple[str, int]], trainers: list[tuple[str, int]], desertion: float | None,
     data: str | None, sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str,
     dataset_name: str, records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool,
     remainder: str, lease_floor: float | None, lease_ceiling: float, lease_errors: int, lease_losses: int,
@@ -182,7 +191,7 @@ def command(
         listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
         LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses, dead=most_dead),
         drain, ready_file, http, until_ended, run,
-        frozenset(f"{name}-{index}" for name, number in watchers for index in range(number)), desertion,
+        _names(watchers), _names(trainers), desertion,
     )  # fmt: skip
     shape: dict[str, Any] = {
         "epochs": epochs,

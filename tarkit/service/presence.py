@@ -32,6 +32,8 @@ class Presence:
         """When a worker, or what runs beside one, was last heard of; None: never."""
         self.expected: frozenset[str] = frozenset()
         """Watchers that take no records. The service waits at its end until each has learnt of it."""
+        self.trainers: frozenset[str] = frozenset()
+        """Watchers beside workers. At the end of all data, the service waits for them, too."""
         self._watchers: dict[str, float] = {}
 
     def heard(self, worker: str, now: float) -> None:
@@ -69,8 +71,8 @@ class Presence:
 
     @contextmanager
     def during(self, worker: str, *, bound: bool) -> Iterator[None]:
-        """As long as it lasts, the worker is there: its leases do not end. Cancelled, its connection broke.
-        bound: the worker is its connection, so that it cannot come back."""
+        """As long as it lasts, the worker is there: its leases do not end before the longest time. Cancelled, its
+        connection broke. bound: the worker is its connection, so that it cannot come back."""
         self.attached[worker] += 1
         try:
             yield
@@ -96,7 +98,7 @@ class Presence:
     def _awaited(self, seconds: float) -> set[str]:
         since = self._clock() - seconds
         known = (name for each in (self.seen, self._watchers) for name, heard in each.items() if heard >= since)
-        return {*known, *self.expected}
+        return {*known, *self.expected, *self.trainers}
 
     def _lose(self, worker: str, since: float) -> None:
         if not self.closing and worker not in self.attached and self.seen.get(worker, since) <= since:

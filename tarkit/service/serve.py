@@ -42,7 +42,8 @@ class ServeSettings:
     ready_file: has the address while the service listens, and below it that of HTTP; "": none. http: ``[HOST:]PORT`` of
     the status page; "": none. until_ended: end also when all data sets that clients have declared have ended. run: the
     identity of the run; with one, a state that has ended in another run is refused. watchers: names of those that take
-    no records, and for which the service waits at its end. desertion: seconds without a sign of any worker, once there
+    no records, and for which the service waits at its end. trainers: of those beside workers, for which it waits, too.
+    desertion: seconds without a sign of any worker, once there
     was one, after which the data sets are aborted; None: never."""
 
     listen: str = "127.0.0.1:50001"
@@ -56,6 +57,7 @@ class ServeSettings:
     until_ended: bool = False
     run: str = ""
     watchers: frozenset[str] = frozenset()
+    trainers: frozenset[str] = frozenset()
     desertion: float | None = None
 
 
@@ -139,7 +141,8 @@ async def _serve(
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain, before)
             # Workers of a service that ended just before are not known to this one, nor are callers without a name.
-            if settings.watchers:
+            if settings.watchers or settings.trainers:
+                presence.trainers = settings.trainers
                 await presence.drained(settings.drain, _REJOIN)
             else:
                 await (asyncio.sleep if before or settings.until_ended else presence.drained)(settings.drain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ from tarkit.service.journal import Journal, change_of, declaration_of
 from tarkit.service.leases import LeaseRules
 from tarkit.service.ledger import Ledger
 from tarkit.service.progress import DataSetProgress, DeadShard
-from tarkit.service.serve import _withdraw
+from tarkit.service.serve import NO_STATE, ServeSettings, _withdraw, serve
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -125,6 +127,33 @@ def test_a_service_whose_workers_end_before_they_declare_a_data_set_ends_with_1(
     with Service(tmp_path, *words) as running:
         assert watch_service(running.address, None, None, "worker-0", quiet=True) == 1
         assert running.end()[0] == 1
+
+
+def test_a_service_of_trainers_ends_as_soon_as_each_has_seen_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that comes late. It does not wait for all the time that a lost one would have."""
+    monkeypatch.setattr("tarkit.service.serve._REJOIN", 0.1)
+    names = frozenset(["worker-0", "worker-1"])
+    settings = ServeSettings("127.0.0.1:0", NO_STATE, drain=600.0, until_ended=True, trainers=names)
+    codes = []
+
+    def train(address: str) -> None:
+        with Caller(address) as call:
+            call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        drain(address)
+        codes.extend(watch_service(address, None, None, name, quiet=True) for name in sorted(names))
+
+    def ignored(*_: object) -> None:
+        pass
+
+    def listening(address: str, http: str) -> None:
+        training.append(threading.Thread(target=train, args=(address,), daemon=True))
+        training[0].start()
+
+    training: list[threading.Thread] = []
+    reporter = SimpleNamespace(listening=listening, progressed=ignored, ended=ignored, stopped=ignored)
+    asyncio.run(asyncio.wait_for(serve([], settings, reporter), 120))
+    training[0].join(120)
+    assert codes == [0, 0]
 
 
 def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:

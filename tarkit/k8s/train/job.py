@@ -124,8 +124,8 @@ class TrainJob:
 
     def _service_job(self, job: Document) -> Document:
         pod, container = self._pod(job, self.service, self.image)
-        watchers = [f"{role.kind}={role.number}" for role in self.roles if role.kind in WATCHERS]
-        words = [*(word for each in watchers for word in ("--watchers", each)), *self.serve]
+        known = (("--watchers" if each.kind in WATCHERS else "--trainers", each) for each in self.roles)
+        words = [*(word for option, each in known for word in (option, f"{each.kind}={each.number}")), *self.serve]
         container["command"] += [escape_in(container, word) for word in words]
         if self.state:
             pod["volumes"][-1]["persistentVolumeClaim"]["claimName"] = self.state
