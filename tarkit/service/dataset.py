@@ -96,7 +96,7 @@ class DataSet:
 
     @staticmethod
     def _encoded(name: str) -> bytes:
-        """Names go through protobuf and SQLite, which take no other text."""
+        """Names go through protobuf and UTF-8, which take no other text."""
         try:
             return name.encode()
         except UnicodeEncodeError as error:

@@ -246,8 +246,9 @@ class Dispatcher:
 
         The call is held until there is a shard, or the end; with reports it is not held. A worker that makes batches
         across shards needs the end to finish its last one, while what it holds of that batch keeps the end from
-        coming. So where all that is left is with workers who wait, DRAIN is the answer to one of them after another:
-        finish what you hold, and ask again.
+        coming. So where all that is left of the last epoch is with workers who wait, DRAIN is the answer to one of them
+        after another: finish what you hold, and ask again. Where it is of an earlier one of strict epochs, the next
+        epoch begins.
 
         worker: one that was ``heard``; "" is one without a name. request: None asks for no shard; the answer is WAIT.
 

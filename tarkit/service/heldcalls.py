@@ -13,8 +13,8 @@ from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)
 _STANDSTILL = 5.0
-"""Seconds without a shard that was handed out or reported, after which workers that hold all that is left, and all
-wait, are told one by one to finish what they hold."""
+"""Seconds without a shard that was handed out or reported, after which, where the workers that hold all that is left
+all wait, the next of strict epochs begins; in the last epoch, they are told one by one to finish what they hold."""
 _NO_DRAIN = 4
 """So many times as long for a worker that does not know DRAIN: to it, the answer is the end."""
 

@@ -33,9 +33,9 @@ class DeadShard:
 class DataSetProgress:
     """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. records: number of
     those done. workers: how many hold a shard, wait for one, or did not long ago. dead_shards: the first of those that
-    are dead. aborted: no more are handed out, as too many are dead. rate: shards done per second, of the last minute.
-    epochs_done: those of which each shard is done or dead. lost: leases that ended because their worker was lost, since
-    the service was started.
+    are dead. aborted: no more are handed out, as too many are dead, or no worker is left. rate: shards done per second,
+    of the last minute. epochs_done: those of which each shard is done or dead. lost: leases that ended because their
+    worker was lost, since the service was started.
 
     ``todo + leased + done + dead`` is the number of shards of the epochs that have begun. todo: never handed out, or
     came back."""
