@@ -271,8 +271,9 @@ def test_the_names_of_shards_are_shown_without_secrets() -> None:
 def test_hostile_names_are_escaped() -> None:
     async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
         await dispatcher.declare(DataSet(f'"{HOSTILE}', 8, 1))
-        dispatcher.heard(HOSTILE)
-        assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;\\n\\x1b[31m" in await text_of(ask)
+        with dispatcher.attend(HOSTILE):
+            escaped = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;\\n\\x1b[31m"
+            assert (await text_of(ask)).count(escaped) == 2, "a data set and a worker have that name"
         assert (await samples_of(ask))["tarkit_shards_todo", f'"{HOSTILE}'] == 0
 
     with_pages(calls)
