@@ -28,19 +28,18 @@ and the same command goes on.
 
 
 def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Callback of --dataset: name and number of records of each."""
+    """Callback of --dataset, --watchers and --trainers: name and number of each."""
     found = []
     for value in values:
         name, _, size = value.rpartition("=")
         if not (name and size.isascii() and size.isdigit()):
-            raise click.BadParameter(f"{value!r} is not NAME=SIZE, such as iris=150")
+            example = "iris=150" if parameter.name == "sized" else "worker=2"
+            raise click.BadParameter(f"{value!r} is not {parameter.metavar}, such as {example}")
         found.append((name, int(size)))
     names = [name for name, _ in found]
     for name in names:
         if names.count(name) > 1:
-            raise click.BadParameter(
-                f"{name!r} is given {names.count(name)} times; give each data set a name of its own"
-            )
+            raise click.BadParameter(f"{name!r} is given {names.count(name)} times; give each a name of its own")
     return found
 
 

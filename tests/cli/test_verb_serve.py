@@ -72,13 +72,14 @@ def test_complete_and_started_again(tmp_path: Path) -> None:
     assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
 
 
-def test_a_state_that_has_ended_in_another_run_is_refused(tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize(("before", "shown"), [("uid-1", "in run uid-1"), ("", "in a run without an identity")])
+def test_a_state_that_has_ended_in_another_run_is_refused(tmp_path: Path, run: Run, before: str, shown: str) -> None:
     state = str(tmp_path / "state")
 
     def write(done: int) -> None:
-        """A state of run uid-1, with so many of its 3 shards done."""
+        """A state of the run before, with so many of its 3 shards done."""
         ledger = Ledger(DataSet("iris", 22, 8))
-        ledger.run = "uid-1"
+        ledger.run = before
         for token in range(1, done + 1):
             ledger.lease("a", 0.0)
             ledger.complete(token, 0.0)
@@ -89,11 +90,11 @@ def test_a_state_that_has_ended_in_another_run_is_refused(tmp_path: Path, run: R
         return run("tarkit", "serve", *SIZED, *QUICK, "--state", state, "--listen", "127.0.0.1:0", "--run", name)
 
     write(3)
-    assert serve("uid-1").code == 0
+    assert serve(before).code == 0
     result = serve("uid-2")
     assert (result.code, result.stderr) == (
         2,
-        f"tarkit: {state}: all data sets have ended, in run uid-1, and run uid-2 would hand out nothing; give another "
+        f"tarkit: {state}: all data sets have ended, {shown}, and run uid-2 would hand out nothing; give another "
         "--state, or move this one away\n",
     )
     # What has not ended is resumed, by the run that does so.
@@ -448,6 +449,8 @@ def test_progress_lines() -> None:
         (("--reader-type", "CSV"), "--reader-type goes with --data"),
         (("--data_reader_params", "a=1"), "--custom_data_reader_params with --custom_data_reader"),
         (("--dataset", "iris=1", "--dataset", "iris=2"), "'iris' is given 2 times"),
+        (("--watchers", "ps"), "'ps' is not NAME=N, such as worker=2"),
+        (("--trainers", "a=1", "--trainers", "a=2"), "'a' is given 2 times; give each a name of its own"),
         (("--dataset", "iris=1", "--name", "rose"), "--name goes with --data"),
         (("--epochs", "2"), "--epochs goes with --data or --dataset; without one, clients declare"),
         (("--watch", "127.0.0.1:1"), "--state is an option of a service; --watch starts none"),
