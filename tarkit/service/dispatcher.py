@@ -355,7 +355,7 @@ class Dispatcher:
         return self.presence.during(worker, bound=False)
 
     def heard(self, worker: str) -> None:
-        """A worker gave a sign of life. UsageError: its name is empty or too long."""
+        """A worker called. UsageError: its name is empty or too long."""
         if not 0 < len(worker.encode()) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
         self.presence.heard(worker, self._clock())

@@ -37,7 +37,7 @@ class Presence:
         self._watchers: dict[str, float] = {}
 
     def heard(self, worker: str, now: float) -> None:
-        """A worker gave a sign of life."""
+        """A worker called."""
         self.seen.pop(worker, None)
         self.seen[worker] = self.last = now
         if len(self.seen) > self._most:

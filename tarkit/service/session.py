@@ -1,4 +1,4 @@
-"""A worker's part in one data set of a shard service: shards fetched ahead, reports sent beside, and a sign of life."""
+"""A worker's part in one data set of a shard service: shards fetched ahead, reports sent beside, and a heartbeat."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _lines(dispatcher: Dispatcher, state: str) -> Iterator[str]:
         yield _table(("shard", "epoch", "errors / lost workers", "reason"), _dead(progress), number)
     held = _held(dispatcher)
     yield f"<h2>Workers ({len(held):,})</h2>"
-    head = ("worker", "last sign of life", "holds")
+    head = ("worker", "last heard of", "holds")
     yield (
         _table(head, _workers(dispatcher, held), len(held))
         if held
