@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 
 def on_this_machine(seconds: float) -> float:
@@ -18,11 +18,3 @@ def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < end, f"it never came to be, in {seconds:g} s"
         time.sleep(0.005)
-
-
-def stands_until(condition: Callable[[], object], now: float, seconds: float = 120) -> Iterator[float]:
-    """What a clock says that stands at ``now`` until it is true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"it never came to be, in {seconds:g} s"
-        yield now
