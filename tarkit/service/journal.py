@@ -240,7 +240,7 @@ class Journal:
         self._digest, self._size = digest, self._size + len(line)
 
     def _acknowledge(self) -> None:
-        """Without a wait for the disk: a loss of power may leave the digest of an earlier line, which is no damage."""
+        """Without a wait for the disk: a loss of power may leave the digest of an earlier line, which is not damage."""
         os.pwrite(self._ack, f"{self._digest}\n".encode(), 0)
 
     def _write_anew(self) -> None:

@@ -229,8 +229,12 @@ class BatchMaker:
 
 def _shapes(value: Any) -> dict[object, tuple[int, ...]]:
     """Of a tuple of fields, or a sample: the shapes of those that have one."""
-    items = value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, tuple) else [value])
-    return {name: tuple(each.shape) for name, each in items if hasattr(each, "shape")}
+    return {name: tuple(each.shape) for name, each in parts_of(value) if hasattr(each, "shape")}
+
+
+def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The values of a sample, a tuple of fields, a batch, or its signature, each behind its name or number."""
+    return value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, tuple) else [value])
 
 
 def _with_tensors(sample: Sample, only: Collection[str] | None) -> Sample:

@@ -15,6 +15,7 @@ from typing import Any
 from tarkit.errors import UsageError, library
 from tarkit.lasterror import release_at_exit
 from tarkit.trainers.arrays import columns
+from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import consumer
@@ -100,9 +101,9 @@ class TensorBatches(EpochLoader):
 
     def _read(self, epoch: int, first: int) -> Iterator[Any]:
         """The batches of an epoch. Raises: UsageError: one is not of the signature."""
-        shapes = {name: spec.shape for name, spec in _parts(self.signature) if hasattr(spec, "shape")}
+        shapes = {name: spec.shape for name, spec in parts_of(self.signature) if hasattr(spec, "shape")}
         for number, batch in enumerate(self.source.epoch_batches(epoch, first), first):
-            for name, value in _parts(batch):
+            for name, value in parts_of(batch):
                 if name in shapes and hasattr(value, "shape") and not shapes[name].is_compatible_with(value.shape):
                     shown = f"{tuple(value.shape)}, and by the signature {tuple(shapes[name])}"
                     raise UsageError(
@@ -288,13 +289,8 @@ def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 def _signature_of(source: BatchSource) -> Any:
     batch = next(source.epoch_batches(0))
-    specs = {name: _spec(name, column) for name, column in _parts(batch)}
+    specs = {name: _spec(name, column) for name, column in parts_of(batch)}
     return specs if isinstance(batch, dict) else tuple(specs.values()) if isinstance(batch, tuple) else specs[0]
-
-
-def _parts(batch: Any) -> Iterable[tuple[Any, Any]]:
-    """The values of a batch, or the specs of a signature, each behind its name or number."""
-    return batch.items() if isinstance(batch, dict) else enumerate(batch if isinstance(batch, tuple) else [batch])
 
 
 def _spec(name: object, column: Any) -> Any:

@@ -272,7 +272,7 @@ def test_a_write_that_fails_is_written_again(fails: str, tmp_path: Path, monkeyp
         for _ in range(2):
             with pytest.raises(StreamError, match="state: the state cannot be written: Input/output error"):
                 journal.write([change])
-    # A kill now is no damage; and nothing was said of the lease.
+    # A kill now is not damage; and nothing was said of the lease.
     content = (tmp_path / "state").read_bytes(), (tmp_path / "state-ack").read_bytes()
     assert opened(tmp_path / "copy", *content)[0].handed_out in (0, 1)
     lease(ledger)
