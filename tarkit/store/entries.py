@@ -6,14 +6,16 @@ known, or that is at one which cannot do this, such as a command."""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.store.place import Entry, Identity
 from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_temporary_name, remove_if_dead
-from tarkit.store.url import display_name, local_path
+from tarkit.store.url import display_name, is_chain, local_path, scheme_of
 
 __all__ = [
     "Entry",
@@ -37,8 +39,14 @@ def stat(url: str) -> Entry:
 
 def pinned(url: str) -> str:
     """The URL or pattern, with the version in it that is there now if its place has such: of hf://, the commit."""
-    pin = offered(url, "pinned")
+    pin = None if "://" not in url or is_chain(url) else _pin_of(scheme_of(url))
     return url if pin is None else str(pin(url))
+
+
+@functools.cache
+def _pin_of(scheme: str) -> Callable[..., Any] | None:
+    """Once for each scheme, as each name of a list is looked at."""
+    return offered(f"{scheme}://", "pinned")
 
 
 def exists(url: str) -> bool:
