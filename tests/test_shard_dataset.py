@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import pickle
 import platform
 import re
@@ -449,6 +451,29 @@ def test_the_audit_has_what_was_used_and_not_what_was_prefetched(
     first, second = audit_folder(str(tmp_path), [shards])
     assert first.complete and (first.used, first.again) == (156, 12)
     assert (second.used, second.problems) == (52, []) and not second.complete
+
+
+class NotHere:
+    """In a cycle, as an iterator of a DataLoader is after an error; it may be freed in one process only."""
+
+    def __init__(self) -> None:
+        self.me, self.process = self, os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.process:
+            os.write(2, b"freed in a fork")
+
+
+def test_a_worker_does_not_free_what_its_parent_has_not_collected(
+    shards: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gc.disable()
+    try:
+        NotHere()
+        assert len(list(dataset(shards).loader(1, collate_fn=lambda batch: gc.collect()))) == 13
+    finally:
+        gc.enable()
+    assert capfd.readouterr().err == ""
 
 
 def test_ranks_that_are_forked_with_the_data_set_have_epochs_of_their_own(shards: str) -> None:

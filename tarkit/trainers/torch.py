@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 from traceback import walk_stack
 from typing import Any
@@ -127,11 +128,23 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
 
 def _worker() -> LoaderWorker | None:
-    """The DataLoader's worker in which an iteration begins. It keeps the memory of a batch for the next one."""
+    """The DataLoader's worker in which an iteration begins."""
     worker = loader_worker()
     if worker is not None:
-        keep_all_freed_memory()
+        _begin_worker(os.getpid())
     return worker
+
+
+@cache
+def _begin_worker(process: int) -> None:
+    """Once in each worker: keep the memory of a batch for the next one, and leave the parent's garbage to the parent.
+
+    A fork copies what the parent has not collected yet. An iterator of a DataLoader among it would complain here that
+    it can only test a child process; and what is collected while Python 3.11 imports a module, and imports one itself,
+    makes the first import fail with a KeyError (CPython, gh-91351).
+    """
+    keep_all_freed_memory()
+    gc.freeze()
 
 
 def _check_not_dispatched(dataset: ShardDataset) -> None:
