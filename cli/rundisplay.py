@@ -12,15 +12,15 @@ from tarkit.errors import UsageError, escaped, printable
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
-from tarkit.redaction import redact_text
+from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url
+from tarkit.names.redaction import redact_text
+from tarkit.names.url import display_name, join
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.work import Work
 from tarkit.specs.outputcheck import check_other_than
-from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url
 from tarkit.store.publish import PublishStream, open_publish
-from tarkit.store.url import display_name, join
 
 from .shared.meter import Meter
 from .shared.program import exit_code, write_message, write_stdout

@@ -62,8 +62,8 @@ def command(
     if source is None or (training_data_dir and training_data_tar_file):
         raise UsageError("give --training_data_dir or --training_data_tar_file, one of the two")
     from tarkit.formats.tally import Tally
+    from tarkit.names.url import display_name, join
     from tarkit.spark.records import generate_records
-    from tarkit.store.url import display_name, join
 
     tally = Tally()
     written = generate_records(source, output_dir, is_tar=training_data_dir is None, tally=tally, **options)

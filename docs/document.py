@@ -59,8 +59,8 @@ _PUBLIC = {
     "tarkit.trainers.loader": "EpochLoader",
     "tarkit.trainers.shardmap": "ShardMap",
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",
-    "tarkit.trainers.world": "Consumer consumer",
-    "tarkit.toolbox.convert": "Encoding VerifyError convert",
+    "tarkit.world": "Consumer consumer",
+    "tarkit.steps.convert": "Encoding VerifyError convert",
 }
 """What is public beside ``tarkit`` itself: module -> names."""
 _ROLE = re.compile(r":\w+:`~?(?:tarkit\.(?:\w+\.)*)?(\w+)`")

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-from tarkit.redaction import redact, redact_text
+from tarkit.names.redaction import redact, redact_text
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -57,8 +57,8 @@ def test_failed_samples_of_two_shards_with_the_same_key_come_back_as_two(tmp_pat
 
 
 def test_cat_does_not_make_one_sample_of_two(tmp_path: Path) -> None:
+    from tarkit.steps.join import concatenate
     from tarkit.store.publish import open_publish
-    from tarkit.toolbox.join import concatenate
 
     shards = []
     for number, sample in enumerate(({"x": b"1"}, {"y": b"2"})):

@@ -42,8 +42,8 @@ from tarkit.formats.registry import (
 )
 from tarkit.formats.sequencefile import PairWriter, read_pairs
 from tarkit.formats.tally import Tally
-from tarkit.toolbox.convert import VerifyError, convert
-from tarkit.toolbox.encoding import Encoding, field_of_name, name_of_field
+from tarkit.steps.convert import VerifyError, convert
+from tarkit.steps.encoding import Encoding, field_of_name, name_of_field
 
 RECORDS = [name for name in FORMATS if not holds_rows(name)]
 FORMS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
@@ -341,7 +341,7 @@ def test_verify_finds_another_output(shard: Path, monkeypatch: pytest.MonkeyPatc
         with named_writer(name, target) as write:
             yield lambda key, content: write(key, content) if next(calls, True) else None
 
-    monkeypatch.setattr("tarkit.toolbox.convert.named_writer", forgets_one)
+    monkeypatch.setattr("tarkit.steps.convert.named_writer", forgets_one)
     with pytest.raises(VerifyError, match="a: 20 records were written, and others are read back"):
         convert(str(shard), f"{shard.parent}/a", "recordio", verify=True)
 

@@ -28,9 +28,9 @@ from tarkit.errors import (
 from tarkit.formats.har import HarArchive, HarEntry, HarWriter, read
 from tarkit.formats.tally import Tally
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.steps.convert import convert
+from tarkit.steps.harshards import har_samples
 from tarkit.store.publish import PublishStream
-from tarkit.toolbox.convert import convert
-from tarkit.toolbox.harshards import har_samples
 
 FILES = {"/a/1.jpg": b"one", "/a/1.cls": b"", "/a/b/c d~*\u00e9.txt": b"two" * 100, "/top": b"x", "/z.jpg": b"last"}
 

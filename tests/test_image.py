@@ -13,7 +13,7 @@ import pytest
 from installed import program_path
 
 import tarkit
-from tarkit.toolbox.demodata import demo_samples
+from tarkit.steps.demodata import demo_samples
 
 pytestmark = pytest.mark.image
 ROOT = Path(__file__).resolve().parent.parent

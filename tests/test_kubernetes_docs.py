@@ -25,7 +25,7 @@ from tarkit.k8s.plan.sliceplan import slice_count
 from tarkit.k8s.settings import TABLE
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import load_documents
-from tarkit.toolbox.demodata import demo_samples
+from tarkit.steps.demodata import demo_samples
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -15,8 +15,6 @@ from tarbuild import END, header, member, short_reads, whole_reads
 
 from tarkit import TarWriter, read_samples
 from tarkit.errors import StreamError, TemporaryStreamError, TooLargeError, TruncatedError
-from tarkit.formats import fieldfile
-from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import raw
 from tarkit.formats.tar.large import KeepInFiles, SkipLarge
@@ -24,9 +22,11 @@ from tarkit.samples.gather import gather, parse_plan, read_content, samples_of
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, first_dot, group_by_keys
 from tarkit.samples.shardwriter import ShardWriter
+from tarkit.steps import join
+from tarkit.steps.join import concatenate
+from tarkit.store import fieldfile
+from tarkit.store.fieldfile import PIECE, FieldFile
 from tarkit.store.publish import open_publish
-from tarkit.toolbox import join
-from tarkit.toolbox.join import concatenate
 
 SPARSE = bytes(PIECE) + b"x" + bytes(PIECE)
 FILES = {"a.cls": b"1", "b.bin": SPARSE, "b.cls": b"2", "b.txt": b"t" * 5000, "c.bin": os.urandom(3000), "c.cls": b""}

@@ -28,7 +28,7 @@ from tarkit.specs.manifest import (
     write_manifest,
 )
 from tarkit.specs.shardspec import expand, fixed_names
-from tarkit.toolbox.indexing import index_all
+from tarkit.steps.indexing import index_all
 from tarkit.trainers.shardmap import ShardMap
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats" / "manifest.md").read_text(encoding="utf-8")

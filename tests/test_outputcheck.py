@@ -12,10 +12,10 @@ from tarkit.errors import UsageError
 from tarkit.runs.process import process
 from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.specs.outputcheck import check_tar_output, other_than
+from tarkit.steps.convert import convert
+from tarkit.steps.join import concatenate
+from tarkit.steps.recordfiles import clear_record_files
 from tarkit.store.transfer import copy_all, plan_copies
-from tarkit.toolbox.convert import convert
-from tarkit.toolbox.join import concatenate
-from tarkit.toolbox.recordfiles import clear_record_files
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
 from tarkit.formats.tally import Tally
 from tarkit.readers.create import create_data_reader
-from tarkit.toolbox.convert import convert
-from tarkit.toolbox.encoding import Encoding
+from tarkit.steps.convert import convert
+from tarkit.steps.encoding import Encoding
 
 pa = pytest.importorskip("pyarrow", reason="NO PYARROW, PARQUET IS NOT CONVERTED")
 pq = pytest.importorskip("pyarrow.parquet", reason="NO PYARROW, PARQUET IS NOT CONVERTED")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import UsageError
+from tarkit.names.url import base_name, is_url, join, local_path, scheme_of, split_query
 from tarkit.store import local
 from tarkit.store.entries import entries, glob, identify, remove, stat
 from tarkit.store.publish import check_target, open_publish
 from tarkit.store.read import open_read, read_range
 from tarkit.store.registry import ANY_OTHER, FUNCTIONS, PLACES, function_of, module_of, offered
-from tarkit.store.url import base_name, is_url, join, local_path, scheme_of, split_query
 
 
 def url_of(scheme: str) -> str:

@@ -20,9 +20,9 @@ import tarkit
 from tarkit.errors import TemporaryStreamError
 from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
-from tarkit.toolbox import recordfiles, tables
-from tarkit.toolbox.prepare import prepare_images
-from tarkit.toolbox.sourcefiles import SourceFile
+from tarkit.steps import recordfiles, tables
+from tarkit.steps.prepare import prepare_images
+from tarkit.steps.sourcefiles import SourceFile
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tarkit.redaction import redact, redact_text, secrets_in
+from tarkit.names.redaction import redact, redact_text, secrets_in
 from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.resturl import parse_address
 

@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import StreamError, UsageError
-from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.mapping import removal, scratch
 from tarkit.mapping.openfolder import OutsideError
 from tarkit.mapping.output import Output, Printed
@@ -28,6 +27,7 @@ from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, colle
 from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
 from tarkit.store import temporary
+from tarkit.store.fieldfile import PIECE, FieldFile
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -19,9 +19,9 @@ from podslices import slice_inputs
 
 import tarkit.specs.inputslice
 from tarkit.errors import CompressionError, TarkitError, UsageError
-from tarkit.specs.braces import Choice, expand_braces, parse_braces
+from tarkit.names.braces import Choice, expand_braces, parse_braces
+from tarkit.names.outputnames import FAILED_SUFFIX, are_distinct, output_name, plan_outputs
 from tarkit.specs.inputslice import plan_slice
-from tarkit.specs.outputnames import FAILED_SUFFIX, are_distinct, output_name, plan_outputs
 from tarkit.specs.shardspec import expand, patterns_of, take_slice
 
 # Patterns

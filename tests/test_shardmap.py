@@ -25,7 +25,7 @@ from tarkit.samples.shardwriter import ShardWriter
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.trainers import shardmap
 from tarkit.trainers.shardmap import ShardMap
-from tarkit.trainers.world import consumer
+from tarkit.world import consumer
 
 
 def write(path: Path, *samples: Sample) -> None:

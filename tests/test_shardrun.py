@@ -17,6 +17,8 @@ from tarkit.errors import DataError, MissingInputError, StreamError, TemporarySt
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
+from tarkit.names.outputnames import DONE_SUFFIX, plan_outputs
+from tarkit.names.url import display_name
 from tarkit.runs.account import Sinks
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
@@ -29,10 +31,8 @@ from tarkit.runs.work import Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.specs.inputset import InputSet
-from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
 from tarkit.specs.shardspec import counted_shards
 from tarkit.store.entries import Identity, remove
-from tarkit.store.url import display_name
 
 
 class Told(Reporter):

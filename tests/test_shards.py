@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.specs.braces import expand_braces
+from tarkit.names.braces import expand_braces
+from tarkit.names.outputnames import output_name, shard_name
 from tarkit.specs.inputslice import parse_slice, plan_slice
-from tarkit.specs.outputnames import output_name, shard_name
 from tarkit.specs.shardspec import expand, fixed_names, take_slice
 from tarkit.store.objects.filesystem import ask
 

@@ -19,13 +19,13 @@ import pytest
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, StreamError
-from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping import leftrunning, shellpool
 from tarkit.mapping.output import IN_MEMORY
 from tarkit.mapping.parallel import Batch, Outcome
 from tarkit.mapping.scratch import Rules, collect, extract
 from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
+from tarkit.store.fieldfile import FieldFile
 
 SAMPLE: Sample = {"__key__": "a/b", "__url__": "x.tar", "cls": b"7\n", "txt": b"one\ntwo\n"}
 SAMPLE_OUT: Sample = {name: value for name, value in SAMPLE.items() if name != "__url__"}

@@ -41,8 +41,8 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.formats.fieldfile import FieldFile
 from tarkit.store import temporary
+from tarkit.store.fieldfile import FieldFile
 from tarkit.store.local import FileReader
 from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish

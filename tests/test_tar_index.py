@@ -33,14 +33,14 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats.tally import Tally
+from tarkit.names.outputnames import index_url
 from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
 from tarkit.readers.tar import TarDataReader
 from tarkit.samples import indexedshard
 from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import Sample, last_dot
-from tarkit.specs.outputnames import index_url
-from tarkit.toolbox import indexing
+from tarkit.steps import indexing
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats" / "tar-index.md").read_text(encoding="utf-8")

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import EncodeError, MissingInputError, StreamError, TarkitError, UsageError
-from tarkit.formats.fieldfile import FieldFile
+from tarkit.names.outputnames import index_url
 from tarkit.runs.work import Work
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.samples.writtenindex import WrittenIndex
-from tarkit.specs.outputnames import index_url
+from tarkit.store.fieldfile import FieldFile
 
 SAMPLES = [{"__key__": f"k{number}", "txt": b"x" * number * 300, "cls": b"%d" % number} for number in range(8)]
 

@@ -5,7 +5,7 @@ import sys
 import time
 
 from tarkit.formats.recordio import read_records
-from tarkit.toolbox.convert import convert
+from tarkit.steps.convert import convert
 
 shard, out = sys.argv[1:]
 begin = time.perf_counter()

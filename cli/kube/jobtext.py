@@ -11,7 +11,7 @@ from tarkit.k8s.cluster.runjobs import sum_line
 from tarkit.k8s.cluster.runrecords import RunRecords
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
-from tarkit.store.url import display_name
+from tarkit.names.url import display_name
 
 from ..shared.results import Results, emptied
 

@@ -29,7 +29,7 @@ from tarkit.errors import (
     escaped,
     shortened,
 )
-from tarkit.redaction import redact_text
+from tarkit.names.redaction import redact_text
 
 from .completion import answer
 from .signals import EndingSignals, Terminated

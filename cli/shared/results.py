@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, counted, escaped, printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 from .program import write_message, write_stdout
 

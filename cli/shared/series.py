@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, counted, printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 from .program import option_group, reject_options, say, size
 
@@ -60,8 +60,7 @@ class Series:
 
     def earlier(self) -> list[str]:
         """Its shards that are there: an error without --force; with it, none where they cannot be listed."""
-        from tarkit.specs.outputcheck import check_tar_output
-        from tarkit.specs.outputnames import existing_shards
+        from tarkit.specs.outputcheck import check_tar_output, existing_shards
 
         check_tar_output(self.pattern)
         try:
@@ -103,9 +102,9 @@ class Series:
 
     def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
         """Complain of an input that the series would replace or remove, perhaps before it is read."""
+        from tarkit.names.outputnames import number_of_shard
+        from tarkit.names.url import one_name
         from tarkit.specs.outputcheck import check_other_than
-        from tarkit.specs.outputnames import number_of_shard
-        from tarkit.store.url import one_name
 
         outputs = {one_name(os.fspath(name)) for name in earlier}
         # Without --force, nothing of the series is there.
@@ -124,8 +123,8 @@ class Series:
         *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error", index: bool = False,
     ) -> Iterator[ShardWriter]:  # fmt: skip
         """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
+        from tarkit.names.outputnames import has_index_name
         from tarkit.samples.index import remove_index
-        from tarkit.specs.outputnames import has_index_name
         from tarkit.store.entries import remove
         from tarkit.writer import ShardWriter
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, counted, printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 from .meter import Meter
 from .results import Results

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tarkit.errors import UsageError, counted, exit_code_of_all
-from tarkit.store.url import display_name
+from tarkit.names.url import display_name
 
 from .meter import Meter
 from .program import say, standard_options
@@ -74,7 +74,7 @@ def transfer_command(
 
 def is_local(url: str) -> bool:
     """Whether it is a path or a file:// URL. A stream, which is neither local nor remote, is an error."""
-    from tarkit.store.url import local_path
+    from tarkit.names.url import local_path
 
     if url == "-" or url.startswith("pipe:"):
         raise UsageError(f"{display_name(url)} is a stream; tarkit cat --raw and shell redirection copy streams")

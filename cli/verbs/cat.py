@@ -56,8 +56,8 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    from tarkit.names.outputnames import reject_pattern
     from tarkit.specs.outputcheck import check_folder, check_tar_output
-    from tarkit.specs.outputnames import reject_pattern
 
     reject_pattern(output)
     (check_folder if raw else check_tar_output)(output)
@@ -65,8 +65,8 @@ def command(
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import key_rule as rule_of
+    from tarkit.steps.join import concatenate
     from tarkit.store.publish import open_publish
-    from tarkit.toolbox.join import concatenate
 
     tally = Tally()
     policies |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe}

@@ -69,8 +69,8 @@ def command(
     with Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
         from tarkit.specs.outputcheck import check_folder
-        from tarkit.toolbox.convert import convert
-        from tarkit.toolbox.encoding import Encoding
+        from tarkit.steps.convert import convert
+        from tarkit.steps.encoding import Encoding
 
         check_folder(output)
         tally = Tally()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import DataError, MissingInputError, UsageError, counted
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
 from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_option, work_options
@@ -78,10 +78,10 @@ def command(
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
     if plan is None and allow_pipe:
         raise UsageError("--allow-pipe goes with --plan")
+    from tarkit.names.outputnames import is_pattern
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
     from tarkit.specs.outputcheck import check_other_than, check_tar_output
-    from tarkit.specs.outputnames import is_pattern
     from tarkit.writer import TarWriter
 
     rule = rule_of(key_rule)

@@ -24,7 +24,7 @@ def command(folder: str, force: bool, verbose: bool) -> None:
     FOLDER is a new or empty folder, ./tarkit-demo by default. The shards have 60 pictures of three
     classes, drawn by code.
     """
-    from tarkit.toolbox.demodata import demo_samples
+    from tarkit.steps.demodata import demo_samples
     from tarkit.writer import ShardWriter
 
     place = Path(folder)

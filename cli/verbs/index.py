@@ -54,10 +54,10 @@ def command(
     SHARD is a path, a URL, or a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a manifest).
     """
     from tarkit.formats.tally import Tally
+    from tarkit.names.url import display_name
     from tarkit.specs.manifest import check_manifest_name, compare_manifest, read_manifest, write_manifest
     from tarkit.specs.shardspec import expand
-    from tarkit.store.url import display_name
-    from tarkit.toolbox.indexing import FRESH, MADE, RENEWED, index_all
+    from tarkit.steps.indexing import FRESH, MADE, RENEWED, index_all
 
     numbers = {MADE: 0, RENEWED: 0, FRESH: 0, "failed": 0}
     if manifest is not None:

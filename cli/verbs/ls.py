@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.store.url import display_name
+from tarkit.names.url import display_name
 
 from ..shared.program import standard_options
 from ..shared.results import Results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tarkit.errors import UsageError
-from tarkit.store.url import display_name
+from tarkit.names.url import display_name
 
 from ..shared.transfer import is_local, transfer_command
 

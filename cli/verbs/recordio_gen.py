@@ -33,8 +33,8 @@ def _of_files(
     image: str | None = None, classes: Sequence[str] | None = None, on_damage: str = "error",
 ) -> Iterator[bytes]:  # fmt: skip
     from tarkit.formats.tally import Tally
-    from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
-    from tarkit.toolbox.sourcefiles import files_of
+    from tarkit.steps.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
+    from tarkit.steps.sourcefiles import files_of
 
     if model_file is None and codec is not None:
         raise UsageError(f"{_flag('codec')} goes with --model_file")
@@ -52,7 +52,7 @@ def _of_files(
 def _of_shards(
     sources: Sequence[str], tally: Tally, *, fields: Sequence[str] = (), on_damage: str = "error"
 ) -> Iterator[bytes]:
-    from tarkit.toolbox.prepare import shard_records
+    from tarkit.steps.prepare import shard_records
 
     return shard_records(sources, tally, fields, on_damage=on_damage)
 
@@ -61,7 +61,7 @@ def _of_table(
     sources: Sequence[str], tally: Tally, *, columns: Sequence[str] | None = None, label: str | None = None,
     skip_rows: int = 0, with_text: Callable[[list[str]], object],
 ) -> Iterator[bytes]:  # fmt: skip
-    from tarkit.toolbox.tables import table_records
+    from tarkit.steps.tables import table_records
 
     return table_records(sources[0], columns=columns, label=label, skip_rows=skip_rows, with_text=with_text)
 
@@ -140,8 +140,8 @@ def command(
         raise UsageError(f"{_flag(unused[0])} is not for SOURCE of the kind {kind}; leave it out, or see --kind")
     with Meter("tarkit recordio-gen", quiet=quiet) as meter, Results(only_messages=True) as results:
         from tarkit.formats.tally import Tally
-        from tarkit.store.url import display_name
-        from tarkit.toolbox.recordfiles import clear_record_files, write_record_files
+        from tarkit.names.url import display_name
+        from tarkit.steps.recordfiles import clear_record_files, write_record_files
 
         tally = Tally()
         text_columns: list[str] = []

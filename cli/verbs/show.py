@@ -120,7 +120,7 @@ def _samples(url: str, placed: Callable[..., Iterator[tuple[int, Sample]]]) -> I
 
 def _records(source_format: str, url: str, on_damage: str, tally: Tally) -> Iterator[_Shown]:
     from tarkit.formats.registry import read_sizes
-    from tarkit.store.url import display_name
+    from tarkit.names.url import display_name
 
     name = display_name(url)
     for number, (key, size) in enumerate(read_sizes(source_format, url, on_damage=on_damage, tally=tally)):
@@ -147,7 +147,7 @@ def _row(counts: Counter[str], name: str) -> str:
 
 def _count(urls: list[str], shown: Callable[[str], Iterator[_Shown]], results: Results, as_json: bool) -> int:
     """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
-    from tarkit.store.url import display_name
+    from tarkit.names.url import display_name
 
     total, codes = Counter[str](), []
     table = len(urls) > 1 and not as_json

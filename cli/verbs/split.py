@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tarkit.errors import UsageError, counted
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
 from ..shared.program import reader_options, refuse_terminal_input, say, standard_options, work_options

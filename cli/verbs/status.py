@@ -54,10 +54,10 @@ def command(
     """
     import time
 
+    from tarkit.names.url import display_name
     from tarkit.runs.status import progress_of
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import remove_left_behind
-    from tarkit.store.url import display_name
 
     if outdir == "-" or outdir.startswith("pipe:"):
         raise UsageError(f"{display_name(outdir)} is a stream; name the folder")

@@ -49,7 +49,7 @@ def _init(
     the base image already.
     """
     import tarkit
-    from tarkit.zoo import zoo_files
+    from tarkit.elasticdl.zoo import zoo_files
 
     made = zoo_files(
         Path(), model_zoo=model_zoo, base_image=f"tarkit:{tarkit.__version__}" if base_image is None else base_image,
@@ -82,7 +82,7 @@ def _build(path: str, image: str, engine: str | None, more: tuple[str, ...], ver
 
     The exit code is that of the engine. Others: 66 the Dockerfile is missing; 127 a container engine is missing.
     """
-    from tarkit import zoo
+    from tarkit.elasticdl import zoo
 
     _become(zoo.build_command(engine or zoo.find_engine(), path, image, more))
 
@@ -97,7 +97,7 @@ def _push(image: str, engine: str | None, more: tuple[str, ...], verbose: bool) 
 
     The exit code is that of the engine, or 127: a container engine is missing.
     """
-    from tarkit import zoo
+    from tarkit.elasticdl import zoo
 
     _become(zoo.push_command(engine or zoo.find_engine(), image, more))
 

@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 from tarkit.errors import MissingInputError
 from tarkit.formats.tally import Tally
-from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SHARD_SUFFIX
+from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SHARD_SUFFIX
+from tarkit.names.url import display_name, is_stream, join, local_path, reads_once, scheme_of
 from tarkit.store.entries import entries, stat
-from tarkit.store.url import display_name, is_stream, join, local_path, reads_once, scheme_of
 
 MAP_FILE = ("data", "index")
 """The files of a folder that is a MapFile: the second one repeats keys of the first."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from tarkit.errors import DataError, EncodeError, TarkitError, TooLargeError, UsageError, library, printable
 from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM, Tally
+from tarkit.names.url import display_name, reads_once
 from tarkit.store.compression import compression_for_name
 from tarkit.store.publish import FileWriter, PublishStream
 from tarkit.store.rangedfile import RangedFile
-from tarkit.store.url import display_name, reads_once
 
 SUFFIXES = (".parquet",)
 KEY = "__key__"

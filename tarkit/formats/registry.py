@@ -21,9 +21,9 @@ from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.walk import MAGIC
+from tarkit.names.url import base_name, display_name, is_stream, reads_once, split_query
 from tarkit.store.compression import check_tar_name
 from tarkit.store.read import first_bytes
-from tarkit.store.url import base_name, display_name, is_stream, reads_once, split_query
 
 FORMATS = {
     "har": "har",

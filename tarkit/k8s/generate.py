@@ -19,7 +19,7 @@ from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Generator, Reques
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.wellknown import SLICES
 from tarkit.k8s.yamltext import Document
-from tarkit.redaction import exposure
+from tarkit.names.redaction import exposure
 
 _NEEDS = {"config_map_path": "config_map", "gpu_resource": "gpu"}
 """Settings that have an effect only with another one."""

@@ -12,7 +12,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.fill import pod_of
 from tarkit.k8s.podfields import listed, part, substitute, work_in
 from tarkit.k8s.yamltext import Document
-from tarkit.store.url import is_stream, local_path
+from tarkit.names.url import is_stream, local_path
 
 _OUTPUT = "TARKIT_OUT"
 _STAYS = "name a bucket, or a folder in a volume that stays"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
-from tarkit.formats.fieldfile import PIECE, FieldFile
+from tarkit.store.fieldfile import PIECE, FieldFile
 
 IN_MEMORY = 64 * 1024
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tarkit.errors import LINE, CommandNotRunnableError, printable, shortened, signal_name
-from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.samples.sample import Sample
+from tarkit.store.fieldfile import FieldFile
 
 POLL = 0.02
 """Seconds between two looks at processes that are to end."""

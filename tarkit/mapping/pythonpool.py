@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.mapping.frames import next_message, pack, unsent
 from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, print_files, serve
 from tarkit.samples.sample import Sample, is_reserved
+from tarkit.store.fieldfile import LARGE, FieldFile
 
 _READ_SIZE = 1024 * 1024
 _DEPTH = 4

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import StreamError, UsageError, printable
-from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom, scratch_hint
 from tarkit.mapping.openfolder import OpenFolder
 from tarkit.mapping.removal import remove_folder
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
+from tarkit.store.fieldfile import LARGE, PIECE, FieldFile, SampleRoom, scratch_hint
 from tarkit.store.temporary import close_locked, create_locked, may_run, try_lock
 from tarkit.store.trees import remove_if_empty
 

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tarkit.errors import CommandNotRunnableError, StreamError, printable
-from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.leftrunning import LeftRunning, start_adopting
 from tarkit.mapping.mounts import MountWatch
 from tarkit.mapping.output import Printed, PrintFiles
@@ -27,6 +26,7 @@ from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import FieldNameError, Rules, collect, extract, has_other_names
 from tarkit.mapping.shellrules import Driven, driven, flags_of
 from tarkit.samples.sample import Sample
+from tarkit.store.fieldfile import TOO_MANY_FILES, scratch_hint
 
 # Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
 # The redirections belong to the subshell, so that a failing one is that sample's failure.

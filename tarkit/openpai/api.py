@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, UsageError, printable, shortened
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 _MOST_BYTES = 1 << 20
 """Of an answer."""

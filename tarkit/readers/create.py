@@ -13,10 +13,10 @@ from tarkit.formats import sequencefile, tfrecord
 from tarkit.formats.registry import format_of, input_files, is_tar_name
 from tarkit.formats.tally import Tally
 from tarkit.mapping.pythonworker import load
+from tarkit.names.url import display_name
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.reader import AbstractDataReader
 from tarkit.specs.shardspec import expand
-from tarkit.store.url import display_name
 
 READERS = {
     "Tar": ("tar:TarDataReader", (".tar", ".tgz", ".tar.gz", ".tar.zst")),

@@ -11,6 +11,7 @@ from typing import Any
 from tarkit.errors import DataError, TarkitError, UsageError
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
+from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.readers.identity import COUNT_ANEW, Content, checked_content, current_content, parsed_content
 from tarkit.readers.reader import (
     ANEW,
@@ -23,7 +24,6 @@ from tarkit.readers.reader import (
     task_shard,
 )
 from tarkit.specs.shardspec import expand
-from tarkit.store.url import display_name, local_path, reads_once
 from tarkit.store.waits import Workers
 
 _COUNTED_AT_ONCE = 8

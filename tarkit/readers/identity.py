@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from tarkit.errors import ReplacedError, StreamError, quoted
+from tarkit.names.url import display_name, local_path
 from tarkit.store.entries import identify
-from tarkit.store.url import display_name, local_path
 
 _log = logging.getLogger(__name__)
 COUNT_ANEW = "count its records anew (tarkit serve: with another --state)"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tarkit.names.outputnames import has_index_name, index_url
+from tarkit.names.url import display_name
 from tarkit.readers.ranged import RangedDataReader, blocks_from
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.read import placed_samples, read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
-from tarkit.specs.outputnames import has_index_name, index_url
 from tarkit.store.entries import exists, identify
 from tarkit.store.rangedfile import offsets_from
 from tarkit.store.read import open_read, reading
-from tarkit.store.url import display_name
 
 _INDEXES_HELD = 16
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
-from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome, in_batches
 from tarkit.runs.counts import Counts
@@ -16,6 +15,7 @@ from tarkit.runs.engine import ERROR_FIELD, Engine
 from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.samples.transforms import field_list
+from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import WholeOutput
 
 _ERROR_METADATA = "__error__"

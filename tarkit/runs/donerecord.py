@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, UsageError, printable
-from tarkit.specs.outputnames import done_record_url
+from tarkit.names.outputnames import done_record_url
+from tarkit.names.url import display_name, local_path
 from tarkit.store.entries import Identity
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
-from tarkit.store.url import display_name, local_path
 
 _FORMAT = "tarkit-done-1"
 """Change it when the meaning of a field changes; older records are stale then."""

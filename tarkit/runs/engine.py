@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 from tarkit.errors import CommandNotRunnableError, UsageError
-from tarkit.formats.fieldfile import LARGE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.mapping.output import Printed
@@ -25,6 +24,7 @@ from tarkit.runs.work import Function, Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, keep_fields
+from tarkit.store.fieldfile import LARGE
 
 ERROR_FIELD = "__error__.txt"
 """The field of a failed sample that says what went wrong."""

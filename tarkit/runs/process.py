@@ -13,7 +13,9 @@ from typing import Any
 
 from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
 from tarkit.mapping.shellrules import is_simple
-from tarkit.redaction import redact
+from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
+from tarkit.names.redaction import redact
+from tarkit.names.url import display_name, join, local_path
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
@@ -23,13 +25,11 @@ from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
-from tarkit.specs.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import counted_shards, expand, spec_texts
+from tarkit.steps.indexing import index_all
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
-from tarkit.store.url import display_name, join, local_path
-from tarkit.toolbox.indexing import index_all
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
@@ -300,7 +300,7 @@ def process_outputs(
     reporter: Reporter,
     record: RunRecord | None = None,
 ) -> None:
-    """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
+    """Make each output that is not done, as :func:`tarkit.names.outputnames.plan_outputs` pairs them with inputs.
     counts: filled, also with the shards that fail, which raise nothing. record: is written before the first of them;
     None where another process has written it, which may see other files.
     Raises: TarkitError: a wrong option, a function that cannot be loaded, and so on."""

@@ -24,6 +24,8 @@ from tarkit.errors import (
 )
 from tarkit.formats.tally import lost_samples
 from tarkit.mapping.parallel import in_batches
+from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, done_record_url, failed_samples_url, output_name
+from tarkit.names.url import join
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
@@ -31,12 +33,10 @@ from tarkit.runs.engine import ERROR_FIELD, Engine, without_reports
 from tarkit.runs.runrecord import is_run_record, read_run_record
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, done_record_url, failed_samples_url, output_name
+from tarkit.steps.indexing import ensure_index
 from tarkit.store.entries import Entry, entries, remove
 from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores
-from tarkit.store.url import join
-from tarkit.toolbox.indexing import ensure_index
 
 _INTERRUPTED = "putting back its failed samples was interrupted"
 

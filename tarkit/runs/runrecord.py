@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError
+from tarkit.names.outputnames import RUN_RECORD
+from tarkit.names.url import join
 from tarkit.runs.usedfiles import UsedFile, used_files
 from tarkit.runs.work import Work
 from tarkit.specs.inputset import InputSet
-from tarkit.specs.outputnames import RUN_RECORD
 from tarkit.store.entries import Entry, stat
 from tarkit.store.publish import open_publish
 from tarkit.store.read import read_whole
-from tarkit.store.url import join
 
 _FORMAT = "tarkit-run-1"
 _NAME = re.compile(re.escape(RUN_RECORD).replace(r"\{\}", "[0-9a-f]{16}"))

@@ -25,17 +25,17 @@ from tarkit.errors import (
     counted,
 )
 from tarkit.mapping.parallel import Batch, Outcome, in_batches
+from tarkit.names.outputnames import done_record_url, failed_samples_url, output_name
+from tarkit.names.url import display_name, local_path
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine
 from tarkit.runs.usedfiles import UsedFile
-from tarkit.specs.outputnames import done_record_url, failed_samples_url, output_name
+from tarkit.steps.indexing import ensure_index
 from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
-from tarkit.store.url import display_name, local_path
 from tarkit.store.waits import Workers
-from tarkit.toolbox.indexing import ensure_index
 
 _LOOK_AHEAD = 32
 """Done records that are fetched before their turn."""

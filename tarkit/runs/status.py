@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
+from tarkit.names.outputnames import DONE_SUFFIX, output_name, plan_outputs
+from tarkit.names.url import join
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.runrecord import RunRecord, is_run_record, read_run_record
 from tarkit.runs.usedfiles import UsedFile, sha256_of_file
-from tarkit.specs.outputnames import DONE_SUFFIX, output_name, plan_outputs
 from tarkit.store.entries import Entry, entries, identify
 from tarkit.store.retry import GoneStores
-from tarkit.store.url import join
 from tarkit.store.waits import Workers
 
 _AT_ONCE = 16

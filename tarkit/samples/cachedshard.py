@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from tarkit.errors import MissingInputError, StreamError
+from tarkit.names.outputnames import index_url
+from tarkit.names.url import display_name
 from tarkit.samples.index import ShardIndex, decode_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.sample import KeyRule, Sample, first_dot
-from tarkit.specs.outputnames import index_url
 from tarkit.store.cache import Part, PartCache, range_part
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.read import read_range
-from tarkit.store.url import display_name
 
 _MOST = 16 << 20
 

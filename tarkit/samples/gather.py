@@ -24,11 +24,11 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
-from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
+from tarkit.names.url import is_url
 from tarkit.samples.codecs import extension_of
 from tarkit.samples.sample import KeyRule, Sample, first_dot, last_dot, skip_reason
+from tarkit.store.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
 from tarkit.store.read import open_read
-from tarkit.store.url import is_url
 
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 

@@ -18,13 +18,13 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.formats.tar.walk import Archive, Member
+from tarkit.names.outputnames import index_url
+from tarkit.names.url import display_name
 from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, in_sample, key_rule, skip_reason
-from tarkit.specs.outputnames import index_url
 from tarkit.store.compression import SNIFF_BYTES, sniff
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.read import first_bytes, open_read
-from tarkit.store.url import display_name
 from tarkit.store.window import Window
 
 _DALI, _ESCAPED = b"v1.2", b"tarkit-v1"

@@ -18,6 +18,8 @@ from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
+from tarkit.names.outputnames import has_index_name, index_url
+from tarkit.names.url import display_name, local_path
 from tarkit.samples.index import ShardIndex, as_text, unchecked_index
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import (
@@ -29,11 +31,9 @@ from tarkit.samples.sample import (
     key_rule,
     skip_reason,
 )
-from tarkit.specs.outputnames import has_index_name, index_url
 from tarkit.store.entries import Identity, identify
 from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
-from tarkit.store.url import display_name, local_path
 
 _PIECE = 1 << 18
 """Bytes that are read of a shard at a time, unless a sample is longer: they stay in the processor's cache."""

@@ -16,14 +16,14 @@ from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_poli
 from tarkit.formats.tar.large import RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule, skip_reason
 from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.cache import PartCache
 from tarkit.store.cachedread import open_through_cache
 from tarkit.store.read import open_read
-from tarkit.trainers.world import consumer, loader_worker
+from tarkit.world import consumer, loader_worker
 
 
 def read_samples(

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from tarkit.errors import UsageError
-from tarkit.formats.fieldfile import FieldFile
+from tarkit.names.outputnames import shard_name
 from tarkit.samples.codecs import make_encoder
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
-from tarkit.specs.outputnames import shard_name
 from tarkit.store.compression import check_tar_name, write_compression
+from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import WholeOutput, check_target
 
 

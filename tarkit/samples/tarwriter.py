@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, cast
 from zlib import adler32
 
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.formats.fieldfile import FieldFile
 from tarkit.formats.tally import check_policy
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, RECORD
@@ -29,6 +28,7 @@ from tarkit.samples.sample import (
 )
 from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.store.compression import check_tar_name
+from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import FileWriter
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]

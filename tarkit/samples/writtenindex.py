@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError
+from tarkit.names.outputnames import index_url
+from tarkit.names.url import display_name
 from tarkit.samples.index import IndexedMember, ShardIndex, publish_index, remove_index
 from tarkit.samples.sample import is_reserved
-from tarkit.specs.outputnames import index_url
 from tarkit.store.compression import write_compression
-from tarkit.store.url import display_name
 
 
 class WrittenIndex:

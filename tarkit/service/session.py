@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, printable, quoted
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 from tarkit.service.connection import ServiceConnection
 from tarkit.service.leases import NoShard
 from tarkit.service.reports import HeldShard, Reports

@@ -9,7 +9,7 @@ from html import escape
 from itertools import islice
 
 from tarkit.errors import printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.progress import DataSetProgress
 

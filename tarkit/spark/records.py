@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import LocatedError, StreamError, UsageError, counted, library
 from tarkit.formats.tally import Tally
+from tarkit.names.url import base_name, local_path
 from tarkit.spark.sourceslices import Slice, plan_slices
 from tarkit.spark.tasks import new_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
+from tarkit.steps.prepare import Prepare, load_model, prepare_images, prepare_with_model, prepared, read_model_file
+from tarkit.steps.recordfiles import RECORDS_PER_FILE, clear_record_files, write_record_files
 from tarkit.store.entries import entries, remove
-from tarkit.store.url import base_name, local_path
-from tarkit.toolbox.prepare import Prepare, load_model, prepare_images, prepare_with_model, prepared, read_model_file
-from tarkit.toolbox.recordfiles import RECORDS_PER_FILE, clear_record_files, write_record_files
 
 
 class RecordFile(NamedTuple):
@@ -65,7 +65,7 @@ def generate_records(
         source, folder: at any place of the store that all machines reach by the same name.
         model_file: its function must give the same records for the same file each time. A file that spark-submit sent
             (``--files``) is found by its name. Without one, records are images, by class.
-        codec, classes, image: as of :mod:`tarkit.toolbox.prepare`; classes of None are the folders that images are in.
+        codec, classes, image: as of :mod:`tarkit.steps.prepare`; classes of None are the folders that images are in.
         force: replace the files of an earlier run.
         tally: counts what is skipped: hidden files, and those that give no record.
         context: a SparkContext; None makes one, and stops it at the end.

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import UsageError
+from tarkit.names.outputnames import plan_outputs
 from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import check_work, conclude, process_outputs, with_work_id
@@ -18,7 +19,6 @@ from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, run_tasks
 from tarkit.specs.inputslice import all_inputs
 from tarkit.specs.outputcheck import check_pairs
-from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand
 
 _ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir")

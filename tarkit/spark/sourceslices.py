@@ -16,11 +16,11 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.readers.ranged import blocks_from, is_compressed
 from tarkit.samples.read import read_members
+from tarkit.steps.prepare import classes_of
+from tarkit.steps.sourcefiles import SourceFile, files_of_folder, is_hidden
 from tarkit.store.entries import Identity, identify
 from tarkit.store.rangedfile import offsets_from
 from tarkit.store.read import open_read, read_whole, reading
-from tarkit.toolbox.prepare import classes_of
-from tarkit.toolbox.sourcefiles import SourceFile, files_of_folder, is_hidden
 
 
 class FolderSlice(NamedTuple):

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tarkit.errors import EXIT_FAILED, MissingInputError, TarkitError, UsageError, exit_code_of_all, library, printable
+from tarkit.names.url import is_stream, local_path
 from tarkit.store.entries import entries, remove_left_behind
 from tarkit.store.temporary import is_temporary_name
-from tarkit.store.url import is_stream, local_path
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any
 
 from tarkit.errors import DataError, UsageError
-from tarkit.redaction import redact
-from tarkit.specs.braces import Product, expand_braces, parse_braces
+from tarkit.names.braces import Product, expand_braces, parse_braces
+from tarkit.names.redaction import redact
 from tarkit.specs.slicedlist import SlicedList, changed, open_list
 
 _MOST_TEXT = 32 * 1024 * 1024

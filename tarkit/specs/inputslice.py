@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from tarkit.errors import UsageError, printable
-from tarkit.specs.braces import Choice
+from tarkit.names.braces import Choice
+from tarkit.names.outputnames import FEW, are_distinct, plan_outputs
 from tarkit.specs.inputset import InputSet
-from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
 from tarkit.specs.shardspec import MOST_NAMES, expand, patterns_of, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
 from tarkit.store.entries import pinned

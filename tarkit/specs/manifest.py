@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeGuard
 
 from tarkit.errors import DataError, MissingInputError, UsageError, counted, printable, shortened
-from tarkit.redaction import secrets_in
+from tarkit.names.redaction import secrets_in
+from tarkit.names.url import display_name, is_stream, is_url, local_path, split_query
 from tarkit.store.entries import remove
 from tarkit.store.publish import check_target, open_publish
 from tarkit.store.read import read_whole
-from tarkit.store.url import display_name, is_stream, is_url, local_path, split_query
 
 _SUFFIX = ".json"
 _MD5 = re.compile(r"[0-9a-f]{32}")

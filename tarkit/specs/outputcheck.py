@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TypeVar
 
-from tarkit.errors import UsageError, printable
-from tarkit.redaction import redact
-from tarkit.specs.outputnames import is_pattern, split_pattern
+from tarkit.errors import MissingInputError, UsageError, printable
+from tarkit.names.outputnames import is_pattern, number_of_shard, shard_name, split_pattern
+from tarkit.names.redaction import redact
+from tarkit.names.url import is_stream, local_path, one_name, split_query
 from tarkit.store.compression import check_tar_name
-from tarkit.store.url import is_stream, local_path, one_name
+from tarkit.store.entries import entries, exists
 
 _Name = TypeVar("_Name", bound=str | PurePath)
 
@@ -43,7 +44,7 @@ def check_folder(output: str) -> None:
 
 
 def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Refuse inputs with outputs of their own, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them by name, of
+    """Refuse inputs with outputs of their own, as :func:`tarkit.names.outputnames.plan_outputs` pairs them by name, of
     which one is a link to an output, or has not the name of a tar. Raises: UsageError."""
     for _, output in pairs:
         check_tar_name(output)
@@ -86,3 +87,21 @@ def _file_of(name: str | PurePath, standard: int) -> object:
         return None
     kept = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
     return (status.st_dev, status.st_ino) if kept else None
+
+
+def existing_shards(pattern: str, start: int = 0) -> list[str]:
+    """Names of the shards of a pattern such as ``out-%06d.tar`` that are there, numbered ``start`` or more, in order.
+    Raises: UsageError: it has not exactly one place for a number. StreamError, TemporaryStreamError: its folder cannot
+    be listed."""
+    path, query = split_query(pattern)
+    before, after = split_pattern(path)
+    folder, slash, _ = before.rpartition("/")
+    _, slash_below, below = after.partition("/")
+    try:
+        listed = [entry.name for entry in entries(f"{folder}{slash}{query}" or ".")]
+    except MissingInputError:
+        return []
+    named = (f"{folder}{slash}{name}{slash_below}{below}" for name in listed)
+    found = sorted(number for name in named if (number := number_of_shard(pattern, name)) is not None)
+    names = (shard_name(pattern, number) for number in found if number >= start)
+    return [name for name in names if not below or exists(name)]

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable, quoted
-from tarkit.specs.braces import Choice, Product, Range, parse_braces
+from tarkit.names.braces import Choice, Product, Range, parse_braces
+from tarkit.names.url import is_stream, local_path, scheme_of
 from tarkit.specs.manifest import is_manifest, read_manifest
 from tarkit.specs.outputcheck import check_other_than, other_than
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.entries import pinned, stat
-from tarkit.store.url import is_stream, local_path, scheme_of
 
 # What names of shards, which braces stand for, may not begin with.
 _WORDS = ("-", "@", "pipe:")

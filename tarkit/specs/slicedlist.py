@@ -20,13 +20,13 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError, quoted
+from tarkit.names.outputnames import plan_outputs
+from tarkit.names.url import local_path, scheme_of
 from tarkit.specs.manifest import is_manifest
-from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import fixed_names, take_slice
 from tarkit.store.compression import compression_for_name
 from tarkit.store.publish import open_publish
 from tarkit.store.read import read_range, read_whole
-from tarkit.store.url import local_path, scheme_of
 
 SUFFIX = ".offsets"
 """What is added to a list's name for the file of its slices."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.store.cache import PartCache, range_part
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.read import ReadStream, open_read, read_range
-from tarkit.store.url import display_name, local_path, reads_once
 
 _PART = 16 << 20
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from tarkit.errors import CompressionError, TooLargeError, UsageError, printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
+from tarkit.names.url import is_stream
 from tarkit.store.codecmemory import ZSTD_MOST, needs_dictionary, xz_dictionary, zstd_window
-from tarkit.store.url import is_stream
 from tarkit.store.window import Window
 
 ReadFunction = Callable[[int], bytes]

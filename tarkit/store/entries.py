@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
+from tarkit.names.url import display_name, is_chain, local_path, scheme_of
 from tarkit.store.place import Entry, Identity
 from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_temporary_name, remove_if_dead
-from tarkit.store.url import display_name, is_chain, local_path, scheme_of
 
 __all__ = [
     "Entry",

@@ -9,7 +9,7 @@ import shutil
 import urllib.parse
 
 from tarkit.errors import printable
-from tarkit.redaction import redact, redact_text, secrets_in
+from tarkit.names.redaction import redact, redact_text, secrets_in
 
 _SHORTEST = 3
 _LONG = 8

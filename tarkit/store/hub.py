@@ -15,6 +15,7 @@ from email.message import Message
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, library, quoted
+from tarkit.names.url import display_name
 from tarkit.store.checksums import Checksum
 from tarkit.store.http.answer import status_text
 from tarkit.store.http.connection import HttpBody
@@ -23,7 +24,6 @@ from tarkit.store.objects import place
 from tarkit.store.objects.filesystem import ask, filesystem
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.retry import Retry
-from tarkit.store.url import display_name
 
 EXTRA = "hf"
 CREDENTIALS = "; a private or gated repository needs HF_TOKEN, a token that may read it, or hf auth login"

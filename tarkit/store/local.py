@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, printable
+from tarkit.names.url import is_url, local_path
 from tarkit.store.forks import Owner
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.resume import check_size, read_up_to
 from tarkit.store.retry import Retry
 from tarkit.store.sinks import open_file_sink
 from tarkit.store.trees import remove_tree
-from tarkit.store.url import is_url, local_path
 
 _READ_AGAIN = "read it again when nothing writes to it"
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from tarkit.errors import StreamError, UsageError, counted, printable
+from tarkit.names.url import display_name, is_stream, local_path, name_of_file
 from tarkit.store.compression import new_compressor, write_compression
 from tarkit.store.forks import Owner
 from tarkit.store.place import Sink
 from tarkit.store.registry import function_of, offered
 from tarkit.store.sinks import BorrowedSink, open_file_sink
-from tarkit.store.url import display_name, is_stream, local_path, name_of_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tarkit.errors import DataError, LocatedError, StreamError
+from tarkit.names.url import display_name, local_path
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.local import open_path
 from tarkit.store.read import read_range, reading
-from tarkit.store.url import display_name, local_path
 
 Read = Callable[[int], bytes]
 BLOCK = 4 << 20

@@ -12,6 +12,7 @@ from numbers import Real
 from typing import BinaryIO
 
 from tarkit.errors import DataError, UsageError, printable
+from tarkit.names.url import display_name, name_of_file
 from tarkit.store.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
 from tarkit.store.local import FileReader, open_path
 from tarkit.store.place import RawReader
@@ -19,7 +20,6 @@ from tarkit.store.readahead import READ_AHEAD, ReadAhead
 from tarkit.store.registry import function_of
 from tarkit.store.resume import ResumingReader, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Retry
-from tarkit.store.url import display_name, name_of_file
 from tarkit.store.window import Window
 
 _MEM = 1 << 30

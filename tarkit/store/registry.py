@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.store.url import display_name, is_chain, is_stream, scheme_of
+from tarkit.names.url import display_name, is_chain, is_stream, scheme_of
 
 PLACES = {
     **dict.fromkeys(("", "file", "local"), "local"),

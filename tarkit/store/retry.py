@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tarkit.errors import GivenUpError, TarkitError, TemporaryStreamError, UsageError, printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 from tarkit.store import waits
 
 T = TypeVar("T")

@@ -17,12 +17,12 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
+from tarkit.names.url import base_name, display_name, join, local_path, one_name, scheme_of, split_query
 from tarkit.store.entries import Entry, entries, stat
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores
 from tarkit.store.temporary import is_temporary_name
-from tarkit.store.url import base_name, display_name, join, local_path, one_name, scheme_of, split_query
 from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20

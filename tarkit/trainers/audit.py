@@ -11,8 +11,8 @@ from functools import cache, partial
 from itertools import accumulate
 
 from tarkit.errors import UsageError, counted
+from tarkit.names.url import display_name, name_of_shard
 from tarkit.samples.sample import KeyRule
-from tarkit.store.url import display_name, name_of_shard
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
 from tarkit.trainers.auditlog import key_digest, parsed_line, read_shard_list
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place, rank_slots

@@ -16,8 +16,8 @@ from weakref import finalize
 from zlib import crc32
 
 from tarkit.errors import CorruptRecordError, DataError, StreamError, UsageError
+from tarkit.names.url import display_name, local_path, name_of_shard
 from tarkit.store.publish import open_publish
-from tarkit.store.url import display_name, local_path, name_of_shard
 from tarkit.trainers.order import Place
 
 VERSION = 1

@@ -28,7 +28,7 @@ from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import EpochOrder, Place, rank_slots
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
-from tarkit.trainers.world import Consumer
+from tarkit.world import Consumer
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.source import BatchSource
-from tarkit.trainers.world import loader_worker
+from tarkit.world import loader_worker
 
 _log = logging.getLogger(__name__)
 _IN_TORCH = "for a DataLoader there is tarkit.trainers.torch.ShardDataset(...).loader(num_workers)"

@@ -16,7 +16,7 @@ from tarkit.service.client import HeldShard, NoShard, ServedRecord, acknowledge
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.order import Place
 from tarkit.trainers.source import BatchSource
-from tarkit.trainers.world import loader_worker
+from tarkit.world import loader_worker
 
 _WAIT = 0.05
 """Seconds for a shard. A loop takes the batches of its workers in turn: a worker that waits longer holds up the others,

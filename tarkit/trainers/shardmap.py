@@ -22,16 +22,16 @@ from tarkit.errors import (
     UsageError,
     counted,
 )
+from tarkit.names.outputnames import index_url
+from tarkit.names.url import display_name, is_stream, local_path
 from tarkit.samples.cachedshard import CachedShard, open_cached
 from tarkit.samples.index import count_of_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.specs.manifest import ManifestShard, is_manifest, read_manifest
-from tarkit.specs.outputnames import index_url
 from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.cache import PartCache
 from tarkit.store.entries import identify
-from tarkit.store.url import display_name, is_stream, local_path
 from tarkit.store.waits import Workers
 
 _log = logging.getLogger(__name__)

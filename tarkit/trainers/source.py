@@ -12,17 +12,17 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import check_policy
+from tarkit.names.url import name_of_shard
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
-from tarkit.store.url import name_of_shard
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.order import ORDER_VERSION, EpochOrder, OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
-from tarkit.trainers.world import Consumer, consumer
+from tarkit.world import Consumer, consumer
 
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
@@ -48,7 +48,7 @@ class BatchSource:
         shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
             :class:`tarkit.trainers.order.OrderSettings`; lanes is by default the largest power of two up to 8 that
             divides the batch. With ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
-        rank, world: see :func:`tarkit.trainers.world.consumer`.
+        rank, world: see :func:`tarkit.world.consumer`.
         rule: key rule.
         service: ``"HOST:PORT"`` of a shard service, or a :class:`tarkit.service.client.ShardClient`: ranges of samples
             come from there, and ``batch`` is the number of samples of a batch of this process. The order, the number

@@ -18,7 +18,7 @@ from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource
-from tarkit.trainers.world import consumer
+from tarkit.world import consumer
 
 tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
 release_at_exit()

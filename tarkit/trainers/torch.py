@@ -21,7 +21,7 @@ from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import BatchSource
-from tarkit.trainers.world import LoaderWorker, loader_worker
+from tarkit.world import LoaderWorker, loader_worker
 
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 

@@ -12,8 +12,8 @@ from tarproc_support import contents, numbered, tar_bytes
 
 from tarkit import read_samples
 from tarkit.errors import UsageError
+from tarkit.steps.join import concatenate
 from tarkit.store.publish import open_publish
-from tarkit.toolbox.join import concatenate
 
 Run = Callable[..., Any]
 

@@ -18,7 +18,7 @@ from PIL import Image
 from tarkit import TarWriter, read_samples
 from tarkit.formats.recordio import read_records
 from tarkit.formats.sequencefile import PairWriter
-from tarkit.toolbox.convert import convert
+from tarkit.steps.convert import convert
 
 Run = Callable[..., Any]
 

@@ -21,8 +21,8 @@ from tarkit.errors import DataError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.raw import RawArchive, copied_members
 from tarkit.samples.sample import in_sample
+from tarkit.steps.join import concatenate
 from tarkit.store.publish import open_publish
-from tarkit.toolbox.join import concatenate
 
 Run = Callable[..., Any]
 FOREIGN = Path(__file__).resolve().parent.parent / "data" / "foreign"
@@ -297,7 +297,7 @@ def test_memory_does_not_grow_with_the_input() -> None:
     """400 MB through a process whose peak is far below that."""
     program = (
         "import re, resource, sys\n"
-        "from tarkit.toolbox.join import concatenate\n"
+        "from tarkit.steps.join import concatenate\n"
         "from tarkit.store.publish import open_publish\n"
         "import isal.igzip_lib\n"
         "with open_publish('/dev/null') as out: print(concatenate(['-'], out).samples)\n"

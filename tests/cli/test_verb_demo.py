@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tarkit import read_samples
-from tarkit.toolbox.demodata import SHAPES, SIDE, demo_samples
+from tarkit.steps.demodata import SHAPES, SIDE, demo_samples
 
 Run = Callable[..., Any]
 

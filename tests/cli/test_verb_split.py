@@ -11,7 +11,8 @@ import fsspec
 import pytest
 
 from tarkit import TarWriter, read_samples
-from tarkit.specs.outputnames import existing_shards, shard_name
+from tarkit.names.outputnames import shard_name
+from tarkit.specs.outputcheck import existing_shards
 from tarkit.store import local
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish

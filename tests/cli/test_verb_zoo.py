@@ -16,7 +16,7 @@ from installed import program_path
 from waiting import wait_for
 
 import tarkit
-from tarkit.zoo import zoo_files
+from tarkit.elasticdl.zoo import zoo_files
 
 Run = Callable[..., Any]
 VERSION = tarkit.__version__

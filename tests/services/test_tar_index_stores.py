@@ -17,8 +17,8 @@ from tarkit.readers.reader import Task, TaskShard
 from tarkit.readers.tar import TarDataReader
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
+from tarkit.steps.indexing import index_all
 from tarkit.store.entries import remove
-from tarkit.toolbox.indexing import index_all
 
 # aiohttp warns of large bodies that are bytes, which is how s3fs and gcsfs themselves send them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")

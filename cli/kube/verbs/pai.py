@@ -7,7 +7,7 @@ import dataclasses
 import click
 
 from tarkit.errors import EXIT_OK, UsageError, printable
-from tarkit.redaction import exposure
+from tarkit.names.redaction import exposure
 
 from ...shared.program import say, standard_options, write_stdout
 

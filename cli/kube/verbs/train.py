@@ -10,7 +10,7 @@ import click
 
 from tarkit.errors import EXIT_OK, UsageError, printable
 from tarkit.k8s.settings import PAIRS, TABLE
-from tarkit.redaction import exposure
+from tarkit.names.redaction import exposure
 
 from ...shared.program import Seconds, say, standard_options, write_stdout
 from ...shared.sections import LongHelp

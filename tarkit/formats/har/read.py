@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
 from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, DEFAULT_MEM, LARGER_MEM, Tally, check_policy
+from tarkit.names.url import display_name, join
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.read import open_read, read_range, read_whole
-from tarkit.store.url import display_name, join
 from tarkit.store.window import Window
 
 _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")

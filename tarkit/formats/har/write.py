@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, TarkitError, UsageError
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, encode_index, file_line, folder_line, properties
+from tarkit.names.url import display_name, join, local_path
 from tarkit.store.entries import entries, exists, remove, remove_left_behind
 from tarkit.store.publish import PublishStream, WholeOutput, open_publish
 from tarkit.store.read import open_read
-from tarkit.store.url import display_name, join, local_path
 
 
 class _SameSink:

@@ -13,9 +13,9 @@ from tarkit.errors import CorruptRecordError, UsageError
 from tarkit.formats.recordio.chunk import HEADER_SIZE
 from tarkit.formats.recordio.walk import chunk_header, cut
 from tarkit.formats.tally import DAMAGED_HINT
+from tarkit.names.url import display_name, name_of_file
 from tarkit.store.entries import check_same, identify
 from tarkit.store.read import read_range
-from tarkit.store.url import display_name, name_of_file
 
 _WINDOW = 64 * 1024
 """Bytes asked for at a time: one answer has the headers of many small chunks."""

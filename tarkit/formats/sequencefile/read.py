@@ -15,10 +15,10 @@ from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_
 from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
 from tarkit.formats.sequencefile.writables import CONTENT_CLASSES, SERIALIZED, Writable, writable_of
 from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, DAMAGED_HINT, DEFAULT_MEM, LARGER_MEM, Tally, check_policy
+from tarkit.names.url import is_stream
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import open_read
-from tarkit.store.url import is_stream
 from tarkit.store.window import Window
 
 Source = str | os.PathLike[str] | BinaryIO

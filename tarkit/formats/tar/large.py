@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tarkit.errors import TooLargeError
-from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM
 from tarkit.formats.tar.walk import Archive, LargeMembers
+from tarkit.store.fieldfile import LARGE, FieldFile
 
 
 class SkipLarge(LargeMembers):

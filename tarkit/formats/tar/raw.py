@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tarkit.errors import DataError, UnsupportedMemberError, printable
-from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, MemberHeader
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
+from tarkit.store.fieldfile import LARGE, FieldFile
 
 _GLOBAL = ord("g")
 _HARMLESS_GLOBALS = frozenset(("comment",))

@@ -12,10 +12,10 @@ from typing import Any
 from zlib import adler32
 
 from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError, UnsupportedMemberError
-from tarkit.formats.fieldfile import PIECE
 from tarkit.formats.tally import CUT_HINT, DAMAGED_HINT, SKIP_DAMAGE, Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, MemberHeader
+from tarkit.store.fieldfile import PIECE
 
 READ_SIZE = 256 * 1024
 """Bytes asked for at a time: two fit the second-level cache, and it is above a photo."""

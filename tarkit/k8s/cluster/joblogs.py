@@ -12,11 +12,11 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import pod_selectors
 from tarkit.k8s.cluster.jobview import job_plan
 from tarkit.k8s.cluster.runrecords import RecordSource, is_per_shard, run_shards
+from tarkit.names.outputnames import done_record_url, output_name
+from tarkit.names.url import display_name
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import read_record
 from tarkit.specs.inputslice import plan_slice
-from tarkit.specs.outputnames import done_record_url, output_name
-from tarkit.store.url import display_name
 
 _MOST_SHARDS = 20
 _DELETED = "were deleted: by hand, with their node, or since the cluster keeps only so many that have ended"

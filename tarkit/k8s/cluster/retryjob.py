@@ -22,8 +22,8 @@ from tarkit.k8s.names import label_value, safe_label
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, give_inputs, place_of, put_list
 from tarkit.k8s.podfields import escape_in, fill_container, listed, main_container, part, put_named, work_in
 from tarkit.k8s.settings import Settings
+from tarkit.names.url import scheme_of
 from tarkit.specs.slicedlist import even_counts, sha256_of
-from tarkit.store.url import scheme_of
 
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
 # What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.

@@ -14,12 +14,12 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, job_plan
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.k8s.podfields import main_container, substitute, work_in
+from tarkit.names.outputnames import output_name, plan_outputs
+from tarkit.names.url import local_path
 from tarkit.runs.status import Progress, progress_of
 from tarkit.runs.work import Work
-from tarkit.specs.outputnames import output_name, plan_outputs
 from tarkit.specs.shardspec import expand
 from tarkit.specs.slicedlist import changed, open_list, sha256_of
-from tarkit.store.url import local_path
 
 _LONGEST_LIST = 256 * 1024 * 1024
 

@@ -16,9 +16,9 @@ from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container,
 from tarkit.k8s.settings import Generator, Request, Settings
 from tarkit.k8s.wellknown import OUTDIR, RUN
 from tarkit.k8s.yamltext import Document
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
+from tarkit.names.url import scheme_of
 from tarkit.runs.work import PROGRAM, Variable, Work, options
-from tarkit.store.url import scheme_of
 
 PARALLELISM = 128
 """Pods at once, by default."""

@@ -13,13 +13,13 @@ from itertools import islice
 from tarkit.errors import UsageError, counted, quoted
 from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, listed_sizes, place_of, put_list
-from tarkit.redaction import redact
-from tarkit.specs.braces import Choice
-from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
+from tarkit.names.braces import Choice
+from tarkit.names.outputnames import FEW, are_distinct, plan_outputs
+from tarkit.names.redaction import redact
+from tarkit.names.url import scheme_of
 from tarkit.specs.shardspec import expand, fixed_names, patterns_of
 from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
 from tarkit.store.entries import pinned
-from tarkit.store.url import scheme_of
 
 USUAL_MOST = 10_000
 """Slices, unless the user sets their number."""

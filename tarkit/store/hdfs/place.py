@@ -19,6 +19,7 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
+from tarkit.names.url import scheme_of, split_query
 from tarkit.store import waits
 from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status
 from tarkit.store.hdfs.native import NativeClient
@@ -28,7 +29,6 @@ from tarkit.store.place import Entry, Identity
 from tarkit.store.resume import Body, ReportedOrigin, ResumingReader, read_part
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 from tarkit.store.temporary import temporary_name
-from tarkit.store.url import scheme_of, split_query
 
 _MAGIC = re.compile(r"[*?\[]")
 _SLOWEST = 32 * 1024

@@ -14,6 +14,7 @@ from email.message import Message
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
+from tarkit.names.url import http_parts, server_of
 from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status, raise_java
@@ -23,7 +24,6 @@ from tarkit.store.http.answer import MOST_REDIRECTS, follow, redirect_target, re
 from tarkit.store.http.connection import Connection, HttpBody, SecureConnection
 from tarkit.store.resume import read_up_to
 from tarkit.store.retry import Dropped, Retry
-from tarkit.store.url import http_parts, server_of
 
 _LONGEST_JSON = 256 << 20
 _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}

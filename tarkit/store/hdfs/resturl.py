@@ -8,8 +8,8 @@ import urllib.parse
 from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
-from tarkit.redaction import redact
-from tarkit.store.url import http_parts, split_query
+from tarkit.names.redaction import redact
+from tarkit.names.url import http_parts, split_query
 
 _PORTS = {"webhdfs": 9870, "swebhdfs": 9871}
 _PREFIX = "/webhdfs/v1"

@@ -15,8 +15,8 @@ from email.message import Message
 from http import HTTPStatus
 
 from tarkit.errors import StreamError
+from tarkit.names.url import http_parts
 from tarkit.store.retry import Dropped
-from tarkit.store.url import http_parts
 
 MOST_REDIRECTS = 10
 """After which the answer is an error."""

@@ -18,10 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import UsageError
+from tarkit.names.url import http_parts
 from tarkit.store.foreign import without_secrets
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
-from tarkit.store.url import http_parts
 
 CONNECT_SECONDS = 10.0
 """Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or not at all."""

@@ -20,6 +20,7 @@ from email.message import Message
 from typing import NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.names.url import base_name, display_name, http_parts, server_of, split_query
 from tarkit.store.checksums import from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.faults import is_permanent, is_temporary_status
@@ -29,7 +30,6 @@ from tarkit.store.http.connection import HttpBody, opener
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
-from tarkit.store.url import base_name, display_name, http_parts, server_of, split_query
 
 _SKIP = 1024 * 1024
 

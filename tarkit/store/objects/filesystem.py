@@ -20,12 +20,12 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
+from tarkit.names.url import is_chain
 from tarkit.store import waits
 from tarkit.store.faults import code_of, is_answered, is_temporary, lacks_credentials
 from tarkit.store.foreign import without_secrets
 from tarkit.store.registry import PLACES, module_of
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
-from tarkit.store.url import is_chain
 
 T = TypeVar("T")
 # Not what @ is for in a URL of Azure, CONTAINER@ACCOUNT, nor the colons of an ARN.

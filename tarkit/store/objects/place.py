@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable, quoted
-from tarkit.redaction import redact_text
+from tarkit.names.redaction import redact_text
+from tarkit.names.url import display_name
 from tarkit.store.checksums import Checksum, from_info
 from tarkit.store.objects.filesystem import ask, filesystem, raise_dropped, translated
 from tarkit.store.objects.sink import ObjectSink
@@ -21,7 +22,6 @@ from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.registry import module_of
 from tarkit.store.resume import Body, ReportedOrigin, ResumingReader, check_size, read_part
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
-from tarkit.store.url import display_name
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
 _MANY_SECONDS = 86_400.0

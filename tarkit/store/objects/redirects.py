@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tarkit.errors import printable
+from tarkit.names.url import server_of
 from tarkit.store.retry import Dropped
-from tarkit.store.url import server_of
 
 
 def refuse_redirect(status: int, location: str | None) -> None:

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError, printable
+from tarkit.names.url import display_name
 from tarkit.store.checksums import Checksum, from_headers
 from tarkit.store.objects.filesystem import ask, filesystem
 from tarkit.store.objects.redirects import DirectSession, refuse_redirect
 from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
 from tarkit.store.objects.source import ObjectSource, message_of
 from tarkit.store.retry import Dropped
-from tarkit.store.url import display_name
 
 EXTRA = "s3"
 CREDENTIALS = (

@@ -8,10 +8,10 @@ from itertools import chain, islice
 
 from tarkit.errors import MissingInputError, UsageError, counted, printable
 from tarkit.formats.recordio import RecordWriter
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
+from tarkit.names.url import join
 from tarkit.specs.outputcheck import check_other_than
 from tarkit.store.entries import entries, remove
-from tarkit.store.url import join
 
 RECORDS_PER_FILE = 1024
 

@@ -17,16 +17,16 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats.tally import SKIP_DAMAGE, Tally
+from tarkit.names.outputnames import index_url
+from tarkit.names.url import display_name, reads_once
 from tarkit.samples.index import build_index, publish_index, remove_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.specs.manifest import ManifestShard
-from tarkit.specs.outputnames import index_url
 from tarkit.store.entries import Identity, check_same, identify, stat
 from tarkit.store.publish import check_target
 from tarkit.store.read import open_read, read_whole
 from tarkit.store.retry import GoneStores
-from tarkit.store.url import display_name, reads_once
 from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20

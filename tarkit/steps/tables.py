@@ -13,9 +13,9 @@ from typing import Any
 from tarkit.errors import DataError, StreamError, UsageError, printable
 from tarkit.formats.example import encode_example
 from tarkit.formats.textrows import text_rows
+from tarkit.names.url import display_name, reads_once
 from tarkit.store.entries import check_same, identify
 from tarkit.store.read import open_read
-from tarkit.store.url import display_name, reads_once
 
 
 def table_records(

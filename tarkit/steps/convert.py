@@ -27,16 +27,16 @@ from tarkit.formats.registry import (
     read_named,
 )
 from tarkit.formats.tally import Tally
+from tarkit.names.url import display_name, reads_once
 from tarkit.samples.read import placed_samples
 from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand
+from tarkit.steps.convertinputs import Inputs, Record, check_tar, samples_of_rows, samples_of_tar
+from tarkit.steps.encoding import DEFAULT, Encoding, sample_of_row, values_of
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
-from tarkit.store.url import display_name, reads_once
-from tarkit.toolbox.convertinputs import Inputs, Record, check_tar, samples_of_rows, samples_of_tar
-from tarkit.toolbox.encoding import DEFAULT, Encoding, sample_of_row, values_of
 
 
 class VerifyError(DataError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
 from tarkit.errors import UsageError, printable
-from tarkit.store.url import display_name
+from tarkit.names.url import display_name
 
 _INTEGERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\n?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?\n?")

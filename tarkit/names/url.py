@@ -10,7 +10,7 @@ import re
 import urllib.parse
 
 from tarkit.errors import UsageError, printable
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 
 _URL = re.compile(r"((?:[A-Za-z0-9+.\-]+::)*)([A-Za-z][A-Za-z0-9+.\-]*)://")
 display_name = redact

@@ -18,9 +18,9 @@ from typing import Any
 from tarkit.errors import DataError, DecodeError, EncodeError, UsageError, printable
 from tarkit.formats.example import Feature, decode_example, decode_sequence_example, encode_example
 from tarkit.formats.tally import DEFAULT_MEM
+from tarkit.names.url import display_name
 from tarkit.samples.codecs import decode_field
 from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
-from tarkit.store.url import display_name
 
 
 @dataclass(frozen=True)

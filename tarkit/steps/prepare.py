@@ -17,12 +17,12 @@ from typing import Any
 from tarkit.errors import DataError, TarkitError, UsageError, library, printable, quoted
 from tarkit.formats.example import encode_example
 from tarkit.formats.tally import Tally, check_policy
+from tarkit.names.url import local_path
 from tarkit.samples.codecs import extension_of
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import is_reserved
+from tarkit.steps.sourcefiles import SourceFile
 from tarkit.store.read import read_whole
-from tarkit.store.url import local_path
-from tarkit.toolbox.sourcefiles import SourceFile
 
 CODECS = ("tf_example", "bytes")
 IMAGES = ("bytes", "floats")

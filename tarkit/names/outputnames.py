@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
-from tarkit.errors import MissingInputError, UsageError, printable, quoted
-from tarkit.redaction import redact
-from tarkit.specs.braces import expand_braces
-from tarkit.store.entries import entries, exists
-from tarkit.store.url import display_name, is_stream, local_path, scheme_of, split_query
+from tarkit.errors import UsageError, printable, quoted
+from tarkit.names.braces import expand_braces
+from tarkit.names.redaction import redact
+from tarkit.names.url import display_name, is_stream, local_path, scheme_of, split_query
 
 FAILED_SUFFIX = ".failed.tar"
 """What is added to an output's name for the shard of its failed samples."""
@@ -169,24 +168,6 @@ def reject_pattern(output: str) -> None:
         raise UsageError(
             f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
         )
-
-
-def existing_shards(pattern: str, start: int = 0) -> list[str]:
-    """Names of the shards of a pattern such as ``out-%06d.tar`` that are there, numbered ``start`` or more, in order.
-    Raises: UsageError: it has not exactly one place for a number. StreamError, TemporaryStreamError: its folder cannot
-    be listed."""
-    path, query = split_query(pattern)
-    before, after = split_pattern(path)
-    folder, slash, _ = before.rpartition("/")
-    _, slash_below, below = after.partition("/")
-    try:
-        listed = [entry.name for entry in entries(f"{folder}{slash}{query}" or ".")]
-    except MissingInputError:
-        return []
-    named = (f"{folder}{slash}{name}{slash_below}{below}" for name in listed)
-    found = sorted(number for name in named if (number := _number(name, path, before, after)) is not None)
-    names = (shard_name(pattern, number) for number in found if number >= start)
-    return [name for name in names if not below or exists(name)]
 
 
 def number_of_shard(pattern: str, url: str) -> int | None:

@@ -11,7 +11,7 @@ from tarkit.errors import RepeatedKeyError, printable
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
-from tarkit.redaction import redact
+from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from tarkit.formats.registry import is_tar_name
 from tarkit.formats.tally import Tally
+from tarkit.names.url import reads_once
 from tarkit.samples.read import read_members
 from tarkit.store.entries import entries
 from tarkit.store.read import open_read, read_whole
-from tarkit.store.url import reads_once
 
 
 class SourceFile(NamedTuple):

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from tarkit.errors import UsageError
 from tarkit.formats.registry import format_module, holds_files, holds_rows, holds_samples, read_named
 from tarkit.formats.tally import Tally
+from tarkit.names.url import display_name, reads_once
 from tarkit.samples.pieces import one_archive, sample_pieces
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import Sample, is_reserved
+from tarkit.steps.encoding import Encoding, content_of, sample_of, sample_of_row
+from tarkit.steps.harshards import har_samples
 from tarkit.store.read import open_read
-from tarkit.store.url import display_name, reads_once
-from tarkit.toolbox.encoding import Encoding, content_of, sample_of, sample_of_row
-from tarkit.toolbox.harshards import har_samples
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""What only users of ElasticDL need. ``zoo`` makes images with a folder of models."""
