@@ -22,7 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced import traced_peak
 
-from tarkit.errors import DecodeError, EncodeError, MissingExtraError, UsageError
+from tarkit.errors import DecodeError, EncodeError, UsageError
+from tarkit.extras import MissingExtraError
 from tarkit.samples import images
 from tarkit.samples.codecs import decode_field, decode_sample, encode_field, encode_sample, make_encoder
 

@@ -33,7 +33,6 @@ from tarkit.errors import (
     CompressionError,
     DataError,
     GivenUpError,
-    MissingExtraError,
     MissingInputError,
     OutputClosedError,
     StreamError,
@@ -41,6 +40,7 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
+from tarkit.extras import MissingExtraError
 from tarkit.store import temporary
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.local import FileReader

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import Any
 
-from tarkit.errors import MissingExtraError, UsageError
+from tarkit.errors import UsageError
+from tarkit.extras import MissingExtraError
 
 from ..shared.program import say
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, escaped, exit_code_of_all
+from tarkit.errors import EXIT_OK, TarkitError, UsageError, escaped, exit_code_of_all
+from tarkit.extras import MissingExtraError
 
 from ..shared.program import reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, exit_code_of, met

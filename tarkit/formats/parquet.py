@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tarkit.errors import DataError, EncodeError, TarkitError, TooLargeError, UsageError, library, printable
+from tarkit.errors import DataError, EncodeError, TarkitError, TooLargeError, UsageError, printable
+from tarkit.extras import library
 from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM, Tally
 from tarkit.names.url import display_name, reads_once
 from tarkit.store.compression import compression_for_name

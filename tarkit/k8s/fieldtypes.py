@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tarkit.errors import UsageError, library, printable
+from tarkit.errors import UsageError, printable
+from tarkit.extras import library
 from tarkit.k8s.apiobject import grouped
 from tarkit.k8s.yamltext import Document
 

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tarkit.errors import MissingExtraError, UsageError, printable
+from tarkit.errors import UsageError, printable
+from tarkit.extras import MissingExtraError
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fieldtypes import check_types
 from tarkit.k8s.fill import main_ones, pod_of, without_empties

@@ -7,7 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from tarkit.errors import library, printable, quoted
+from tarkit.errors import printable, quoted
+from tarkit.extras import library
 
 TYPES = {
     "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false",

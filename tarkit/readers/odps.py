@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, MissingInputError, ReplacedError, StreamError, library, printable
+from tarkit.errors import DataError, MissingInputError, ReplacedError, StreamError, printable
+from tarkit.extras import library
 from tarkit.readers.reader import (
     ANEW,
     AbstractDataReader,

@@ -16,12 +16,12 @@ from tarkit.errors import (
     EXIT_OK,
     EXIT_SET_ASIDE,
     DataError,
-    MissingExtraError,
     MissingInputError,
     TarkitError,
     UsageError,
     printable,
 )
+from tarkit.extras import MissingExtraError
 from tarkit.formats.tally import lost_samples
 from tarkit.mapping.parallel import in_batches
 from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, done_record_url, failed_samples_url, output_name

@@ -16,7 +16,6 @@ from functools import partial
 from tarkit.errors import (
     EXIT_MISSING,
     EncodeError,
-    MissingExtraError,
     MissingInputError,
     StreamError,
     TarkitError,
@@ -24,6 +23,7 @@ from tarkit.errors import (
     UsageError,
     counted,
 )
+from tarkit.extras import MissingExtraError
 from tarkit.mapping.parallel import Batch, Outcome, in_batches
 from tarkit.names.outputnames import done_record_url, failed_samples_url, output_name
 from tarkit.names.url import display_name, local_path

@@ -7,7 +7,7 @@ import io
 from functools import cache
 from typing import Any
 
-from tarkit.errors import library
+from tarkit.extras import library
 
 IMAGE_SPECS = {
     "pil": ("pil", "RGB"),

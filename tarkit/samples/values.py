@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-from tarkit.errors import library
+from tarkit.extras import library
 
 _DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
-from tarkit.errors import ServiceLostError, UsageError, library, printable, quoted
+from tarkit.errors import ServiceLostError, UsageError, printable, quoted
+from tarkit.extras import library
 from tarkit.service.credentials import bytes_of_file, host_and_port, token_of_file
 from tarkit.service.messages import protocol
 from tarkit.service.progress import DataSetProgress, progress_of_message

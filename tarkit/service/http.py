@@ -15,7 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from tarkit.errors import UsageError, library, printable, quoted
+from tarkit.errors import UsageError, printable, quoted
+from tarkit.extras import library
 from tarkit.service.credentials import host_and_port, is_loopback
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.leases import Verdict

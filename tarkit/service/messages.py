@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tarkit.errors import library
+from tarkit.extras import library
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from tarkit.errors import TarkitError, UsageError, counted, library
+from tarkit.errors import TarkitError, UsageError, counted
+from tarkit.extras import library
 from tarkit.lasterror import release_at_exit
 from tarkit.service.datashards import TRAINING, DataShardService
 

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tarkit.errors import TarkitError, UsageError, library, printable, quoted
+from tarkit.errors import TarkitError, UsageError, printable, quoted
+from tarkit.extras import library
 from tarkit.service.credentials import Security, host_and_port, is_loopback
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, TooManyError
 from tarkit.service.elasticdl import ElasticDLCalls

@@ -9,7 +9,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from tarkit.errors import LocatedError, StreamError, UsageError, counted, library
+from tarkit.errors import LocatedError, StreamError, UsageError, counted
+from tarkit.extras import library
 from tarkit.formats.tally import Tally
 from tarkit.names.url import base_name, local_path
 from tarkit.spark.sourceslices import Slice, plan_slices

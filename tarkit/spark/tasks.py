@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from tarkit.errors import EXIT_FAILED, MissingInputError, TarkitError, UsageError, exit_code_of_all, library, printable
+from tarkit.errors import EXIT_FAILED, MissingInputError, TarkitError, UsageError, exit_code_of_all, printable
+from tarkit.extras import library
 from tarkit.names.url import is_stream, local_path
 from tarkit.store.entries import entries, remove_left_behind
 from tarkit.store.temporary import is_temporary_name

@@ -14,7 +14,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tarkit.errors import DataError, TarkitError, UsageError, library, printable, quoted
+from tarkit.errors import DataError, TarkitError, UsageError, printable, quoted
+from tarkit.extras import library
 from tarkit.formats.example import encode_example
 from tarkit.formats.tally import Tally, check_policy
 from tarkit.names.url import local_path

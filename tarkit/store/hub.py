@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from email.message import Message
 from typing import Any, NoReturn
 
-from tarkit.errors import MissingInputError, StreamError, UsageError, library, quoted
+from tarkit.errors import MissingInputError, StreamError, UsageError, quoted
+from tarkit.extras import library
 from tarkit.names.url import display_name
 from tarkit.store.checksums import Checksum
 from tarkit.store.http.answer import status_text

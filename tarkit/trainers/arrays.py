@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from tarkit.errors import library
+from tarkit.extras import library
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 

@@ -15,10 +15,10 @@ from tarkit.errors import (
     TarkitError,
     TransformError,
     UsageError,
-    library,
     printable,
     quoted,
 )
+from tarkit.extras import library
 from tarkit.formats.tally import check_policy
 from tarkit.samples.codecs import decode_sample, extension_of
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tarkit.errors import UsageError, library
+from tarkit.errors import UsageError
+from tarkit.extras import library
 from tarkit.lasterror import release_at_exit
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of

@@ -14,7 +14,8 @@ from operator import itemgetter
 from traceback import walk_stack
 from typing import Any
 
-from tarkit.errors import UsageError, library
+from tarkit.errors import UsageError
+from tarkit.extras import library
 from tarkit.store.allocator import keep_all_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader

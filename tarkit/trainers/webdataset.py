@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tarkit.errors import MissingExtraError, UsageError, library
+from tarkit.errors import UsageError
+from tarkit.extras import MissingExtraError, library
 from tarkit.formats.tally import DEFAULT_MEM, Tally
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule

@@ -14,7 +14,7 @@ from tarkit.cli import kubetpl, tarkit
 from tarkit.cli.shared.sections import HEADINGS, sections
 from test_packaging import CONFIG, ROOT
 
-from tarkit.errors import PACKAGES, MissingExtraError
+from tarkit.extras import PACKAGES, MissingExtraError
 from tarkit.k8s.settings import GENERATORS
 
 Run = Callable[..., Any]

@@ -8,15 +8,8 @@ from typing import Any
 
 import click
 
-from tarkit.errors import (
-    EXIT_OK,
-    ClusterDeniedError,
-    ClusterUnreachableError,
-    MissingExtraError,
-    NoSuchObjectError,
-    UsageError,
-    counted,
-)
+from tarkit.errors import EXIT_OK, ClusterDeniedError, ClusterUnreachableError, NoSuchObjectError, UsageError, counted
+from tarkit.extras import MissingExtraError
 from tarkit.k8s.apiobject import Object, name_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.retryjob import (

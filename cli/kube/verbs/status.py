@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, ClusterError, ClusterUnreachableError, MissingExtraError, UsageError
+from tarkit.errors import EXIT_OK, ClusterError, ClusterUnreachableError, UsageError
+from tarkit.extras import MissingExtraError
 from tarkit.k8s.cluster.jobstatus import run_status, status_from_records
 from tarkit.k8s.cluster.runjobs import find_jobs
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tarkit.errors import ClusterDeniedError, UsageError, library, printable
+from tarkit.errors import ClusterDeniedError, UsageError, printable
+from tarkit.extras import library
 from tarkit.k8s.names import dns_label
 from tarkit.store import waits
 

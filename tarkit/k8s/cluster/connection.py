@@ -20,9 +20,9 @@ from tarkit.errors import (
     ClusterUnreachableError,
     NoSuchObjectError,
     UsageError,
-    library,
     printable,
 )
+from tarkit.extras import library
 from tarkit.k8s.apiobject import Object, Objects, part_of
 from tarkit.k8s.cluster.config import NEEDED_FOR, Access, login_errors
 from tarkit.k8s.names import dns_subdomain

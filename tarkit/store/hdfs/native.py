@@ -21,7 +21,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, library, printable
+from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
+from tarkit.extras import library
 from tarkit.store.foreign import without_secrets
 from tarkit.store.forks import Owner, is_inherited
 from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status, raise_java

@@ -11,15 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from tarkit.errors import (
-    MissingExtraError,
-    MissingInputError,
-    StreamError,
-    TarkitError,
-    TemporaryStreamError,
-    UsageError,
-    printable,
-)
+from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError, UsageError, printable
+from tarkit.extras import MissingExtraError
 from tarkit.names.url import is_chain
 from tarkit.store import waits
 from tarkit.store.faults import code_of, is_answered, is_temporary, lacks_credentials
