@@ -44,7 +44,8 @@ class RunDisplay(Reporter):
         self._to_stderr = work.output in _STANDARD_OUTPUT
         # On one terminal, or in one log, a line of either is seen beside the reason that quotes it.
         self._in_one_place = self._to_stderr or _is_one_file(1, 2)
-        # What commands print is all that comes of the run, so that it ends with the reader of standard output.
+        # What commands print is all that comes of the run, so that it ends with the reader of
+        # standard output.
         self._only_prints = work.output is None and work.outdir is None
         self._closed: set[int] = set()
         self._failed_are_kept = False
@@ -147,7 +148,10 @@ class RunDisplay(Reporter):
         self._meter.show(text, max(known, default=None))
 
     def shard_missing(self, url: str) -> None:
-        """An input does not exist. There may be 100,000 of them: the first is shown at once, the end counts them."""
+        """An input does not exist.
+
+        There may be 100,000 of them: the first is shown at once, the end counts them.
+        """
         if self.counts.shards_missing == 1:
             self.say(f"{printable(display_name(url))}: no such file; missing shards are counted")
         self.advanced(self._read, self._failed)
@@ -169,7 +173,10 @@ class RunDisplay(Reporter):
 
 
 def _is_one_file(one: int, other: int) -> bool:
-    """Whether two descriptors are of the same file, pipe or terminal. What is closed is none."""
+    """Whether two descriptors are of the same file, pipe or terminal.
+
+    What is closed is none.
+    """
     try:
         return os.path.sameopenfile(one, other)
     except OSError:
@@ -179,7 +186,10 @@ def _is_one_file(one: int, other: int) -> bool:
 @contextlib.contextmanager
 def open_report(path: str | None, inputs: Iterable[str] = ()) -> Iterator[PublishStream | None]:
     """The file for the report, opened before the run, since after it is too late for complaints.
-    inputs: as they were given; it must not be one of them."""
+
+    Args:
+        inputs: as they were given; it must not be one of them.
+    """
     if path is None:
         yield None
         return

@@ -1,9 +1,10 @@
 """Every exception that tarkit raises on purpose.
 
-One base class, :class:`TarkitError`. Each class carries the exit code with which a
-program ends because of it (the table is in ``docs/exit-codes.md``), and fields that say
-where things went wrong, so that callers need not parse sentences. ``str()`` of an error
-is one line: what is wrong, where, and what would be right."""
+One base class, :class:`TarkitError`. Each class carries the exit code with which a program ends
+because of it (the table is in ``docs/exit-codes.md``), and fields that say where things went wrong,
+so that callers need not parse sentences. ``str()`` of an error is one line: what is wrong, where,
+and what would be right.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ EXIT_TERMINATED = 143
 
 
 def exit_code_of_all(codes: Iterable[int]) -> int:
-    """One exit code for several failures: 75 if a retry may help one of them; else the lowest, 1 last; 0 for none."""
+    """One exit code for several failures: 75 if a retry may help one of them.
+
+    Else the lowest, 1 last; 0 for none.
+    """
     found = set(codes) - {EXIT_OK}
     if EXIT_TEMPORARY in found:
         return EXIT_TEMPORARY
@@ -33,11 +37,15 @@ def exit_code_of_all(codes: Iterable[int]) -> int:
 
 
 LINE = 2000
-"""Characters of a line for people, or of an error; exceptions of libraries and names can have any number."""
+"""Characters of a line for people, or of an error; exceptions of libraries and names can have any
+number.
+"""
 
 
 def shortened(text: str, most: int = LINE) -> str:
-    """``text``, its middle left out if it has more than about ``most`` characters: what to do comes last."""
+    """``text``, its middle left out if it has more than about ``most`` characters: what to do comes
+    last.
+    """
     if len(text) > most:
         # First: of a URL without its beginning, it could not be told what is secret in it.
         text = redact_text(text)
@@ -51,7 +59,9 @@ def shortened(text: str, most: int = LINE) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line: control characters and undecodable bytes escaped, at most about 200 characters of it."""
+    """``text`` on one line: control characters and undecodable bytes escaped, at most about 200
+    characters of it.
+    """
     return escaped(shortened(text, 200))
 
 
@@ -98,9 +108,18 @@ class UsageError(TarkitError, ValueError):
 
 
 class LocatedError(TarkitError):
-    """An error at a place. Fields that are not known are None.
-    reason: what is wrong, a phrase. url: the shard. offset: byte position of the member's header in the uncompressed
-    archive. member: the member's name. key: the sample's key. hint: what would be right."""
+    """An error at a place.
+
+    Fields that are not known are None.
+
+    Args:
+        reason: what is wrong, a phrase.
+        url: the shard.
+        offset: byte position of the member's header in the uncompressed archive.
+        member: the member's name.
+        key: the sample's key.
+        hint: what would be right.
+    """
 
     def __init__(
         self,
@@ -150,22 +169,31 @@ class CorruptHeaderError(DataError):
 
 
 class CorruptRecordError(DataError):
-    """A record of a record file, or the chunk or block that holds records, is damaged: a wrong checksum or length."""
+    """A record of a record file, or the chunk or block that holds records, is damaged: a wrong
+    checksum or length.
+    """
 
 
 class TruncatedError(DataError):
-    """The stream ends before its end: inside a member or record, or without the end-of-archive mark."""
+    """The stream ends before its end: inside a member or record, or without the end-of-archive
+    mark.
+    """
 
 
 class UnsupportedMemberError(DataError):
     """A member whose content is not in the shard as plain bytes: a hard link, a sparse file.
-    kind: the word under which such members are counted where they are passed over."""
+
+    Attributes:
+        kind: the word under which such members are counted where they are passed over.
+    """
 
     kind = "unsupported"
 
 
 class TooLargeError(DataError):
-    """A sample or record, or the window of a compressed stream, has more bytes than the memory it may take."""
+    """A sample or record, or the window of a compressed stream, has more bytes than the memory it
+    may take.
+    """
 
 
 class MissingFieldError(DataError, KeyError):
@@ -185,7 +213,9 @@ class ReplacedError(DataError):
 
 
 class StaleIndexError(DataError):
-    """The index beside a shard is of another one, such as the one that this shard has replaced. url: of the shard."""
+    """The index beside a shard is of another one, such as the one that this shard has replaced.
+    url: of the shard.
+    """
 
 
 class CompressionError(DataError):
@@ -193,7 +223,10 @@ class CompressionError(DataError):
 
 
 class TransformError(DataError):
-    """The caller's ``transform`` raised an exception for a sample; in the process of that, it is the ``__cause__``."""
+    """The caller's ``transform`` raised an exception for a sample.
+
+    In the process of that, it is the ``__cause__``.
+    """
 
 
 class EncodeError(LocatedError, ValueError):
@@ -221,8 +254,12 @@ class TemporaryStreamError(StreamError):
 
 
 class OutputClosedError(TarkitError, BrokenPipeError):
-    """The reader of standard output has closed it: it has seen enough, so a program ends with success.
-    Raised only where the data itself goes to standard output. Any other closed pipe or connection is an error."""
+    """The reader of standard output has closed it: it has seen enough, so a program ends with
+    success.
+
+    Raised only where the data itself goes to standard output. Any other closed pipe or connection
+    is an error.
+    """
 
     exit_code = EXIT_OK
 
@@ -232,15 +269,21 @@ class OutputClosedError(TarkitError, BrokenPipeError):
 
 class GivenUpError(TemporaryStreamError):
     """Every attempt of one operation failed: to try once more right now would only repeat them.
-    answered: whether the store answered any of the last attempts; if not, nothing else of it can be had either."""
+
+    Attributes:
+        answered: whether the store answered any of the last attempts; if not, nothing else of it
+            can be had either.
+    """
 
     answered = True
 
 
 class AlreadyPublishedError(LocatedError, FileExistsError):
     """Something is under the final name already, and it was to be published only if nothing is.
-    Nothing was changed. Whether that is a failure, or just means that someone else was faster, is for the caller to
-    say."""
+
+    Nothing was changed. Whether that is a failure, or just means that someone else was faster, is
+    for the caller to say.
+    """
 
 
 class CommandNotRunnableError(TarkitError):
@@ -252,7 +295,11 @@ class CommandNotRunnableError(TarkitError):
 
 
 class ClusterError(TarkitError):
-    """The API server of a cluster refused what was asked of it. status: of its answer, 0 if it is not known."""
+    """The API server of a cluster refused what was asked of it.
+
+    Args:
+        status: of its answer, 0 if it is not known.
+    """
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -260,7 +307,9 @@ class ClusterError(TarkitError):
 
 
 class ClusterDeniedError(ClusterError):
-    """The user is not known to a cluster (401), or may not ask (403): so nothing is known to have failed."""
+    """The user is not known to a cluster (401), or may not ask (403): so nothing is known to have
+    failed.
+    """
 
     exit_code = EXIT_TEMPORARY
 
@@ -272,7 +321,11 @@ class NoSuchObjectError(ClusterError):
 
 
 class ClusterUnreachableError(TarkitError):
-    """A cluster does not answer, or is too busy to. status: of its answer, 0 if there was none."""
+    """A cluster does not answer, or is too busy to.
+
+    Args:
+        status: of its answer, 0 if there was none.
+    """
 
     exit_code = EXIT_TEMPORARY
 
@@ -282,6 +335,9 @@ class ClusterUnreachableError(TarkitError):
 
 
 class ServiceLostError(TarkitError):
-    """The shard service did not answer for as long as a client tries. What was not reported is handed out again."""
+    """The shard service did not answer for as long as a client tries.
+
+    What was not reported is handed out again.
+    """
 
     exit_code = EXIT_TEMPORARY

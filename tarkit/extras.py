@@ -1,4 +1,6 @@
-"""Libraries that a plain install does not have: each comes with an extra, and is loaded when it is first needed."""
+"""Libraries that a plain install does not have: each comes with an extra, and is loaded when it is
+first needed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ PACKAGES = {
 
 
 class MissingExtraError(TarkitError, ImportError):
-    """A library that is not installed is needed; the message names it, and the extra that brings it."""
+    """A library that is not installed is needed.
+
+    The message names it, and the extra that brings it.
+    """
 
     exit_code = EXIT_USAGE
 
@@ -47,7 +52,10 @@ class MissingExtraError(TarkitError, ImportError):
 
 def library(name: str, needed_for: str, extra: str) -> Any:
     """The module ``name``, which is not always installed, loaded when it is first needed.
-    Raises: MissingExtraError: it is not installed; the message names the extra that brings it."""
+
+    Raises:
+        MissingExtraError: it is not installed; the message names the extra that brings it.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -14,7 +14,10 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 class Consumer(NamedTuple):
-    """rank: from 0. world: number of ranks that share the data."""
+    """Attributes:
+    rank: from 0.
+    world: number of ranks that share the data.
+    """
 
     rank: int
     world: int
@@ -26,15 +29,15 @@ def consumer(
     environ: Mapping[str, str] = os.environ,
     sent: Consumer | None = None,
 ) -> Consumer:
-    """This process's rank: as it is named, else that of ``torch.distributed`` where it was initialized, else ``sent``,
-    that of the process from which the data set was sent here, else that of the variables RANK and WORLD_SIZE; else the
-    only one.
+    """This process's rank: as it is named, else that of ``torch.distributed`` where it was
+    initialized, else ``sent``, that of the process from which the data set was sent here, else
+    that of the variables RANK and WORLD_SIZE; else the only one.
 
     Ranks that must read the same data, as those of tensor parallelism, are named by the caller.
 
     Raises:
-        UsageError: one of the two without the other, unless there is a process group; a rank that the world does not
-            have; or a process group, what was sent, and variables that disagree.
+        UsageError: one of the two without the other, unless there is a process group; a rank that
+            the world does not have; or a process group, what was sent, and variables that disagree.
     """
     if rank is not None or world is not None:
         return _checked(rank, world, "rank and world")
@@ -79,14 +82,20 @@ def _checked(rank: int | None, world: int | None, names: str) -> Consumer:
 
 
 class LoaderWorker(NamedTuple):
-    """number: from 0. workers: those of its DataLoader."""
+    """Attributes:
+    number: from 0.
+    workers: those of its DataLoader.
+    """
 
     number: int
     workers: int
 
 
 def loader_worker() -> LoaderWorker | None:
-    """Which worker of a torch DataLoader this process is; None: of none. torch is not imported for it."""
+    """Which worker of a torch DataLoader this process is.
+
+    None: of none. torch is not imported for it.
+    """
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     return None if info is None else LoaderWorker(info.id, info.num_workers)

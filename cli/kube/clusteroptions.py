@@ -1,4 +1,6 @@
-"""Which cluster, and which done records: the options that status, wait, logs, retry, scale and cancel share."""
+"""Which cluster, and which done records: the options that status, wait, logs, retry, scale and
+cancel share.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +70,9 @@ def open_cluster(kubeconfig: str | None, context: str | None, namespace: str | N
 def record_source(
     outdir: str | None, specs: Sequence[str], check_inputs: bool, manifest: str | None = None
 ) -> RecordSource:
-    """The done records that ``record_options`` name; with ``manifest_option``, the manifest in which the Job is."""
+    """The done records that ``record_options`` name.
+
+    With ``manifest_option``, the manifest in which the Job is.
+    """
     documents: list[Object] = [] if manifest is None else manifest_documents(manifest)
     return RecordSource(outdir, specs, check_inputs, documents)

@@ -76,7 +76,9 @@ def _files(given: Sequence[str]) -> list[str]:
 
 
 def asked_for(words: Sequence[str]) -> Asked:
-    """What the rest of a command line asks for: a generator's name and its arguments, as ``kubetpl`` takes them."""
+    """What the rest of a command line asks for: a generator's name and its arguments, as
+    ``kubetpl`` takes them.
+    """
     if not words or words[0] not in GENERATORS:
         got = f"; got {printable(words[0])!r}" if words else ""
         raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")

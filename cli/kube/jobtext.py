@@ -22,7 +22,11 @@ _WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:")
 
 
 def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
-    """Everything, the most important first. most: of each list; None is all."""
+    """Everything, the most important first.
+
+    Args:
+        most: of each list; None is all.
+    """
     for note in status.notes:
         yield f"note: {note}"
     view = status.view
@@ -43,8 +47,12 @@ def show_status(
     results: Results, found: Sequence[JobStatus], retried: int, deleted: Sequence[str] = (), *, verbose: bool = False,
     all_of_them: bool = True,
 ) -> None:  # fmt: skip
-    """One Job whole; of several a table, and their sum. retried, deleted: Jobs that do not count, or are gone.
-    all_of_them: whether Jobs have a line that are complete, too."""
+    """One Job whole; of several a table, and their sum.
+
+    Args:
+        retried, deleted: Jobs that do not count, or are gone.
+        all_of_them: whether Jobs have a line that are complete, too.
+    """
     if len(found) == 1 and not deleted:
         for line in status_lines(found[0], None if verbose else MOST):
             results.line(line)

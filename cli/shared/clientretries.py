@@ -1,4 +1,7 @@
-"""What the library tries again, reported while it happens; and threads that wait in it when the program is over."""
+"""What the library tries again, reported while it happens.
+
+And threads that wait in it when the program is over.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from collections.abc import Callable, Iterator
 
 
 class _Lines(logging.Handler):
-    """Hands on what the library reports. A program that waits for a store would look as if it hung."""
+    """Hands on what the library reports.
+
+    A program that waits for a store would look as if it hung.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -35,7 +41,9 @@ def messages_shown(name: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def leave_waiting_threads(code: int) -> None:
-    """End the process now if a thread may still wait in a library, where nothing reaches it: Python would join it."""
+    """End the process now if a thread may still wait in a library, where nothing reaches it: Python
+    would join it.
+    """
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]
     # Those of asyncio look up host names. They are daemons, and joined all the same.
     if any(not each.daemon or each.name.startswith("asyncio_") for each in others):

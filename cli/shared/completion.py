@@ -1,4 +1,6 @@
-"""Completion of command lines: what a shell asks by ``_TARPROC_COMPLETE=bash_complete``, click's own protocol."""
+"""Completion of command lines: what a shell asks by ``_TARPROC_COMPLETE=bash_complete``, click's
+own protocol.
+"""
 
 from __future__ import annotations
 

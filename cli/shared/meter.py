@@ -1,4 +1,6 @@
-"""How far a run is: a bar on a terminal, elsewhere a line now and then, with the time left where the end is known."""
+"""How far a run is: a bar on a terminal, elsewhere a line now and then, with the time left where
+the end is known.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,13 @@ _BAR_EVERY = 0.2
 
 
 class Meter:
-    """Shows how far a run is. A context manager; its methods may be called from several threads.
-    clock: seconds, from any beginning."""
+    """Shows how far a run is.
+
+    A context manager; its methods may be called from several threads.
+
+    Args:
+        clock: seconds, from any beginning.
+    """
 
     def __init__(self, name: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
@@ -50,11 +57,16 @@ class Meter:
             self._bar = None
 
     def is_due(self) -> bool:
-        """Whether it is time to show something. It costs next to nothing, so that it may be asked for each sample."""
+        """Whether it is time to show something.
+
+        It costs next to nothing, so that it may be asked for each sample.
+        """
         return not self._quiet and self._clock() >= self._next
 
     def show(self, text: str, part: float | None) -> None:
-        """Show ``text``, and how much of the run is done: 0.0 to 1.0, or None where that is not known."""
+        """Show ``text``, and how much of the run is done: 0.0 to 1.0, or None where that is not
+        known.
+        """
         part = None if part is None else min(1.0, max(0.0, part))
         with self._lock:
             now = self._clock()

@@ -38,7 +38,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_program(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
-    """Run a program, and return its exit code. argv: arguments without the program's name; None takes the process's."""
+    """Run a program, and return its exit code.
+
+    Args:
+        argv: arguments without the program's name; None takes the process's.
+    """
     _occupy_standard_streams()
     # What click prints goes the way of all other results.
     with EndingSignals() as signals, contextlib.redirect_stdout(_StandardOutput()):
@@ -66,7 +70,8 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:
         if argv is None:
-            # Nothing was opened: without this the interpreter looks through all objects when it ends.
+            # Nothing was opened: without this the interpreter looks through all objects when it
+            # ends.
             gc.freeze()
         return exit_request.exit_code
     except SystemExit:
@@ -86,7 +91,8 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
             _say_lines("".join(f"{escaped(line)}\n" for line in lines))
         code, reason = _outcome(error, name)
         if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
-            # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
+            # The help, which is of many lines. Older releases of click have no such class, and
+            # print it themselves.
             _say_lines(f"{error.format_message()}\n")
         elif not isinstance(error, OutputClosedError):
             # A message may repeat arguments of the program.
@@ -96,7 +102,10 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
 
 def _occupy_standard_streams() -> None:
     """See to it that no file opened later gets the number of a standard stream that was closed.
-    Commands' output would go to it. Opened for the wrong direction, a use is still the error it was."""
+
+    Commands' output would go to it. Opened for the wrong direction, a use is still the error it
+    was.
+    """
     for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(fd)
@@ -160,7 +169,10 @@ def _remember(context: click.Context, parameter: click.Parameter, value: bool) -
 
 
 def version_option(function: F) -> F:
-    """--version. Made for each command, since click's remembers the name of the first program that prints it."""
+    """--version.
+
+    Made for each command, since click's remembers the name of the first program that prints it.
+    """
     return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
 
 
@@ -199,7 +211,10 @@ class Seconds(click.FloatRange):
 
 
 def work_option(name: str, **changes: Any) -> Callable[[F], F]:
-    """The option of tarproc that fills a field of :class:`tarkit.runs.work.Work`; it means the same in all programs."""
+    """The option of tarproc that fills a field of :class:`tarkit.runs.work.Work`.
+
+    It means the same in all programs.
+    """
     from tarkit.runs import work
 
     option = work.options()[name]
@@ -231,7 +246,9 @@ gathering_options = option_group(
         help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
     ),
 )  # fmt: skip
-"""How files become samples: what to do about those that are no part of one, and about the same extension twice."""
+"""How files become samples: what to do about those that are no part of one, and about the same
+extension twice.
+"""
 
 
 def reject_options(names: Collection[str], reason: str) -> None:
@@ -279,8 +296,11 @@ class _StandardOutput(io.TextIOBase):
 
 def write_stdout(data: bytes) -> None:
     """All of the data to standard output, which is where the result of the run goes.
-    Raises: OutputClosedError: its reader has closed it. StreamError: it was closed from the start, or its disk is
-    full."""
+
+    Raises:
+        OutputClosedError: its reader has closed it.
+        StreamError: it was closed from the start, or its disk is full.
+    """
     try:
         _write_all(1, data)
     except BrokenPipeError:
@@ -290,8 +310,13 @@ def write_stdout(data: bytes) -> None:
 
 
 def write_message(fd: int, data: bytes) -> bool:
-    """What is printed on the way of a run whose result goes elsewhere; False if the descriptor is closed.
-    Raises: StreamError: its disk is full."""
+    """What is printed on the way of a run whose result goes elsewhere.
+
+    False if the descriptor is closed.
+
+    Raises:
+        StreamError: its disk is full.
+    """
     try:
         _write_all(fd, data)
     except OSError as error:

@@ -20,9 +20,14 @@ _BUFFER = 32 * 1024
 
 
 class Results:
-    """Lines for standard output, gathered unless it is a terminal. A context manager.
-    only_messages: the result is elsewhere, in files or in the exit code, so that the work goes on, and ends with its
-    own exit code, when standard output is closed."""
+    """Lines for standard output, gathered unless it is a terminal.
+
+    A context manager.
+
+    Args:
+        only_messages: the result is elsewhere, in files or in the exit code, so that the work goes
+            on, and ends with its own exit code, when standard output is closed.
+    """
 
     def __init__(self, *, only_messages: bool = False) -> None:
         self._only_messages = only_messages
@@ -42,8 +47,11 @@ class Results:
 
     def flush(self) -> None:
         """Have it all written.
-        Raises: StreamError: its disk is full; or it is closed, and these are not only messages, nor (OutputClosedError)
-        was it the reader who closed it."""
+
+        Raises:
+            StreamError: its disk is full; or it is closed, and these are not only messages, nor
+                (OutputClosedError) was it the reader who closed it.
+        """
         pending, self._pending = bytes(self._pending), bytearray()
         if self._only_messages:
             write_message(1, pending)
@@ -57,7 +65,8 @@ class Results:
         if kind is None:
             self.flush()
             return
-        # What was found before the error is shown; but why the run ends is not hidden by another error.
+        # What was found before the error is shown; but why the run ends is not hidden by another
+        # error.
         with suppress(OutputClosedError, StreamError):
             self.flush()
 
@@ -88,7 +97,10 @@ def emptied(counts: Counts) -> list[str]:
 
 
 def missing_line(counts: Counts) -> str | None:
-    """How many inputs do not exist, with examples; None if all are there but one, which was named before."""
+    """How many inputs do not exist, with examples.
+
+    None if all are there but one, which was named before.
+    """
     if counts.shards_missing < 2:
         return None
     names = ", ".join(printable(name) for name in counts.missing_names)
@@ -98,7 +110,11 @@ def missing_line(counts: Counts) -> str | None:
 
 
 def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
-    """Phrases on what a reader met, none if there is nothing to tell. skipped: what to call such members."""
+    """Phrases on what a reader met, none if there is nothing to tell.
+
+    Args:
+        skipped: what to call such members.
+    """
     parts = []
     # Folders are in most archives and are not reported.
     if kinds := ", ".join(f"{why} {number}" for why, number in sorted(tally.skipped.items()) if why != "folder"):

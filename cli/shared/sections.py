@@ -49,7 +49,10 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def sections(command: click.Command, context: click.Context) -> list[Section]:
-    """Each heading with its options and what they do; a command of few options has one heading for all."""
+    """Each heading with its options and what they do.
+
+    A command of few options has one heading for all.
+    """
     options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
     shown = [(str(each.name), record) for each in options if (record := each.get_help_record(context)) is not None]
     if len(shown) <= _FEW:
@@ -70,7 +73,10 @@ class LongHelp(click.Command):
 
 
 class VerbGroup(click.Group):
-    """A program whose help lists its verbs under headings. A verb's file is loaded only when it is asked for."""
+    """A program whose help lists its verbs under headings.
+
+    A verb's file is loaded only when it is asked for.
+    """
 
     verbs: ClassVar[Mapping[str, Sequence[str]]]
     """Heading -> the verbs under it."""

@@ -1,4 +1,6 @@
-"""What ``tarkit split`` and ``tarkit create`` share: a numbered series of shards, and those of an earlier run."""
+"""What ``tarkit split`` and ``tarkit create`` share: a numbered series of shards, and those of an
+earlier run.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ def reject_series_options() -> None:
 
 @dataclass(frozen=True)
 class Series:
-    """The series that the options ask for. program: whose messages they are. The others: as of ``ShardWriter``."""
+    """The series that the options ask for.
+
+    Attributes:
+        program: whose messages they are. The others: as of ``ShardWriter``.
+    """
 
     program: str
     pattern: str
@@ -59,7 +65,10 @@ class Series:
     force: bool
 
     def earlier(self) -> list[str]:
-        """Its shards that are there: an error without --force; with it, none where they cannot be listed."""
+        """Its shards that are there: an error without --force.
+
+        With it, none where they cannot be listed.
+        """
         from tarkit.specs.outputcheck import check_tar_output, existing_shards
 
         check_tar_output(self.pattern)
@@ -122,7 +131,10 @@ class Series:
         self, inputs: Collection[str | PurePath], earlier: list[str], post: Callable[[str], object],
         *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error", index: bool = False,
     ) -> Iterator[ShardWriter]:  # fmt: skip
-        """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
+        """A writer of the series.
+
+        At a good end, shards of an earlier run that were not replaced are removed.
+        """
         from tarkit.names.outputnames import has_index_name
         from tarkit.samples.index import remove_index
         from tarkit.store.entries import remove

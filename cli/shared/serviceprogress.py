@@ -1,4 +1,6 @@
-"""What ``tarkit serve`` and ``tarkit serve --watch`` show: how far data sets are, and how they ended."""
+"""What ``tarkit serve`` and ``tarkit serve --watch`` show: how far data sets are, and how they
+ended.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def progress_line(progress: list[DataSetProgress]) -> str:
 
 
 def show_outcome(progress: list[DataSetProgress], why: str = "too many shards are dead (--max-dead)") -> None:
-    """The counts of each data set, and its dead shards, on standard output. why: the cause where one is aborted."""
+    """The counts of each data set, and its dead shards, on standard output.
+
+    Args:
+        why: the cause where one is aborted.
+    """
     with Results(only_messages=True) as results:
         for each in progress:
             for dead in each.dead_shards:
@@ -42,8 +48,14 @@ def show_outcome(progress: list[DataSetProgress], why: str = "too many shards ar
 
 
 class ServiceProgress:
-    """What ``tarkit serve`` shows. A context manager. code: the exit code, once the service has stopped. is_over: all
-    data sets have ended."""
+    """What ``tarkit serve`` shows.
+
+    A context manager.
+
+    Attributes:
+        code: the exit code, once the service has stopped.
+        is_over: all data sets have ended.
+    """
 
     def __init__(self, state: str, *, quiet: bool) -> None:
         self.code, self.is_over = EXIT_OK, False
@@ -63,7 +75,11 @@ class ServiceProgress:
         self._meter.close()
 
     def listening(self, address: str, http: str) -> None:
-        """Say so. http: the address of the status page; "": none."""
+        """Say so.
+
+        Args:
+            http: the address of the status page; "": none.
+        """
         kept = "no state is kept" if self._state == "none" else f"state in {printable(self._state)}"
         self._meter.say(f"listening on {address}, {kept}" + (f", status on http://{http}/" if http else ""))
 
@@ -73,7 +89,11 @@ class ServiceProgress:
             self._meter.show(progress_line(look()), None)
 
     def ended(self, seconds: float, before: bool) -> None:
-        """Say that all is over, and what the service waits for. before: it was so when it was started."""
+        """Say that all is over, and what the service waits for.
+
+        Args:
+            before: it was so when it was started.
+        """
         self.is_over = True
         answered = f"workers get this answer for {seconds:g} s"
         if before:
@@ -85,7 +105,10 @@ class ServiceProgress:
             self._meter.say(f"all data sets have ended; {answered} at most")
 
     def deserted(self, seconds: float) -> None:
-        """Say that no worker is left. The data sets are aborted: the exit code is 1."""
+        """Say that no worker is left.
+
+        The data sets are aborted: the exit code is 1.
+        """
         self._why = (f"no worker has called for {seconds:g} s (--desertion)",)
         self._meter.say(f"{self._why[0]}, and records are left: the state is kept, and the same command goes on")
 
@@ -103,8 +126,13 @@ _PATIENCE = 900.0
 
 
 def watch_service(address: str, certificate: str | None, token: str | None, name: str, *, quiet: bool) -> int:
-    """Show how far a service is until its data sets have ended; the exit code is that of the service. name: for which
-    the service waits at its end; "": it does not wait."""
+    """Show how far a service is until its data sets have ended.
+
+    The exit code is that of the service.
+
+    Args:
+        name: for which the service waits at its end; "": it does not wait.
+    """
     from tarkit.service.connection import watched_progress
     from tarkit.service.progress import outcome_code
 

@@ -17,22 +17,32 @@ _TICK_SECONDS = 0.5
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP came. No Exception, so that only cleaning up is done on its way."""
+    """SIGTERM or SIGHUP came.
+
+    No Exception, so that only cleaning up is done on its way.
+    """
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT came. Of a class of its own, since Python's cannot be watched."""
+    """SIGINT came.
+
+    Of a class of its own, since Python's cannot be watched.
+    """
 
 
 class EndingSignals:
-    """Within it, the first signal that ends a process is raised, and further ones are ignored to the very end.
+    """Within it, the first signal that ends a process is raised, and further ones are ignored to
+    the very end.
 
-    What is raised may be dropped: Python does so in callbacks and ``__del__``, and libraries have an ``except:`` that
-    passes, or raises something else, most of all while they are imported. All other signals are ignored by then, so
-    that nothing but SIGKILL would end the program. So it is looked after, and raised anew when it is gone.
+    What is raised may be dropped: Python does so in callbacks and ``__del__``, and libraries have
+    an ``except:`` that passes, or raises something else, most of all while they are imported. All
+    other signals are ignored by then, so that nothing but SIGKILL would end the program. So it is
+    looked after, and raised anew when it is gone.
 
-    A signal that comes right before the main thread begins to wait for another thread does not end that wait: Python
-    would run the handler only after it. So a timer ends such waits twice a second."""
+    A signal that comes right before the main thread begins to wait for another thread does not end
+    that wait: Python would run the handler only after it. So a timer ends such waits twice a
+    second.
+    """
 
     def __init__(self) -> None:
         self.came: type[BaseException] | None = None
@@ -43,7 +53,8 @@ class EndingSignals:
 
     def __enter__(self) -> EndingSignals:
         for number in ENDING:
-            # nohup, and shells that start something in the background, have them ignored: so it stays.
+            # nohup, and shells that start something in the background, have them ignored: so it
+            # stays.
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._end)
         self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._look)
@@ -93,8 +104,11 @@ class EndingSignals:
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop; a signal that ends a process cancels it, and is raised when it has ended.
-    What is raised in the middle of an event loop would end whichever of its tasks runs."""
+    """Run a coroutine in an event loop.
+
+    A signal that ends a process cancels it, and is raised when it has ended. What is raised in the
+    middle of an event loop would end whichever of its tasks runs.
+    """
     if came := asyncio.run(_cancelled_by_signal(work)):
         raise Interrupted if came[0] == signal.SIGINT else Terminated
 

@@ -38,7 +38,12 @@ empty folders are not made. {source} may have braces, and * ? [ patterns; @LIST 
 def transfer_command(
     verb: str, source: str, summary: str, epilog: str, check: Callable[[Sequence[str], str], None]
 ) -> click.Command:
-    """The command of a verb. source: what its help calls a source. check: refuses sources and targets."""
+    """The command of a verb.
+
+    Args:
+        source: what its help calls a source.
+        check: refuses sources and targets.
+    """
 
     @click.command(verb, help=_HELP.format(summary=summary, source=source), epilog=epilog)
     @click.argument("sources", metavar=f"{source}...", nargs=-1, required=True)
@@ -73,7 +78,10 @@ def transfer_command(
 
 
 def is_local(url: str) -> bool:
-    """Whether it is a path or a file:// URL. A stream, which is neither local nor remote, is an error."""
+    """Whether it is a path or a file:// URL.
+
+    A stream, which is neither local nor remote, is an error.
+    """
     from tarkit.names.url import local_path
 
     if url == "-" or url.startswith("pipe:"):
@@ -82,7 +90,11 @@ def is_local(url: str) -> bool:
 
 
 class _SoFar:
-    """What became of the files so far. jobs: all of them, where that is known."""
+    """What became of the files so far.
+
+    Args:
+        jobs: all of them, where that is known.
+    """
 
     def __init__(self, meter: Meter, jobs: Sequence[FileCopy]) -> None:
         self.codes: set[int] = set()

@@ -1,4 +1,7 @@
-"""``tarkit cat``: several shards into one, their bytes untouched; or with --raw any files, as they are."""
+"""``tarkit cat``: several shards into one, their bytes untouched.
+
+Or with --raw any files, as they are.
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,11 @@ def _write(files: Sequence[MemberFile], writer: TarWriter | ShardWriter, meter: 
 def _gathered(
     paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, directory: str, skip_others: bool
 ) -> tuple[list[MemberFile], list[str]]:
-    """Files, and what there is to report about them. outputs: files that are no input."""
+    """Files, and what there is to report about them.
+
+    Args:
+        outputs: files that are no input.
+    """
     from tarkit.samples.gather import gather
 
     gathered = gather(paths, rule=rule, folder=directory, leave_out=outputs)
@@ -165,7 +169,10 @@ def _gathered(
 
 
 def _planned(plan: str, rule: KeyRule, directory: str, skip_others: bool, allow_pipe: bool) -> list[MemberFile]:
-    """What a plan names. All of its lines are checked before the first source is opened."""
+    """What a plan names.
+
+    All of its lines are checked before the first source is opened.
+    """
     from tarkit.samples.gather import parse_plan
 
     if skip_others:

@@ -35,9 +35,16 @@ def command() -> None:
 
 
 def _accepted(path: str, *, quiet: bool = False) -> JobFile:
-    """The job in a file (-: standard input), which OpenPAI would accept. quiet: without a line for each warning.
-    Raises: MissingInputError: no such file. DataError: it is not a job, or OpenPAI would refuse it: the last reason,
-    as the others have been reported."""
+    """The job in a file (-: standard input), which OpenPAI would accept.
+
+    Args:
+        quiet: without a line for each warning.
+
+    Raises:
+        MissingInputError: no such file.
+        DataError: it is not a job, or OpenPAI would refuse it: the last reason, as the others have
+            been reported.
+    """
     from tarkit.k8s.yamltext import read_bytes
     from tarkit.openpai.check import problems_in, warnings_of
     from tarkit.openpai.jobfile import read_job

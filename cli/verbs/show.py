@@ -31,8 +31,15 @@ Examples:
 
 
 class _Shown(NamedTuple):
-    """A sample or record. text: as it is listed. as_json: with key and url. sizes: of its fields; of a record, its own.
-    url: of the file, without secrets. label: key, or number of a record that has none."""
+    """A sample or record.
+
+    Attributes:
+        text: as it is listed.
+        as_json: with key and url.
+        sizes: of its fields; of a record, its own.
+        url: of the file, without secrets.
+        label: key, or number of a record that has none.
+    """
 
     url: str
     label: str
@@ -106,7 +113,11 @@ def command(
 
 
 def _samples(url: str, placed: Callable[..., Iterator[tuple[int, Sample]]]) -> Iterator[_Shown]:
-    """Those of a shard. placed: gives them with their offsets."""
+    """Those of a shard.
+
+    Args:
+        placed: gives them with their offsets.
+    """
     from tarkit.samples.sample import is_reserved
     from tarkit.store.read import open_read
 
@@ -130,7 +141,11 @@ def _records(source_format: str, url: str, on_damage: str, tally: Tally) -> Iter
 
 
 def _list(samples: Iterable[_Shown], results: Results, as_json: bool, several: bool) -> None:
-    """A line for each. several: shards, so that each line names its own."""
+    """A line for each.
+
+    Args:
+        several: shards, so that each line names its own.
+    """
     width = 0
     for sample in samples:
         if as_json:
@@ -147,7 +162,10 @@ def _row(counts: Counter[str], name: str) -> str:
 
 
 def _count(urls: list[str], shown: Callable[[str], Iterator[_Shown]], results: Results, as_json: bool) -> int:
-    """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
+    """A row for each shard; one that cannot be read to its end is marked.
+
+    The exit code of those.
+    """
     from tarkit.names.url import display_name
 
     total, codes = Counter[str](), []

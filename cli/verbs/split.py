@@ -69,7 +69,8 @@ def command(
 
         tally = Tally()
         found, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
-        # Looked up before the first shard is written, which a glob might match, and with --force replace.
+        # Looked up before the first shard is written, which a glob might match, and with --force
+        # replace.
         known = [*found] if series.force or None in map(fixed_names, urls) else []
         with series.open(
             known, earlier, published,

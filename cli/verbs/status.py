@@ -88,7 +88,10 @@ def command(
 
 def _show(found: Progress, results: Results, most: int | None, allow_empty: bool, *, is_asked_known: bool) -> None:
     """For people: what is not as it should be by name, then the totals.
-    is_asked_known: there are inputs, or records of runs, so that it is known what is missing."""
+
+    Args:
+        is_asked_known: there are inputs, or records of runs, so that it is known what is missing.
+    """
     lists = (
         [f"missing {name}" for name in found.missing],
         [f"stale {name}: {why}" for name, why in found.stale.items()],

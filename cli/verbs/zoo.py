@@ -103,7 +103,10 @@ def _push(image: str, engine: str | None, more: tuple[str, ...], verbose: bool) 
 
 
 def _become(words: list[str]) -> NoReturn:
-    """Go on as a container engine: signals and the exit code are its own. What it prints goes to standard error."""
+    """Go on as a container engine: signals and the exit code are its own.
+
+    What it prints goes to standard error.
+    """
     # A timer outlives exec, and would end the engine.
     signal.setitimer(signal.ITIMER_REAL, 0)
     os.dup2(2, 1)

@@ -1,1 +1,4 @@
-"""What only users of ElasticDL need. ``zoo`` makes images with a folder of models."""
+"""What only users of ElasticDL need.
+
+``zoo`` makes images with a folder of models.
+"""

@@ -1,7 +1,10 @@
-"""A model zoo in an image: the Dockerfile of a folder of trainers, and the container engine that builds and pushes it.
+"""A model zoo in an image: the Dockerfile of a folder of trainers, and the container engine that
+builds and pushes it.
 
-The image has tarkit with its extra ``service``, and the folder at ``/model_zoo``; with ``/`` as the working folder,
-``python -m model_zoo.iris.train`` runs a trainer of it. The arguments are those of ``elasticdl zoo``."""
+The image has tarkit with its extra ``service``, and the folder at ``/model_zoo``; with ``/`` as the
+working folder, ``python -m model_zoo.iris.train`` runs a trainer of it. The arguments are those of
+``elasticdl zoo``.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,12 @@ _PATH = re.compile(r"[\w.,+@=/ -]+")
 
 
 class ZooFiles(NamedTuple):
-    """What a zoo's image is made of. dockerfile: the text of the Dockerfile. requirements: the requirements file, a
-    path below the folder of the build."""
+    """What a zoo's image is made of.
+
+    Attributes:
+        dockerfile: the text of the Dockerfile.
+        requirements: the requirements file, a path below the folder of the build.
+    """
 
     dockerfile: str
     requirements: Path
@@ -48,13 +55,14 @@ def zoo_files(
 
     Args:
         model_zoo, local_pkg_dir: below ``folder``, because a build sees nothing else.
-        base_image: it has Python, and pip; without ``extra_pypi_index`` and ``local_pkg_dir`` also tarkit.
+        base_image: it has Python, and pip; without ``extra_pypi_index`` and ``local_pkg_dir`` also
+            tarkit.
         version: of tarkit, taken from ``extra_pypi_index``.
         local_pkg_dir: all wheels in it are installed, tarkit's among them.
 
     Raises:
-        UsageError: a name that cannot be in a Dockerfile, a path outside, wheels without tarkit's, or a password in the
-            URL, which anyone could read in the image.
+        UsageError: a name that cannot be in a Dockerfile, a path outside, wheels without tarkit's,
+            or a password in the URL, which anyone could read in the image.
         MissingInputError: a path is not there.
     """
     if not _IMAGE.fullmatch(base_image):
@@ -86,7 +94,11 @@ def zoo_files(
 
 
 def _package_steps(folder: Path, version: str, pip: str, local: str | None, *, indexed: bool) -> Iterator[str]:
-    """The steps that bring tarkit and its service. pip: the command that installs."""
+    """The steps that bring tarkit and its service.
+
+    Args:
+        pip: the command that installs.
+    """
     if local is not None:
         local = _below(folder, local, "--local_pkg_dir", os.path.isdir)
         wheels = sorted(path.name for path in (folder / local).glob("*.whl"))
@@ -138,7 +150,11 @@ def _below(folder: Path, path: str, option: str, is_right: Callable[[Path], bool
 
 
 def find_engine() -> str:
-    """The first of ``ENGINES`` that is here. Raises: CommandNotRunnableError: there is none (127)."""
+    """The first of ``ENGINES`` that is here.
+
+    Raises:
+        CommandNotRunnableError: there is none (127).
+    """
     found = next(filter(shutil.which, ENGINES), None)
     if found is None:
         raise CommandNotRunnableError("no container engine: install docker, podman or buildah", EXIT_NOT_FOUND)
@@ -146,8 +162,15 @@ def find_engine() -> str:
 
 
 def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()) -> list[str]:
-    """The command that builds the Dockerfile of a folder. more: further arguments of the engine.
-    Raises: UsageError: not the name of an image. MissingInputError: the folder has no Dockerfile."""
+    """The command that builds the Dockerfile of a folder.
+
+    Args:
+        more: further arguments of the engine.
+
+    Raises:
+        UsageError: not the name of an image.
+        MissingInputError: the folder has no Dockerfile.
+    """
     _image_name(image)
     dockerfile = os.path.join(folder, "Dockerfile")
     if not os.path.isfile(dockerfile):
@@ -158,7 +181,11 @@ def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()
 
 
 def push_command(engine: str, image: str, more: Sequence[str] = ()) -> list[str]:
-    """The command that pushes an image to its registry. Raises: UsageError: not the name of an image."""
+    """The command that pushes an image to its registry.
+
+    Raises:
+        UsageError: not the name of an image.
+    """
     _image_name(image)
     return [engine, "push", *more, image]
 

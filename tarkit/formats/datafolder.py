@@ -17,8 +17,14 @@ MAP_FILE = ("data", "index")
 
 
 def is_folder(source: str | os.PathLike[str] | BinaryIO) -> bool:
-    """Whether this is a folder, and not a file. What is missing is not.
-    Raises: StreamError, TemporaryStreamError: it cannot be asked. UsageError, MissingExtraError: no such protocol."""
+    """Whether this is a folder, and not a file.
+
+    What is missing is not.
+
+    Raises:
+        StreamError, TemporaryStreamError: it cannot be asked.
+        UsageError, MissingExtraError: no such protocol.
+    """
     if not isinstance(source, str):
         return isinstance(source, os.PathLike) and os.path.isdir(source)
     # An http server has no folders, and may not answer what is asked here.
@@ -37,16 +43,19 @@ def data_files(
 ) -> Iterator[str]:
     """The paths or URLs of a folder's data, at any depth, by name.
 
-    archives: ends of names of folders that are one file each.
+    Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``;
+    ``hidden``: a name, or a folder's name, that begins with ``.``; ``metadata``: one that begins
+    with ``_``, such as ``_SUCCESS`` and what is in ``_temporary``; ``map-file-index``: the index of
+    a MapFile; ``index``: ``x.idx`` beside ``x.tar``; ``linked-folder``: a symbolic link to a
+    folder; ``not-a-file``: a named pipe or device; ``done-record``, ``failed-samples``: what
+    ``tarproc -O`` writes beside a shard.
 
-    Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``; ``hidden``: a name, or a
-    folder's name, that begins with ``.``; ``metadata``: one that begins with ``_``, such as ``_SUCCESS`` and what is in
-    ``_temporary``; ``map-file-index``: the index of a MapFile; ``index``: ``x.idx`` beside ``x.tar``;
-    ``linked-folder``: a symbolic link to a folder; ``not-a-file``: a named pipe or device; ``done-record``,
-    ``failed-samples``: what ``tarproc -O`` writes beside a shard.
+    Args:
+        archives: ends of names of folders that are one file each.
 
     Raises:
-        MissingInputError: no data in it. StreamError, TemporaryStreamError: it cannot be listed.
+        MissingInputError: no data in it.
+        StreamError, TemporaryStreamError: it cannot be listed.
     """
     url = folder if isinstance(folder, str) else os.fspath(folder) if isinstance(folder, os.PathLike) else ""
     found: dict[str, str] = {}

@@ -1,7 +1,10 @@
-"""tf.train.Example and SequenceExample, to and from dicts, without TensorFlow. The format: docs/formats/example.md.
+"""tf.train.Example and SequenceExample, to and from dicts, without TensorFlow.
 
-Source: ``tensorflow/core/example/example.proto`` and ``feature.proto`` of TensorFlow 2.21, in the wire format of
-Protocol Buffers (protobuf.dev/programming-guides/encoding)."""
+The format: docs/formats/example.md.
+
+Source: ``tensorflow/core/example/example.proto`` and ``feature.proto`` of TensorFlow 2.21, in the
+wire format of Protocol Buffers (protobuf.dev/programming-guides/encoding).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ class BytesList(list[bytes]):
 
 
 Feature = Union[BytesList, "array[float]", "array[int]", None]
-"""What a feature is decoded to: bytes, floats of 32 bits (``array("f")``), integers (``array("q")``), or no kind."""
+"""What a feature is decoded to: bytes, floats of 32 bits (``array("f")``), integers
+(``array("q")``), or no kind.
+"""
 
 # Tags of fields: the number times 8, plus the wire type.
 _VARINT, _WITH_LENGTH = 0, 2
@@ -39,16 +44,17 @@ _MASK = (1 << 64) - 1
 def encode_example(features: Mapping[str, Any]) -> bytes:
     """A serialized tf.train.Example; the same features give the same bytes, sorted by name.
 
+    >>> encode_example({"label": 3}).hex()
+    '0a100a0e0a056c6162656c12051a030a0103'
+
     Args:
-        features: name -> bytes, int or float, for one value; a sequence of values of one such type; an array of the
-            standard library or of NumPy, of one dimension; or None for a feature without a kind. An empty list has no
-            kind: use ``BytesList()``, ``array("f")`` or ``array("q")``. Floats are rounded to 32 bits.
+        features: name -> bytes, int or float, for one value; a sequence of values of one such type;
+            an array of the standard library or of NumPy, of one dimension; or None for a feature
+            without a kind. An empty list has no kind: use ``BytesList()``, ``array("f")`` or
+            ``array("q")``. Floats are rounded to 32 bits.
 
     Raises:
         EncodeError: a value of another type, or out of range; the message names the feature.
-
-    >>> encode_example({"label": 3}).hex()
-    '0a100a0e0a056c6162656c12051a030a0103'
     """
     return _field(_FIRST, _entries(features, _feature))
 
@@ -56,12 +62,13 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 def decode_example(data: bytes) -> dict[str, Feature]:
     """The features of a serialized tf.train.Example, in the order in which they come.
 
-    Raises:
-        DecodeError: the bytes are not an Example, or have what would be lost: an unknown field (as in a
-        SequenceExample), a feature twice, a feature of two kinds.
-
     >>> decode_example(encode_example({"label": 3, "name": b"cat"}))
     {'label': array('q', [3]), 'name': [b'cat']}
+
+    Raises:
+        DecodeError: the bytes are not an Example, or have what would be lost: an unknown field (as
+            in a.
+        SequenceExample), a feature twice, a feature of two kinds.
     """
     message = _Message(bytes(data), "tf.train.Example")
     features: dict[str, Feature] = {}
@@ -72,14 +79,23 @@ def decode_example(data: bytes) -> dict[str, Feature]:
 
 def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[str, Sequence[Any]]) -> bytes:
     """A serialized tf.train.SequenceExample.
-    context: features, as for ``encode_example``. feature_lists: name -> features, one for each step.
-    Raises: EncodeError: a value of another type, or out of range; the message names the feature."""
+
+    Args:
+        context: features, as for ``encode_example``.
+        feature_lists: name -> features, one for each step.
+
+    Raises:
+        EncodeError: a value of another type, or out of range; the message names the feature.
+    """
     return _field(_FIRST, _entries(context, _feature)) + _field(_SECOND, _entries(feature_lists, _feature_list))
 
 
 def decode_sequence_example(data: bytes) -> tuple[dict[str, Feature], dict[str, list[Feature]]]:
     """Context and feature lists of a serialized tf.train.SequenceExample.
-    Raises: DecodeError: the bytes are not a SequenceExample, or have what would be lost."""
+
+    Raises:
+        DecodeError: the bytes are not a SequenceExample, or have what would be lost.
+    """
     message = _Message(bytes(data), "tf.train.SequenceExample")
     context: dict[str, Feature] = {}
     lists: dict[str, list[Feature]] = {}
@@ -229,7 +245,10 @@ class _Message:
 
     def fields(self, at: int, end: int, known: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
         """(tag, start, end) of each field between two positions.
-        Raises: DecodeError: a field has a tag that is not known here, or more bytes than there are."""
+
+        Raises:
+            DecodeError: a field has a tag that is not known here, or more bytes than there are.
+        """
         data = self.data
         while at < end:
             tag, start = data[at], at + 1
@@ -252,8 +271,10 @@ class _Message:
 
     def quick_entry(self, at: int, end: int) -> tuple[str, Feature] | None:
         """What ``entry`` and ``feature`` give, in a third of the time; None if they have to look.
-        For an entry as most writers have it: a name below 128 bytes, one list, and in it one value or packed
-        numbers."""
+
+        For an entry as most writers have it: a name below 128 bytes, one list, and in it one value
+        or packed numbers.
+        """
         data = self.data
         try:
             value = at + 2 + data[at + 1]
@@ -282,7 +303,10 @@ class _Message:
         return name, values
 
     def entry(self, at: int, end: int) -> tuple[str, int, int]:
-        """The name in an entry of a map, and the positions of its value; what is not there is empty."""
+        """The name in an entry of a map, and the positions of its value.
+
+        What is not there is empty.
+        """
         name, value = "", (end, end)
         for tag, start, stop in self.fields(at, end, (_FIRST, _SECOND)):
             if tag == _SECOND:
@@ -316,7 +340,10 @@ class _Message:
             lists[name] = [self.feature(*step[1:]) for step in self.fields(first, last, (_FIRST,))]
 
     def feature(self, at: int, end: int) -> Feature:
-        """The values of a message ``Feature``; parts of one list are joined, as Protocol Buffers does."""
+        """The values of a message ``Feature``.
+
+        Parts of one list are joined, as Protocol Buffers does.
+        """
         kind, values = 0, None
         for tag, start, stop in self.fields(at, end, (_BYTES, _FLOATS, _INTS)):
             if kind not in (0, tag):

@@ -1,4 +1,7 @@
-"""Parquet files as rows of named values, with pyarrow. How rows are samples: docs/formats/parquet.md."""
+"""Parquet files as rows of named values, with pyarrow.
+
+How rows are samples: docs/formats/parquet.md.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,14 @@ def parquet_errors(url: str, what: str) -> Iterator[None]:
 
 def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
     """A ``pyarrow.parquet.ParquetFile`` that verifies checksums of pages, where the file has them.
-    columns: that it must have; ``a.b`` is the field b of the structure a. Raises: DataError: it is not a Parquet file,
-    lacks one of them, or has two of one name. What reading raises."""
+
+    Args:
+        columns: that it must have; ``a.b`` is the field b of the structure a.
+
+    Raises:
+        DataError: it is not a Parquet file, lacks one of them, or has two of one name. What reading
+            raises.
+    """
     parquet = library("pyarrow.parquet", "reading Parquet", "parquet")
     with parquet_errors(url, "is not a Parquet file that can be read"):
         file = parquet.ParquetFile(RangedFile(url), page_checksum_verification=True)
@@ -69,15 +78,17 @@ def _refuse_twice(url: str, names: Sequence[str]) -> None:
 
 
 def read_rows(source: str, *, columns: Sequence[str] | None = None, mem: int = DEFAULT_MEM) -> Iterator[dict[str, Any]]:
-    """The rows of a file: column -> bytes, text, number, truth value or list. Nulls are left out; a column that is a
-    structure is one for each of its fields, ``a.b``.
+    """The rows of a file: column -> bytes, text, number, truth value or list.
+
+    Nulls are left out; a column that is a structure is one for each of its fields, ``a.b``.
 
     Args:
         columns: which, besides ``__key__``; None: all.
         mem: bytes that a row group may have.
 
     Raises:
-        DataError: the file is damaged, or a column has values of another type. TooLargeError: see ``mem``. UsageError:
+        DataError: the file is damaged, or a column has values of another type.
+        TooLargeError: see ``mem``. UsageError:.
         it can be read only once. As :func:`open_parquet`.
     """
     file = _open_rows(source, columns)
@@ -97,8 +108,11 @@ def read_rows(source: str, *, columns: Sequence[str] | None = None, mem: int = D
 
 
 def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
-    """(key, bytes of the values; as text, where they are neither bytes nor text) of each row, whatever its columns.
-    Raises: as :func:`read_rows`."""
+    """(key, bytes of the values.
+
+    As text, where they are neither bytes nor text) of each row, whatever its columns. Raises: as
+    :func:`read_rows`.
+    """
     for table in _tables(source, _open_rows(source, None), None, DEFAULT_MEM):
         for row in table.to_pylist():
             key = row.pop(KEY, None)
@@ -147,7 +161,10 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_value(kind: Any) -> bool:
-    """Whether values of a type are text, numbers, truth values, or lists of such; structures, only in lists."""
+    """Whether values of a type are text, numbers, truth values, or lists of such.
+
+    Structures, only in lists.
+    """
     if _is(kind, "dictionary", "list", "large_list", "fixed_size_list"):
         return _is_value(kind.value_type)
     if _is(kind, "struct"):
@@ -156,19 +173,24 @@ def _is_value(kind: Any) -> bool:
 
 
 class RowWriter(FileWriter):
-    """Writes rows to one Parquet file. The same rows give the same bytes, with the same release of pyarrow.
+    """Writes rows to one Parquet file.
 
-    A context manager: on a clean exit the file is published whole under its name; on an exception nothing
-    appears there. Pages are compressed with snappy, and have checksums. The first row group says which columns there
-    are, and of which types.
+    The same rows give the same bytes, with the same release of pyarrow.
+
+    A context manager: on a clean exit the file is published whole under its name; on an exception
+    nothing appears there. Pages are compressed with snappy, and have checksums. The first row group
+    says which columns there are, and of which types.
 
     Args:
         target: a path, URL, ``-`` or ``pipe:COMMAND``.
-        columns: which are written, besides ``__key__``; None: those of the first row group, by name.
+        columns: which are written, besides ``__key__``; None: those of the first row group, by
+            name.
 
     Raises:
-        StreamError, TemporaryStreamError: it cannot be written. UsageError: no such protocol.
-        MissingExtraError: pyarrow is not installed. EncodeError (from close): no row has one of ``columns``.
+        StreamError, TemporaryStreamError: it cannot be written.
+        UsageError: no such protocol.
+        MissingExtraError: pyarrow is not installed. EncodeError (from close): no row has one of
+            ``columns``.
     """
 
     _unit = "row"
@@ -189,7 +211,11 @@ class RowWriter(FileWriter):
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Write one row: column -> bytes, text, number, truth value or list; ``__key__`` is text.
-        Raises: EncodeError: it has a column that earlier row groups do not have, or values of another type."""
+
+        Raises:
+            EncodeError: it has a column that earlier row groups do not have, or values of another
+                type.
+        """
         if self._room < 0:
             self._out.write(b"")
         self._unseen -= row.keys()
@@ -214,14 +240,19 @@ class RowWriter(FileWriter):
         self._writer.write_table(table, row_group_size=max(1, len(rows)))
 
     def _array(self, name: str, rows: Sequence[Mapping[str, Any]], kind: Any) -> Any:
-        """A column. kind: None, if these rows say its type."""
+        """A column.
+
+        Args:
+            kind: None, if these rows say its type.
+        """
         values = [row.get(name) for row in rows]
         if kind is None and all(value is None for value in values):
             kind = self._arrow.string() if name == KEY else self._arrow.binary()
         try:
             name.encode()
             array = self._arrow.array(values, kind)
-            # What does not fit into the type may be cut to it: 1.5 to 1, and an object to the keys that others have.
+            # What does not fit into the type may be cut to it: 1.5 to 1, and an object to the keys
+            # that others have.
             is_same = all(isinstance(value, (bytes, type(None))) for value in values) or (
                 _as_json(array.to_pylist()) == _as_json(values)
             )
@@ -251,12 +282,20 @@ class RowWriter(FileWriter):
 
 
 def _as_json(values: list[Any]) -> str:
-    """To compare them: 1, 1.0 and true are equal in Python. Raises: ValueError: one is not finite."""
+    """To compare them: 1, 1.0 and true are equal in Python.
+
+    Raises:
+        ValueError: one is not finite.
+    """
     return json.dumps(values, sort_keys=True, allow_nan=False)
 
 
 class _Sink(io.RawIOBase):
-    """Where pyarrow writes to. is_open: else what is written goes nowhere."""
+    """Where pyarrow writes to.
+
+    Attributes:
+        is_open: else what is written goes nowhere.
+    """
 
     def __init__(self, out: PublishStream) -> None:
         self._stream = out

@@ -1,7 +1,8 @@
-"""The classes of a Python package for RecordIO that can no longer be installed, over :mod:`tarkit.formats.recordio`.
+"""The classes of a Python package for RecordIO that can no longer be installed, over
+:mod:`tarkit.formats.recordio`.
 
-They are those of the module ``recordio`` over Go's library (pyrecordio from 0.0.5 on). Paths may be URLs of any place
-of the store, and files of both dialects are read.
+They are those of the module ``recordio`` over Go's library (pyrecordio from 0.0.5 on). Paths may be
+URLs of any place of the store, and files of both dialects are read.
 
     from tarkit.formats import pyrecordio as recordio
 """
@@ -16,8 +17,11 @@ from tarkit.formats.recordio import RecordIndex, RecordWriter, read_index, read_
 
 
 class RecordIOError(TarkitError, RuntimeError):
-    """A file cannot be read. It is what the original classes raise: a RuntimeError. The error of tarkit, with its URL
-    and offset, is the ``__cause__``."""
+    """A file cannot be read.
+
+    It is what the original classes raise: a RuntimeError. The error of tarkit, with its URL and
+    offset, is the ``__cause__``.
+    """
 
     def __init__(self, error: TarkitError) -> None:
         super().__init__(str(error))
@@ -33,7 +37,9 @@ def _as_runtime_error() -> Iterator[None]:
 
 
 class Writer(RecordWriter):
-    """Writes a file of Go's dialect. The file appears when it is closed.
+    """Writes a file of Go's dialect.
+
+    The file appears when it is closed.
 
     Raises:
         UsageError, StreamError: it cannot be written.
@@ -92,5 +98,8 @@ class Scanner:
             return next(self._records, None)
 
     def close(self) -> None:
-        """End the scan. Again: nothing."""
+        """End the scan.
+
+        Again: nothing.
+        """
         self._records = iter(())

@@ -1,13 +1,15 @@
 """Which module is a format of records: one line for each.
 
-A module of this table has ``SUFFIXES``, the ends of its files' names; ``looks_like(head)``, whether a file that begins
-with these bytes is one; ``read_records(source, on_damage=, tally=, mem=)`` and ``RecordWriter(target)``. One whose
-records have names or keys has instead ``read_named(source, on_damage=, tally=, mem=)``, which gives (name, content),
-and ``NamedWriter(target)``, whose ``write`` takes them; and ``read_sizes(source, on_damage=, tally=)`` if it knows
-sizes of more than it gives the content of. One whose names are those of files has ``Archive(url)`` with
-``names()`` and ``read(name)``, too. One whose records are rows of named values has instead
-``read_rows(source, columns=, mem=)``, which gives dicts, ``RowWriter(target, columns=)``, whose ``write`` takes them,
-and ``read_sizes``."""
+A module of this table has ``SUFFIXES``, the ends of its files' names; ``looks_like(head)``, whether
+a file that begins with these bytes is one; ``read_records(source, on_damage=, tally=, mem=)`` and
+``RecordWriter(target)``. One whose records have names or keys has instead ``read_named(source,
+on_damage=, tally=, mem=)``, which gives (name, content), and ``NamedWriter(target)``, whose
+``write`` takes them; and ``read_sizes(source, on_damage=, tally=)`` if it knows sizes of more than
+it gives the content of. One whose names are those of files has ``Archive(url)`` with ``names()``
+and ``read(name)``, too. One whose records are rows of named values has instead ``read_rows(source,
+columns=, mem=)``, which gives dicts, ``RowWriter(target, columns=)``, whose ``write`` takes them,
+and ``read_sizes``.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,25 @@ _HEAD = 512
 
 
 def format_module(name: str) -> Any:
-    """The module of a format. Raises: UsageError: no such format."""
+    """The module of a format.
+
+    Raises:
+        UsageError: no such format.
+    """
     if name not in FORMATS:
         raise UsageError(f"{printable(repr(name))} is not a format; formats are tar, {', '.join(FORMATS)}")
     return importlib.import_module(f"tarkit.formats.{FORMATS[name]}")
 
 
 def format_of(url: str) -> str:
-    """The format of a file: by the end of its name, else by its first bytes; ``tar`` if it is none of the others.
-    What can be read only once, such as standard input or a named pipe, is taken for a tar if its name does not say.
-    Raises: MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
+    """The format of a file: by the end of its name, else by its first bytes.
+
+    ``tar`` if it is none of the others. What can be read only once, such as standard input or a
+    named pipe, is taken for a tar if its name does not say.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+    """
     named = format_by_name(url)
     if named is not None or reads_once(url):
         return named or "tar"
@@ -69,7 +80,11 @@ def format_by_name(url: str) -> str | None:
 
 def check_output_name(url: str, to: str) -> None:
     """Refuse a name by which the output would be taken for another format.
-    Raises: UsageError: no such format; the name ends as those of another format, or is not that of an archive."""
+
+    Raises:
+        UsageError: no such format; the name ends as those of another format, or is not that of an
+            archive.
+    """
     if to == "tar":
         check_tar_name(url)
     else:
@@ -83,8 +98,14 @@ def check_output_name(url: str, to: str) -> None:
 
 
 def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
-    """Names of files; of folders, their data. An archive, which is a folder, is one.
-    Raises: MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed."""
+    """Names of files; of folders, their data.
+
+    An archive, which is a folder, is one.
+
+    Raises:
+        MissingInputError: no data in a folder.
+        StreamError, TemporaryStreamError: it cannot be listed.
+    """
     archives = tuple(suffix for each in FORMATS if holds_files(each) for suffix in format_module(each).SUFFIXES)
     for name in names:
         known = format_by_name(name)
@@ -95,7 +116,11 @@ def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
 def read_named(
     name: str, source: str, *, on_damage: str, tally: Tally, mem: int = DEFAULT_MEM
 ) -> Iterator[tuple[str | None, bytes]]:
-    """(name or key, content) of each record of a file; None where records have no names. mem: bytes of a record."""
+    """(name or key, content) of each record of a file; None where records have no names.
+
+    Args:
+        mem: bytes of a record.
+    """
     module = format_module(name)
     with _named_for_what_it_is(name, source):
         if has_names(name):
@@ -107,7 +132,9 @@ def read_named(
 
 @contextmanager
 def _named_for_what_it_is(name: str, source: str) -> Iterator[None]:
-    """An error at the first byte of a file that does not begin as one of its format says what it seems to be."""
+    """An error at the first byte of a file that does not begin as one of its format says what it
+    seems to be.
+    """
     try:
         yield
     except DataError as error:
@@ -158,7 +185,10 @@ def holds_files(name: str) -> bool:
 
 @contextmanager
 def named_writer(name: str, target: str) -> Iterator[Callable[[str, bytes], object]]:
-    """Writes a record, by its name and content; the file appears whole at the end. Some formats drop the name."""
+    """Writes a record, by its name and content; the file appears whole at the end.
+
+    Some formats drop the name.
+    """
     module = format_module(name)
     with (module.NamedWriter if has_names(name) else module.RecordWriter)(target) as writer:
         yield writer.write if has_names(name) else lambda _, content: writer.write(content)

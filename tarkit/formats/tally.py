@@ -1,4 +1,6 @@
-"""What a reader met while it read: how many members and samples, what was skipped, and what was lost to damage."""
+"""What a reader met while it read: how many members and samples, what was skipped, and what was
+lost to damage.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,17 @@ INCOMPLETE = "incomplete-sample"
 class Tally:
     """What a reader met: given to it by the caller, filled while samples are drawn.
 
-    members: how many belong to samples. samples: how many were delivered.
-    skipped: reason -> number of members that are no part of a sample. replaced: fields dropped by the policy for
-    duplicate fields. reopened: samples that began with a key seen before, by the policy for repeated keys.
-    damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
-    missing_fields: field that was asked for -> number of samples that lack it.
-    shards: how many were read to their end. part_read: gives how much of the one at hand was read, 0.0 to 1.0."""
+    Attributes:
+        members: how many belong to samples.
+        samples: how many were delivered.
+        skipped: reason -> number of members that are no part of a sample.
+        replaced: fields dropped by the policy for duplicate fields.
+        reopened: samples that began with a key seen before, by the policy for repeated keys.
+        damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
+        missing_fields: field that was asked for -> number of samples that lack it.
+        shards: how many were read to their end.
+        part_read: gives how much of the one at hand was read, 0.0 to 1.0.
+    """
 
     members: int = 0
     samples: int = 0

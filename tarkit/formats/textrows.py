@@ -17,11 +17,18 @@ _QUOTED_BEHIND_BLANKS = re.compile(rb'(?:^|,) *"[^"]*("?)')
 def text_rows(
     blocks: Iterable[bytes], url: str, offset: int = 0, *, skip_blanks: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """(offset, row without its line end) of what begins at ``offset``. Empty lines are not rows.
-    UTF-8's mark at the beginning of a file is not part of a row. A quote begins or ends quoted text only where Python's
-    csv module says so: elsewhere it is a character, as in ``5" disk``.
-    skip_blanks: whether a quote may follow blanks at the beginning of a field.
-    Raises: DataError: a quote is not closed, or a row has more than 64 MiB."""
+    """(offset, row without its line end) of what begins at ``offset``.
+
+    Empty lines are not rows. UTF-8's mark at the beginning of a file is not part of a row. A quote
+    begins or ends quoted text only where Python's csv module says so: elsewhere it is a character,
+    as in ``5" disk``.
+
+    Args:
+        skip_blanks: whether a quote may follow blanks at the beginning of a field.
+
+    Raises:
+        DataError: a quote is not closed, or a row has more than 64 MiB.
+    """
     quoted = _QUOTED_BEHIND_BLANKS if skip_blanks else _QUOTED
     parts: list[bytes] = []
     size, is_open = 0, False
@@ -47,8 +54,13 @@ def text_rows(
 
 
 def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bool:
-    """Whether quoted text goes on after a line. is_open: whether the line begins in it; else a row begins here."""
-    # Two quotes stand for one, or for an empty field. Without them, what is quoted has no quote in it.
+    """Whether quoted text goes on after a line.
+
+    Args:
+        is_open: whether the line begins in it; else a row begins here.
+    """
+    # Two quotes stand for one, or for an empty field. Without them, what is quoted has no quote in
+    # it.
     line = line.replace(b'""', b"")
     begin = line.find(b'"') + 1 if is_open else 0
     if is_open and not begin:
@@ -58,7 +70,10 @@ def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bo
 
 
 def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with their ends. What is too long for a row comes as it is, and is the last."""
+    """Lines with their ends.
+
+    What is too long for a row comes as it is, and is the last.
+    """
     rest = b""
     for block in blocks:
         *lines, rest = (rest + block).split(b"\n")

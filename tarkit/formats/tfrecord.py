@@ -1,6 +1,9 @@
-"""TFRecord files, read and written without TensorFlow. The format with an example: docs/formats/tfrecord.md.
+"""TFRecord files, read and written without TensorFlow.
 
-Source: ``tensorflow/core/lib/io/record_writer.cc`` and ``record_reader.cc`` of TensorFlow 2.21."""
+The format with an example: docs/formats/tfrecord.md.
+
+Source: ``tensorflow/core/lib/io/record_writer.cc`` and ``record_reader.cc`` of TensorFlow 2.21.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,11 @@ def _masked(crc: int) -> int:
 
 
 def _masked_all(crcs: list[int]) -> tuple[bytes, ...]:
-    """Many CRC32Cs as they are stored. One by one, that takes six times as long as the checksums themselves; here all
-    are turned at once, as parts of 64 bits of one number."""
+    """Many CRC32Cs as they are stored.
+
+    One by one, that takes six times as long as the checksums themselves; here all are turned at
+    once, as parts of 64 bits of one number.
+    """
     count = len(crcs)
     ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * count, "little")
     every = int.from_bytes(struct.pack(f"<{count}Q", *crcs), "little")
@@ -64,7 +70,10 @@ def _masked_all(crcs: list[int]) -> tuple[bytes, ...]:
 
 @functools.lru_cache(4096)
 def _head_of(size: int) -> bytes:
-    """What is before a record of this size. Most records of a file have one of a few sizes."""
+    """What is before a record of this size.
+
+    Most records of a file have one of a few sizes.
+    """
     length = _LENGTH.pack(size)
     return length + _SUM.pack(_masked(_crc32c()(length)))
 
@@ -77,22 +86,9 @@ def read_records(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[bytes]:
-    """The records of a TFRecord file, in order. Both checksums of each record are verified.
+    """The records of a TFRecord file, in order.
 
-    Args:
-        source: a path or URL; or a binary file object, which is not closed.
-        compression: gz, zlib, or another that :func:`tarkit.store.read.open_read` knows; None for none; "auto" looks at
-            the first bytes.
-        on_damage: error; or skip: go on at the next record whose length has a right checksum, with what was lost in
-            ``tally``.
-        tally: filled while records are drawn: ``members`` counts those that were delivered, ``damage`` has an entry for
-            each stretch that was lost, with offsets in the decompressed stream.
-        mem: bytes that one record may have.
-
-    Raises:
-        CorruptRecordError: a wrong checksum. TruncatedError: the file ends inside a record. CompressionError: the
-        compressed stream is damaged or cut. TooLargeError: a record has more than ``mem`` bytes.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read. UsageError: a wrong argument.
+    Both checksums of each record are verified.
 
     >>> from io import BytesIO
     >>> file = BytesIO()
@@ -100,6 +96,25 @@ def read_records(
     ...     writer.write(b"one")
     >>> list(read_records(BytesIO(file.getvalue())))
     [b'one']
+
+    Args:
+        source: a path or URL; or a binary file object, which is not closed.
+        compression: gz, zlib, or another that :func:`tarkit.store.read.open_read` knows; None for
+            none; "auto" looks at the first bytes.
+        on_damage: error; or skip: go on at the next record whose length has a right checksum, with
+            what was lost in ``tally``.
+        tally: filled while records are drawn: ``members`` counts those that were delivered,
+            ``damage`` has an entry for each stretch that was lost, with offsets in the decompressed
+            stream.
+        mem: bytes that one record may have.
+
+    Raises:
+        CorruptRecordError: a wrong checksum.
+        TruncatedError: the file ends inside a record.
+        CompressionError: the.
+        compressed stream is damaged or cut. TooLargeError: a record has more than ``mem`` bytes.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        UsageError: a wrong argument.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
@@ -118,8 +133,10 @@ def read_records(
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins with the length of a record and its checksum, or a zlib stream does; others must be
-    decompressed before."""
+    """Whether a file begins with the length of a record and its checksum, or a zlib stream does.
+
+    Others must be decompressed before.
+    """
     begins = len(head) >= _HEAD_SIZE and _masked(_crc32c()(head[:8])) == _SUM.unpack_from(head, 8)[0]
     if begins or not begins_zlib(head):
         return begins
@@ -148,12 +165,15 @@ class _Walk:
 
     def decompress(self, compression: str | None) -> None:
         """Decompress from here on, as asked or as the first bytes say.
-        A right checksum of the first length proves a plain file, whatever else its bytes look like."""
+
+        A right checksum of the first length proves a plain file, whatever else its bytes look like.
+        """
         codec = compression
         if compression == "auto":
             self.fill(_HEAD_SIZE)
             head = self.buffer
-            # A plain file has zeros in bytes 4 to 7, unless a record has 4 GiB; a zlib stream cannot.
+            # A plain file has zeros in bytes 4 to 7, unless a record has 4 GiB; a zlib stream
+            # cannot.
             is_zlib = begins_zlib(head) and head[4:8].strip(b"\0")
             codec = None if self.length_of(head) >= 0 else ZLIB if is_zlib else sniff(head)
         if codec is not None:
@@ -163,8 +183,12 @@ class _Walk:
             self.read = DecompressingReader(lambda n: first.pop() if first else read(n), codec, self.url, self.mem).read
 
     def records(self) -> Iterator[bytes]:
-        """The loop that all speed depends on: the records that are whole in the buffer, then ``more``.
-        Raises: CorruptRecordError, TruncatedError, TooLargeError: of the record at hand."""
+        """The loop that all speed depends on: the records that are whole in the buffer, then
+        ``more``.
+
+        Raises:
+            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
+        """
         crc32c, lengths, sum_at = self.crc32c, self.lengths, _SUM.unpack_from
         while True:
             buffer, position, count, wrong = self.buffer, self.position, 0, False
@@ -196,8 +220,13 @@ class _Walk:
                 return
 
     def more(self) -> bool:
-        """Have more bytes: those that the record at hand lacks, or some if it lacks all; False at the end of the file.
-        Raises: CorruptRecordError, TruncatedError, TooLargeError: of the record at hand."""
+        """Have more bytes: those that the record at hand lacks, or some if it lacks all.
+
+        False at the end of the file.
+
+        Raises:
+            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
+        """
         if self.position == len(self.buffer):
             self.fill(0)
             self.buffer = self.read(READ_SIZE)
@@ -237,14 +266,20 @@ class _Walk:
         return missing <= 0
 
     def length_of(self, head: bytes) -> int:
-        """The length in the 12 bytes before a record's data; -1 if its checksum is wrong or bytes are missing."""
+        """The length in the 12 bytes before a record's data.
+
+        -1 if its checksum is wrong or bytes are missing.
+        """
         if len(head) < _HEAD_SIZE:
             return -1
         length, stored = _HEAD.unpack(head)
         return int(length) if _masked(self.crc32c(head[:8])) == stored else -1
 
     def remember(self, head: bytes) -> int:
-        """The same for the loop, which need not compute it again; -1 also if the record is too large."""
+        """The same for the loop, which need not compute it again.
+
+        -1 also if the record is too large.
+        """
         length = self.length_of(head)
         if not 0 <= length <= self.mem:
             return -1
@@ -279,7 +314,9 @@ class _Walk:
         return True
 
     def skip_one(self) -> bool:
-        """Go past the record at hand, if its length is proven, and another begins there or the file ends."""
+        """Go past the record at hand, if its length is proven, and another begins there or the file
+        ends.
+        """
         length = self.length_of(self.buffer[self.position : self.position + _HEAD_SIZE])
         size = length + _AROUND
         if length < 0 or not self.try_fill(size):
@@ -292,8 +329,11 @@ class _Walk:
         return True
 
     def search(self) -> bool:
-        """Go to the next length that has a right checksum, or to the end; True if just one record lies between.
-        It does if the last four bytes are the checksum of the others. More than 64 MiB are not looked at for that."""
+        """Go to the next length that has a right checksum, or to the end.
+
+        True if just one record lies between. It does if the last four bytes are the checksum of the
+        others. More than 64 MiB are not looked at for that.
+        """
         self.try_fill(0)
         at, one, ended = 1, True, False
         while (found := self.find_head(at)) < 0 and not ended:
@@ -309,20 +349,26 @@ class _Walk:
         return one
 
     def find_head(self, at: int) -> int:
-        """Index in the buffer, from ``at`` on, of the next length with a right checksum, below 1 TiB; or -1."""
+        """Index in the buffer, from ``at`` on, of the next length with a right checksum, below 1
+        TiB; or -1.
+        """
         zeros = self.buffer.find(_HIGH_BYTES, at + 5)
         while zeros >= 0:
             head = self.buffer[zeros - 5 : zeros + 7]
             if self.length_of(head) >= 0:
                 return zeros - 5
-            # Twelve zeros are not a length with its checksum, so one that begins in a long run ends after it.
+            # Twelve zeros are not a length with its checksum, so one that begins in a long run ends
+            # after it.
             run = b"" if head.strip(b"\0") else self.buffer[zeros : zeros + 4096]
             behind = zeros + len(run) - len(run.lstrip(b"\0"))
             zeros = self.buffer.find(_HIGH_BYTES, max(zeros + 1, behind - 6))
         return -1
 
     def try_fill(self, want: int) -> bool:
-        """``fill``, where a compressed stream that breaks off only ends; the next read reports it again."""
+        """``fill``, where a compressed stream that breaks off only ends.
+
+        The next read reports it again.
+        """
         try:
             return self.fill(want)
         except CompressionError:
@@ -330,18 +376,23 @@ class _Walk:
 
 
 class RecordWriter(FileWriter):
-    """Writes records to one TFRecord file. The same records give the same bytes.
+    """Writes records to one TFRecord file.
 
-    A context manager: on a clean exit the file is published whole under its name; on an exception nothing
-    appears there. ``close()`` publishes, ``discard()`` leaves nothing. records: how many were written.
+    The same records give the same bytes.
+
+    A context manager: on a clean exit the file is published whole under its name; on an exception
+    nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing. records: how many
+    were written.
 
     Args:
         target: a path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
         compression: "auto" uses the name (``.gz``); gz, zlib or another codec of
-            :func:`tarkit.store.publish.open_publish`; None for none. TensorFlow reads gz and zlib only.
+            :func:`tarkit.store.publish.open_publish`; None for none. TensorFlow reads gz and zlib
+            only.
 
     Raises:
-        StreamError, TemporaryStreamError: it cannot be written. UsageError: no such protocol or codec.
+        StreamError, TemporaryStreamError: it cannot be written.
+        UsageError: no such protocol or codec.
     """
 
     def __init__(self, target: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto") -> None:
@@ -351,7 +402,11 @@ class RecordWriter(FileWriter):
         super().__init__(target, compression)
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
-        """Write one record; it may be empty. Raises: EncodeError: it is not bytes."""
+        """Write one record; it may be empty.
+
+        Raises:
+            EncodeError: it is not bytes.
+        """
         if record.__class__ is not bytes:
             if not isinstance(record, (bytes, bytearray, memoryview)):
                 raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self.name)

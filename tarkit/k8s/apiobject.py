@@ -1,6 +1,9 @@
-"""What is in an object of the API: names, labels, conditions, times. What it does not have is empty.
+"""What is in an object of the API: names, labels, conditions, times.
 
-Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/"""
+What it does not have is empty.
+
+Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Settings from their sources: flags and configuration files.
 
-From high to low: the command line; files given by ``--config``, later ones first; the files of the current
-folder; the user's own file. Lists and pairs of all of them are added up, but for the shards."""
+From high to low: the command line; files given by ``--config``, later ones first; the files of the
+current folder; the user's own file. Lists and pairs of all of them are added up, but for the
+shards.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
 
 _REPLACED = ("shards",)
-"""Lists of which the highest source counts alone: shards are not meant to be added to those of a file."""
+"""Lists of which the highest source counts alone: shards are not meant to be added to those of a
+file.
+"""
 
 
 def read_settings(given: Mapping[str, Any], files: Sequence[str]) -> Settings:

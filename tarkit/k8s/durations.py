@@ -10,7 +10,11 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def seconds(text: str, flag: str) -> float:
-    """Seconds of a text such as ``90``, ``1.5h`` or ``7d``. flag: what to change, for the message."""
+    """Seconds of a text such as ``90``, ``1.5h`` or ``7d``.
+
+    Args:
+        flag: what to change, for the message.
+    """
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhdw]?)", text.strip())
     if match is None:
         raise UsageError(f"{flag} {printable(text)}: write a time such as 90s, 10m, 12h or 7d")

@@ -13,10 +13,13 @@ _ASSIGNMENT = re.compile(rf"((?:{_STEP})+)=(.*)", re.DOTALL)
 
 
 def set_field(document: Document, assignment: str) -> None:
-    """Set a field to a value: ``PATH=VALUE``. The value is YAML; null removes the field.
-    Steps of a path are names, in double quotes if they have dots themselves (``metadata.annotations."a.b/c"``), places
-    in lists (``[0]``; at the end ``[]`` is after the last), and names of items in lists (``containers[main]``).
-    Mappings that are missing on the way are made."""
+    """Set a field to a value: ``PATH=VALUE``.
+
+    The value is YAML; null removes the field. Steps of a path are names, in double quotes if they
+    have dots themselves (``metadata.annotations."a.b/c"``), places in lists (``[0]``; at the end
+    ``[]`` is after the last), and names of items in lists (``containers[main]``). Mappings that are
+    missing on the way are made.
+    """
     match = _ASSIGNMENT.fullmatch(assignment)
     if match is None:
         raise UsageError(

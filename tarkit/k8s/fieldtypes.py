@@ -1,4 +1,6 @@
-"""Values of wrong types, by the API's own schema: all fields of all kinds, where the package with it is installed."""
+"""Values of wrong types, by the API's own schema: all fields of all kinds, where the package with
+it is installed.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ _NAME = re.compile("[A-Za-z0-9]{1,80} ([a-z0-9.-]{1,80}/)?[a-z0-9]{1,20}")
 
 
 def check_types(documents: Iterable[Document], strict: bool = False) -> None:
-    """Refuse manifests with values of other types than the newest release has. Kinds that it does not have are left to
-    a server. strict: fields that it does not have are refused, too.
+    """Refuse manifests with values of other types than the newest release has.
+
+    Kinds that it does not have are left to a server.
+
+    Args:
+        strict: fields that it does not have are refused, too.
 
     Raises:
         MissingExtraError: kubernetes-validate is not installed.

@@ -58,8 +58,9 @@ def filled(document: Document, settings: Settings) -> Document:
 
 
 def fill_template(request: Request) -> list[Document]:
-    """Filled copies of the template's documents, whose containers run the command as a shell script; the name is that
-    of the main ones, as others refer to the rest by theirs."""
+    """Filled copies of the template's documents, whose containers run the command as a shell
+    script; the name is that of the main ones, as others refer to the rest by theirs.
+    """
     template, settings = request.template, request.settings
     main = main_ones(template)
     found = [
@@ -96,7 +97,9 @@ def _fill_labels(document: Document, settings: Settings) -> None:
 
 
 def _fill_job(job: Document, settings: Settings) -> None:
-    """job: a Job, or the part of a CronJob that is like one."""
+    """Args:
+    job: a Job, or the part of a CronJob that is like one.
+    """
     spec = part(job, "spec")
     pod = part(spec, "template", "spec")
     if settings.retries is not None:
@@ -152,8 +155,10 @@ def _toleration(text: str) -> Document:
 
 
 def _fill_tolerations(spec: Document) -> None:
-    """Of a pod itself, a server adds these to its list, which belongs as a whole to who applied it. So it has them
-    from the start. Source: Kubernetes' admission plugin DefaultTolerationSeconds."""
+    """Of a pod itself, a server adds these to its list, which belongs as a whole to who applied it.
+
+    So it has them from the start. Source: Kubernetes' admission plugin DefaultTolerationSeconds.
+    """
     for key in _LOST_NODES if spec.get("tolerations") else ():
         known = [(each.get("key") or key, each.get("effect") or _EVICTS) for each in spec["tolerations"]]
         if (key, _EVICTS) not in known:
@@ -161,7 +166,9 @@ def _fill_tolerations(spec: Document) -> None:
 
 
 def without_empties(thing: Any, of: str = "") -> Any:
-    """A manifest without what servers drop: with it, each further ``kubectl apply`` would find a change."""
+    """A manifest without what servers drop: with it, each further ``kubectl apply`` would find a
+    change.
+    """
     if isinstance(thing, list):
         return [without_empties(each, of) for each in thing]
     if not isinstance(thing, dict):
@@ -181,7 +188,10 @@ def _add(items: list[Document], entry: Document) -> None:
 
 def _fill_security(spec: Document, settings: Settings) -> None:
     """The pod security standard that is met, and the user that the container runs as.
-    Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they do not ask for."""
+
+    Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they
+    do not ask for.
+    """
     if settings.security == "restricted":
         restrict(spec)
         part(main_container(spec), "securityContext").setdefault("readOnlyRootFilesystem", True)

@@ -32,8 +32,15 @@ _SECRET = re.compile(
 
 @dataclasses.dataclass
 class Asked:
-    """What a command line asks for. settings: from all sources. given: those of the command line itself. words: what
-    follows. template: a file of the user's. assignments: fields to set at last."""
+    """What a command line asks for.
+
+    Attributes:
+        settings: from all sources.
+        given: those of the command line itself.
+        words: what follows.
+        template: a file of the user's.
+        assignments: fields to set at last.
+    """
 
     generator: str
     settings: Settings
@@ -43,7 +50,12 @@ class Asked:
     assignments: tuple[str, ...] = ()
 
     def documents(self, report: Callable[[str], None], here: bool = False) -> list[Document]:
-        """The manifests. report: takes warnings and notes, a sentence each. here: they are to run on this machine."""
+        """The manifests.
+
+        Args:
+            report: takes warnings and notes, a sentence each.
+            here: they are to run on this machine.
+        """
         generator = generator_of(self.generator)
         path = self.template or template_path(generator.template or self.generator)
         request = Request(self.settings, read_template(path), self.words, here)
@@ -82,7 +94,9 @@ def generator_of(name: str) -> Generator:
 
 
 def _check_kept(document: Document, assignment: str) -> None:
-    """Refuse an assignment after which it is not a manifest, or that of indexed lacks an index for a slice."""
+    """Refuse an assignment after which it is not a manifest, or that of indexed lacks an index for
+    a slice.
+    """
     if not isinstance(document.get("kind"), str) or not document["kind"]:
         raise UsageError(f"--set {printable(assignment)}: the kind of a manifest is a text")
     annotations = part(document, "metadata").get("annotations")
@@ -95,8 +109,13 @@ def _check_kept(document: Document, assignment: str) -> None:
 
 
 def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any], documents: list[Document]) -> None:
-    """Refuse settings without an effect: the template has no place for them, or another one is missing.
-    given: those of the command line. Files serve all generators, and may have settings that one of them lacks."""
+    """Refuse settings without an effect: the template has no place for them, or another one is
+    missing.
+
+    Args:
+        given: those of the command line. Files serve all generators, and may have settings that one
+            of them lacks.
+    """
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)
     for setting in (TABLE[name] for name in TABLE if name in given and not TABLE[name].applies("configmap")):
@@ -122,7 +141,9 @@ def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any],
 
 
 def thousandths_in(**amounts: str | None) -> Iterator[str]:
-    """Warnings about amounts of bytes, by the name of their flag, that are written in thousandths of one."""
+    """Warnings about amounts of bytes, by the name of their flag, that are written in thousandths
+    of one.
+    """
     for flag, text in amounts.items():
         if text is not None and is_milli(text):
             number = text.strip()[:-1]
@@ -133,7 +154,10 @@ def thousandths_in(**amounts: str | None) -> Iterator[str]:
 
 
 def _secrets_in(settings: Settings) -> Iterator[str]:
-    """Warnings about secrets that all readers of the manifest would see; the secrets themselves are not shown."""
+    """Warnings about secrets that all readers of the manifest would see.
+
+    The secrets themselves are not shown.
+    """
     for name, value in settings.env.items():
         if value and not value.startswith("/") and _SECRET.fullmatch(name):
             yield (

@@ -1,7 +1,9 @@
-"""Completion indexes: sets of them in Kubernetes' notation, ``0-2,4,6,7``, and how many a Job can have.
+"""Completion indexes: sets of them in Kubernetes' notation, ``0-2,4,6,7``, and how many a Job can
+have.
 
-Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus; of the numbers:
-pkg/apis/batch/validation of Kubernetes."""
+Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus;
+of the numbers: pkg/apis/batch/validation of Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ INDEXES = 100_000
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 _MOST = 10_000_000
-"""So many completions have been seen to pass a server's validation. A longer range would only fill the memory."""
+"""So many completions have been seen to pass a server's validation. A longer range would only fill
+the memory.
+"""
 
 
 def parse_indexes(text: str) -> Iterator[int]:
@@ -32,7 +36,10 @@ def parse_indexes(text: str) -> Iterator[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """``0-2,4`` from 4, 0, 1, 2: sorted, each once; two neighbours are written ``6,7`` as Kubernetes does."""
+    """``0-2,4`` from 4, 0, 1, 2: sorted, each once.
+
+    Two neighbours are written ``6,7`` as Kubernetes does.
+    """
     parts: list[str] = []
     start = end = None
     for index in [*sorted(set(indexes)), None]:

@@ -1,4 +1,6 @@
-"""Outputs that would be gone with their pods, although a server takes the manifest and each pod ends with 0."""
+"""Outputs that would be gone with their pods, although a server takes the manifest and each pod
+ends with 0.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,21 @@ _STAYS = "name a bucket, or a folder in a volume that stays"
 
 
 class LostOutput(NamedTuple):
-    """is_certain: nothing else in the pod could copy the outputs in time, and no mount is missing. sentence: what is
-    wrong, where, and what would be right."""
+    """Attributes:
+    is_certain: nothing else in the pod could copy the outputs in time, and no mount is missing.
+    sentence: what is wrong, where, and what would be right.
+    """
 
     is_certain: bool
     sentence: str
 
 
 def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[LostOutput]:
-    """Outputs of a manifest's containers that do not go to a place that stays. kept: volumes that stay in any case."""
+    """Outputs of a manifest's containers that do not go to a place that stays.
+
+    Args:
+        kept: volumes that stay in any case.
+    """
     document = copy.deepcopy(document)
     pod = pod_of(document)
     if pod is None:
@@ -58,7 +66,10 @@ def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[Los
 
 
 def _output_path(container: Document) -> tuple[str | None, bool]:
-    """The path of a container's local output, None if there is none or it is unknown; whether tarproc writes it."""
+    """The path of a container's local output, None if there is none or it is unknown.
+
+    Whether tarproc writes it.
+    """
     values: dict[str, str] = {}
     for each in listed(container, "env"):
         if each.get("value") is not None:
@@ -76,5 +87,8 @@ def _output_path(container: Document) -> tuple[str | None, bool]:
 
 
 def normal_path(path: str) -> str:
-    """A path without //, . and .. in it, and without / at its end. POSIX leaves // at a beginning to the system."""
+    """A path without //, . and .. in it, and without / at its end.
+
+    POSIX leaves // at a beginning to the system.
+    """
     return re.sub("^//+", "/", normpath(path))

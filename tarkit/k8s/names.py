@@ -1,7 +1,8 @@
 """Which names Kubernetes allows, and how to make a valid name of any text.
 
-Each check returns None, or a phrase with what is wrong and what would be right. The rules are
-those of k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035)."""
+Each check returns None, or a phrase with what is wrong and what would be right. The rules are those
+of k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def label_value(text: str) -> str | None:
 
 
 def config_key(text: str) -> str | None:
-    """Of entries of ConfigMaps and Secrets, which become files: letters, digits, ``-_.``, 253 characters."""
+    """Of entries of ConfigMaps and Secrets, which become files: letters, digits, ``-_.``, 253
+    characters.
+    """
     if text == "." or text.startswith(".."):
         return f"{_shown(text)} must not be . nor begin with .."
     return _config_key(text)
@@ -66,8 +69,11 @@ def config_key(text: str) -> str | None:
 
 def safe_label(text: str) -> str:
     """A DNS label, hence a valid label value too, made of any text; the same for the same text.
-    A text that is one already is returned as it is. Others are made lower case, with ``-`` for what is not allowed; if
-    more than case and such characters at the ends was lost, six digits of a hash keep different texts different."""
+
+    A text that is one already is returned as it is. Others are made lower case, with ``-`` for what
+    is not allowed; if more than case and such characters at the ends was lost, six digits of a hash
+    keep different texts different.
+    """
     if len(text) <= LABEL_LENGTH and _LABEL.fullmatch(text):
         return text
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,8 +1,10 @@
-"""Settings into the fields of a pod and its container: image, command, environment, resources, files.
+"""Settings into the fields of a pod and its container: image, command, environment, resources,
+files.
 
-Source of the rules for ``$`` in commands, arguments and environment values: ``Expand`` in Kubernetes'
-third_party/forked/golang/expansion: ``$$`` becomes ``$``; ``$(NAME)`` becomes the value of NAME if the container has
-such a variable, and stays as it is if not; every other ``$`` stays."""
+Source of the rules for ``$`` in commands, arguments and environment values: ``Expand`` in
+Kubernetes' third_party/forked/golang/expansion: ``$$`` becomes ``$``; ``$(NAME)`` becomes the value
+of NAME if the container has such a variable, and stays as it is if not; every other ``$`` stays.
+"""
 
 from __future__ import annotations
 
@@ -132,8 +134,10 @@ def substitute(text: str, env: Mapping[str, str]) -> str:
 
 
 def work_in(container: Document) -> Work | None:
-    """What a container runs tarproc for; None if it runs another program. ``$(NAME)`` is in it as it is.
-    Arguments that this tarproc does not have are a UsageError."""
+    """What a container runs tarproc for; None if it runs another program.
+
+    ``$(NAME)`` is in it as it is. Arguments that this tarproc does not have are a UsageError.
+    """
     if not runs_tarproc(container):
         return None
     return Work.from_args([str(each) for each in (*container["command"][1:], *(container.get("args") or ()))])
@@ -145,8 +149,11 @@ def runs_tarproc(container: Document) -> bool:
 
 
 def escape_in(container: Document, text: str) -> str:
-    """A text that ``substitute`` turns into ``text`` again, with the variables of the container, whatever they are.
-    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable."""
+    """A text that ``substitute`` turns into ``text`` again, with the variables of the container,
+    whatever they are.
+
+    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
+    """
     names = {str(dict_of(each).get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
     if container.get("envFrom"):
         # Their names are not known here.
@@ -155,8 +162,10 @@ def escape_in(container: Document, text: str) -> str:
 
 
 def replace_params(command: str, params: dict[str, str]) -> str:
-    """The command with ``{K}`` of declared names replaced; in one pass, so that values are not searched.
-    ``${K}`` is a variable of the shell, and stays."""
+    """The command with ``{K}`` of declared names replaced.
+
+    In one pass, so that values are not searched. ``${K}`` is a variable of the shell, and stays.
+    """
     if not params:
         return command
     names = "|".join(map(re.escape, sorted(params, key=len, reverse=True)))
@@ -195,7 +204,11 @@ def _credentials(gac: str, secrets: list[str]) -> str:
 
 
 def mount(spec: Document, container: Document, name: str, source: Document, *paths: str) -> None:
-    """Mount a volume, read only. name: is made a name that a volume can have, which an object's may not be."""
+    """Mount a volume, read only.
+
+    Args:
+        name: is made a name that a volume can have, which an object's may not be.
+    """
     name = safe_label(name)
     put_named(listed(spec, "volumes"), {"name": name, **source})
     mounts = listed(container, "volumeMounts")

@@ -1,7 +1,8 @@
 """Amounts of a resource as Kubernetes writes them: ``500m`` CPUs, ``4Gi`` of memory.
 
 The grammar and the canonical form are those of the type Quantity of k8s.io/apimachinery
-(pkg/api/resource/quantity.go; the comment on the type, ParseQuantity, CanonicalizeBytes)."""
+(pkg/api/resource/quantity.go; the comment on the type, ParseQuantity, CanonicalizeBytes).
+"""
 
 from __future__ import annotations
 
@@ -24,25 +25,36 @@ _DIGITS = 18
 
 def parse_quantity(text: str | int | float) -> Decimal:
     """The number that a quantity stands for, exactly as a server takes it.
-    That is: blanks around it are ignored, what is finer than 10^-9 is rounded away from zero, and most of what is more
-    than 2^63 - 1 is taken for that. Raises: UsageError: it is not a quantity, or one that servers take for another
-    number than the one written."""
+
+    That is: blanks around it are ignored, what is finer than 10^-9 is rounded away from zero, and
+    most of what is more than 2^63 - 1 is taken for that.
+
+    Raises:
+        UsageError: it is not a quantity, or one that servers take for another number than the one
+            written.
+    """
     # Exact: 2^63 - 1 with nine digits after the point has as many digits as Python's decimals.
     return Decimal(_read(text)[0]).scaleb(-9).normalize()
 
 
 def canonical(value: str | int | float) -> str:
-    """The text as which a server keeps a quantity: no fraction, the largest suffix that loses nothing.
+    """The text as which a server keeps a quantity: no fraction, the largest suffix that loses
+    nothing.
 
-    The kind of suffix stays as it was: ``4096Mi`` is ``4Gi``, ``4000M`` is ``4G``, ``4000e3`` is ``4e6``;
-    without one it is decimal. Binary ones turn decimal below 1024 and if it is not a whole number
-    (``0.1Ki`` is ``102400m``). A few texts that are not in this form, as ``1.500`` and ``+1``, a server keeps as
-    they are; here they are rewritten too, and a server leaves the result alone."""
+    The kind of suffix stays as it was: ``4096Mi`` is ``4Gi``, ``4000M`` is ``4G``, ``4000e3`` is
+    ``4e6``; without one it is decimal. Binary ones turn decimal below 1024 and if it is not a whole
+    number (``0.1Ki`` is ``102400m``). A few texts that are not in this form, as ``1.500`` and
+    ``+1``, a server keeps as they are; here they are rewritten too, and a server leaves the result
+    alone.
+    """
     return _written(*_read(value))
 
 
 def total(one: str | int | float, other: str | int | float) -> str:
-    """Two quantities together, in canonical form, with suffixes of the kind that they have; mixed ones are binary."""
+    """Two quantities together, in canonical form, with suffixes of the kind that they have.
+
+    Mixed ones are binary.
+    """
     (nanos, kind), (more, other_kind) = _read(one), _read(other)
     return _written(nanos + more, "binary" if "binary" in (kind, other_kind) else kind)
 
@@ -64,7 +76,9 @@ def _written(nanos: int, kind: str) -> str:
 
 
 def whole(value: str | int | float) -> str:
-    """A quantity rounded up to whole units, such as bytes of memory, in canonical form: ``0.1Gi`` is ``107374183``."""
+    """A quantity rounded up to whole units, such as bytes of memory, in canonical form: ``0.1Gi``
+    is ``107374183``.
+    """
     nanos, kind = _read(value)
     return _written(-(-nanos // _NANO) * _NANO, kind)
 
@@ -100,7 +114,8 @@ def _read_text(value: str) -> tuple[int, str]:
     # Powers of thousands of digits take time, and lead to the same result as these.
     power = max(-200, min(power, 200))
     nanos = mantissa * factor * 10**power if power >= 0 else -(-mantissa * factor // 10**-power)
-    # Servers keep a decimal number of few digits as it is, and take 2^63 - 1 for any other that is larger.
+    # Servers keep a decimal number of few digits as it is, and take 2^63 - 1 for any other that is
+    # larger.
     if nanos > _LARGEST * _NANO and (kind == "binary" or len(whole.lstrip("0") + fraction) > _DIGITS):
         nanos, kind = _LARGEST * _NANO, "decimal"
     if kind == "decimal" and nanos >= 1000 * _NANO * 10 ** _DECIMAL["E"]:

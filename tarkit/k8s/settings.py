@@ -1,7 +1,8 @@
 """Everything that can be set about a manifest: one table, from which come the flags and the keys of
 ``kubetpl.yaml``.
 
-A setting that was not given leaves the template as it is: the defaults are the template's values."""
+A setting that was not given leaves the template as it is: the defaults are the template's values.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ GENERATORS = {
     "service": "objects:SERVICE",
     "configmap": "objects:CONFIGMAP",
 }
-"""What makes manifests, by name: the module of tarkit.k8s.generators, and the ``Generator`` in it."""
+"""What makes manifests, by name: the module of tarkit.k8s.generators, and the ``Generator`` in it.
+"""
 
 _PODS = ("job", "pod", "jobs", "indexed")
 _JOBS = ("job", "jobs", "indexed")
@@ -53,7 +55,10 @@ def _pairs(short: str, help: str, only: tuple[str, ...] = _PODS) -> Any:
 
 @dataclass
 class Settings:
-    """What was asked for. None, empty and False: the setting was not given."""
+    """What was asked for.
+
+    None, empty and False: the setting was not given.
+    """
 
     name: str | None = _one("-n", "NAME", "Name of the object.", ())
     command: str | None = _one(
@@ -155,9 +160,15 @@ TABLE = {each.name: Setting(each.name, _KINDS[str(each.type)], **each.metadata) 
 
 @dataclass
 class Request:
-    """What a generator is asked for: settings, the template's documents, and further words of the command line.
-    words: of indexed more options of tarproc, of configmap the files. here: the manifest is to run on this machine, so
-    local paths are fine, and the image does not matter. notes: takes the generator's remarks, a sentence each."""
+    """What a generator is asked for: settings, the template's documents, and further words of the
+    command line.
+
+    Attributes:
+        words: of indexed more options of tarproc, of configmap the files.
+        here: the manifest is to run on this machine, so local paths are fine, and the image does
+            not matter.
+        notes: takes the generator's remarks, a sentence each.
+    """
 
     settings: Settings
     template: list[Document]
@@ -168,8 +179,13 @@ class Request:
 
 class Generator(NamedTuple):
     """What makes manifests, and its help.
-    about: one sentence. example: a command line. words: the form of its arguments besides flags. template: the name of
-    the template that it fills, if that is another one."""
+
+    Attributes:
+        about: one sentence.
+        example: a command line.
+        words: the form of its arguments besides flags.
+        template: the name of the template that it fills, if that is another one.
+    """
 
     about: str
     example: str

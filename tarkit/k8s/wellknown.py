@@ -1,6 +1,9 @@
-"""Names of labels and annotations: tarkit's own, from which a Job's shards are known later, and those of others.
+"""Names of labels and annotations: tarkit's own, from which a Job's shards are known later, and
+those of others.
 
-Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's reference."""
+Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's
+reference.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 ANNOTATIONS = 262_144
-"""Bytes of all annotations of an object; client-side ``kubectl apply`` keeps the whole manifest in one of them."""
+"""Bytes of all annotations of an object; client-side ``kubectl apply`` keeps the whole manifest in
+one of them.
+"""
 INDEX_FIELD = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
 """The value of a variable that has the index of its pod."""
 SERVICE = "shards"

@@ -1,8 +1,9 @@
 """Manifests as YAML text: read what people wrote, write what every parser reads alike.
 
-YAML parsers do not agree on plain words: ``1e3`` and ``0o17`` are numbers to kubectl and texts to PyYAML, and ``y`` is
-true to one of them. Such a word is refused when it is read, and quoted when it is written. Texts of several lines are
-literal blocks, so that a command stays readable."""
+YAML parsers do not agree on plain words: ``1e3`` and ``0o17`` are numbers to kubectl and texts to
+PyYAML, and ``y`` is true to one of them. Such a word is refused when it is read, and quoted when it
+is written. Texts of several lines are literal blocks, so that a command stays readable.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _TAG = "tag:yaml.org,2002:"
 _UNSURE = "!unsure"
 _MOST_REPEATED = 100
 """Times the size of a file, which it may have with its aliases written out."""
-# Numbers to all parsers, and modes of files in octal; then what is a number or a truth value to some of them.
+# Numbers to all parsers, and modes of files in octal; then what is a number or a truth value to
+# some of them.
 _PLAIN = {
     f"{_TAG}int": r"-?(?:0|[1-9][0-9]*)\Z|0[0-7]+\Z",
     f"{_TAG}float": r"-?(?:0|[1-9][0-9]*)\.[0-9]+\Z",
@@ -27,19 +29,28 @@ _PLAIN = {
     r"|[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)\Z|[yYnN]\Z",
 }
 _FIRST = list("-+.0123456789yYnN")
-# What a block cannot hold exactly, or what is a line's end in some versions of YAML only; and empty lines at the end.
+# What a block cannot hold exactly, or what is a line's end in some versions of YAML only; and empty
+# lines at the end.
 _UNFIT = re.compile("[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|(?:\\A|\n)\n\\Z")
 
 
 def load_yaml(text: str | bytes, where: str, numbers: bool = True) -> list[Any]:
-    """The values of all YAML documents in ``text``; bytes are UTF-8. where: the file's name, for messages.
-    numbers: False leaves them as texts, as they are written: 012, 1.10 and 1e3 are not 10, 1.1 and 1000.
+    """The values of all YAML documents in ``text``; bytes are UTF-8.
 
-    Raises: UsageError: it is not YAML; a key comes twice, or is not a text; parsers do not agree on a plain word."""
+    Args:
+        where: the file's name, for messages.
+        numbers: False leaves them as texts, as they are written: 012, 1.10 and 1e3 are not 10, 1.1
+            and 1000.
+
+    Raises:
+        UsageError: it is not YAML; a key comes twice, or is not a text; parsers do not agree on a
+            plain word.
+    """
     import yaml
 
     try:
-        # JSON's values only; and an alias gives the very same object twice, of which a change would change both.
+        # JSON's values only; and an alias gives the very same object twice, of which a change would
+        # change both.
         pieces: list[str] = []
         size = 0
         for piece in json.JSONEncoder(allow_nan=False).iterencode(list(yaml.load_all(text, _loader(numbers)))):
@@ -100,8 +111,13 @@ def _loader(numbers: bool) -> Any:
 
 
 def load_documents(text: str | bytes, where: str) -> list[Document]:
-    """The manifests in ``text``, YAML or JSON. Empty documents are skipped, a ``List`` gives its items.
-    where: the file's name, for messages."""
+    """The manifests in ``text``, YAML or JSON.
+
+    Empty documents are skipped, a ``List`` gives its items.
+
+    Args:
+        where: the file's name, for messages.
+    """
     found: list[Document] = []
     for number, value in enumerate(load_yaml(text, where), 1):
         is_list = isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)
@@ -116,7 +132,10 @@ def load_documents(text: str | bytes, where: str) -> list[Document]:
 
 def dump_documents(documents: Sequence[Document]) -> str:
     """YAML of the documents, in the order of their fields; the same bytes for the same documents.
-    Raises: UsageError: a text that no manifest can hold."""
+
+    Raises:
+        UsageError: a text that no manifest can hold.
+    """
     import yaml
 
     return str(yaml.dump_all(documents, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=1 << 30))

@@ -1,7 +1,10 @@
-"""Messages between tarproc and its mappers' processes: a header, then the bytes of the fields as they are.
+"""Messages between tarproc and its mappers' processes: a header, then the bytes of the fields as
+they are.
 
-The header is written by ``marshal``: both ends are the same interpreter, it is as fast as pickle for plain values, and
-it can make nothing else. It cannot hold 2 GiB, and need not: of a field it has the length."""
+The header is written by ``marshal``: both ends are the same interpreter, it is as fast as pickle
+for plain values, and it can make nothing else. It cannot hold 2 GiB, and need not: of a field it
+has the length.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from typing import Any
 from tarkit.samples.sample import Sample
 
 MARK = b"\x93tarkit\n"
-"""At both ends of a message. What a mapper writes into the socket by mistake is in the place of one of the two."""
+"""At both ends of a message. What a mapper writes into the socket by mistake is in the place of one
+of the two.
+"""
 
 HEAD = struct.Struct(f"<{len(MARK)}sQQ")
 """Before each message: the mark, bytes of its header, and of all fields."""
@@ -28,9 +33,11 @@ def pack(
     """A message in pieces, for os.writev.
 
     Args:
-        header: plain values. samples: of str and bytes.
-        known: for each sample the objects that the receiver has already, by id, and their names; one of them comes
-            out as a tuple of its name. A mapper that adds a field or changes one returns the others as they came.
+        header: plain values.
+        samples: of str and bytes.
+        known: for each sample the objects that the receiver has already, by id, and their names;
+            one of them comes out as a tuple of its name. A mapper that adds a field or changes one
+            returns the others as they came.
     """
     contents: list[bytes] = []
     shapes: list[dict[str, str | int | tuple[str]]] = []
@@ -56,8 +63,14 @@ def pack(
 
 def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[Any, list[Sample]]:
     """The header and the samples of a message.
-    text: the header as it came. content: gives so many bytes of what follows it; called for one field after the other.
-    Raises: ValueError, EOFError, TypeError: this is not a message."""
+
+    Args:
+        text: the header as it came.
+        content: gives so many bytes of what follows it; called for one field after the other.
+
+    Raises:
+        ValueError, EOFError, TypeError: this is not a message.
+    """
     header, shapes = marshal.loads(text)
     samples = [
         {name: content(value) if type(value) is int else value for name, value in shape.items()} for shape in shapes
@@ -67,8 +80,12 @@ def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[A
 
 def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
     """Take the first message off what was received so far; None if it has not all come.
-    Raises: ValueError, EOFError, TypeError: this is not a message."""
-    # Looked at with the first byte: no more may come, and then the rest would be waited for without end.
+
+    Raises:
+        ValueError, EOFError, TypeError: this is not a message.
+    """
+    # Looked at with the first byte: no more may come, and then the rest would be waited for without
+    # end.
     check_mark(buffer[: len(MARK)], MARK[: len(buffer)])
     if len(buffer) < HEAD.size:
         return None
@@ -91,7 +108,9 @@ def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
 
 
 def check_mark(found: bytes | bytearray, mark: bytes = MARK) -> None:
-    """Raises: ValueError: this is not the mark."""
+    """Raises:
+    ValueError: this is not the mark.
+    """
     if found != mark:
         raise ValueError("this is not a message")
 

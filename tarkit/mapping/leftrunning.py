@@ -1,9 +1,11 @@
 """Finds what a command left running when it ended.
 
-On Linux the shell of a slot adopts its descendants: one that loses its parent becomes a child of that shell, daemons
-included. So between two samples the shell has no children, and the kernel's list of them says in a microsecond
-whether something is left. The command sees nothing of this. Where a system has no such list, the process group of the
-shell is looked up among all processes, and a daemon that left the group is not found."""
+On Linux the shell of a slot adopts its descendants: one that loses its parent becomes a child of
+that shell, daemons included. So between two samples the shell has no children, and the kernel's
+list of them says in a microsecond whether something is left. The command sees nothing of this.
+Where a system has no such list, the process group of the shell is looked up among all processes,
+and a daemon that left the group is not found.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,15 @@ _KILL_PAUSE = 0.001  # seconds
 
 
 def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], bool]:
-    """Start a process that adopts those of its descendants that lose their parents, and whether it can.
-    options: of subprocess.Popen. Raises: OSError: it cannot be started."""
+    """Start a process that adopts those of its descendants that lose their parents, and whether it
+    can.
+
+    Args:
+        options: of subprocess.Popen.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     if (adopt := _adoption()) is not None:
         # What is raised between fork and exec comes out as this. Then the kernel knows no adoption.
         with suppress(subprocess.SubprocessError):
@@ -35,7 +44,9 @@ def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Pop
 
 
 def _adoption() -> Callable[[], None] | None:
-    """The call that makes a process adopt, or None where the system has none or does not list children."""
+    """The call that makes a process adopt, or None where the system has none or does not list
+    children.
+    """
     if not (_has_proc() and os.path.exists(_children_path(os.getpid()))):
         return None
     try:
@@ -75,8 +86,10 @@ class LeftRunning:
     def processes(self) -> list[int]:
         """Ids of the processes that are left.
 
-        A daemon does not count if it is of another session, works in a folder outside of the run's, and has no file
-        open in there: an agent or a server that a command started serves others, too."""
+        A daemon does not count if it is of another session, works in a folder outside of the run's,
+        and has no file open in there: an agent or a server that a command started serves others,
+        too.
+        """
         if self._children is None:
             found = _listed().items()
             return [pid for pid, (_, runs, group, _) in found if group == self._shell and runs and pid != self._shell]
@@ -110,7 +123,10 @@ class LeftRunning:
         return ", ".join(found[:_MOST_NAMES]) + more
 
     def _programs(self, pid: int) -> Iterator[str]:
-        """The program of a process; of a copy of the shell (``&``, parentheses), the programs that it runs."""
+        """The program of a process.
+
+        Of a copy of the shell (``&``, parentheses), the programs that it runs.
+        """
         if _arguments(pid) == _arguments(self._shell) != b"":
             with suppress(OSError), open(_children_path(pid), "rb") as file:
                 children = [int(child) for child in file.read().split()]
@@ -147,7 +163,10 @@ def _children_path(pid: int) -> str:
 
 def _status(pid: int) -> tuple[str, bool, int, int]:
     """Name of a process, whether it runs, its process group and its session.
-    Raises: OSError, ValueError: it is gone."""
+
+    Raises:
+        OSError, ValueError: it is gone.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
         head, _, tail = file.read().rpartition(b")")
     fields = tail.split()
@@ -168,7 +187,10 @@ def _name(pid: int) -> str:
 
 
 def _listed() -> dict[int, tuple[str, bool, int, int]]:
-    """The status of all processes by their ids. Where there is no /proc, their sessions are not known, and 0."""
+    """The status of all processes by their ids.
+
+    Where there is no /proc, their sessions are not known, and 0.
+    """
     found: dict[int, tuple[str, bool, int, int]] = {}
     if _has_proc():
         for each in filter(str.isdigit, os.listdir("/proc")):

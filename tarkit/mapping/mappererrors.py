@@ -1,4 +1,6 @@
-"""Errors of a user's mapper in words: one line with the user's own line, and the traceback of the user's frames."""
+"""Errors of a user's mapper in words: one line with the user's own line, and the traceback of the
+user's frames.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tarkit.errors import UsageError, escaped, shortened
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _MESSAGE = 4000
-"""Characters of an exception's message: more than a line for people, since a failed sample keeps it."""
+"""Characters of an exception's message: more than a line for people, since a failed sample keeps
+it.
+"""
 _LINE = 100
 """Characters of a source line that are shown."""
 
@@ -24,7 +28,11 @@ class AnswerError(TypeError):
 
 
 def why_not_callable(mapper: Callable[..., Any], *arguments: tuple[str, Any]) -> str | None:
-    """Why no call with these arguments can succeed, in one line; None if one may. arguments: (what it is, value)."""
+    """Why no call with these arguments can succeed, in one line; None if one may.
+
+    Args:
+        arguments: (what it is, value).
+    """
     name = getattr(mapper, "__qualname__", type(mapper).__qualname__)
     if inspect.iscoroutinefunction(mapper) or inspect.isasyncgenfunction(mapper):
         return f"the mapper {name} is an async function; write it with def: what it returns is the sample"
@@ -53,7 +61,11 @@ def one_line(error: Exception) -> str:
 
 
 def traceback_text(error: Exception, skipped: str) -> str:
-    """The traceback without the first frames of a file. skipped: its name."""
+    """The traceback without the first frames of a file.
+
+    Args:
+        skipped: its name.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == skipped:
         trace = trace.tb_next

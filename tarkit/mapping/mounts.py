@@ -1,7 +1,9 @@
 """Notices a file system that a command mounted in its folder, and left there.
 
-Linux reports each change of the mount table to who polls it, so a sample costs one poll of a microsecond, and the
-table is read only after a change. It also has bind mounts of the same device, which a look at device numbers misses."""
+Linux reports each change of the mount table to who polls it, so a sample costs one poll of a
+microsecond, and the table is read only after a change. It also has bind mounts of the same device,
+which a look at device numbers misses.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class MountWatch:
-    """Knows the mount points at and below a folder, which has none at first. A context manager."""
+    """Knows the mount points at and below a folder, which has none at first.
+
+    A context manager.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.realpath(folder)
@@ -35,7 +40,10 @@ class MountWatch:
             self._table = None
 
     def find(self, name: str) -> str | None:
-        """A mount point that is the folder of this name, is below it, or hides it; None if there is none."""
+        """A mount point that is the folder of this name, is below it, or hides it.
+
+        None if there is none.
+        """
         folder = os.path.join(self._folder, name)
         if self._table is None:
             return _mounted_device(folder)
@@ -51,7 +59,11 @@ def _are_nested(one: str, other: str) -> bool:
 
 
 def _mount_points(table: int) -> list[bytes]:
-    """All mount points of this process's namespace. table: the open mount table."""
+    """All mount points of this process's namespace.
+
+    Args:
+        table: the open mount table.
+    """
     os.lseek(table, 0, os.SEEK_SET)
     text = b"".join(iter(lambda: os.read(table, 1 << 20), b""))
     # The fifth word of a line; blanks and backslashes in it are written in octal.
@@ -59,7 +71,9 @@ def _mount_points(table: int) -> list[bytes]:
 
 
 def _mounted_device(folder: str) -> str | None:
-    """Where there is no such table (macOS, which has no bind mounts): a mount point in a folder, or itself."""
+    """Where there is no such table (macOS, which has no bind mounts): a mount point in a folder, or
+    itself.
+    """
     try:
         with os.scandir(folder) as entries:
             folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -1,7 +1,10 @@
-"""A folder whose content another program made: its files are opened so that nothing outside of it is ever read.
+"""A folder whose content another program made: its files are opened so that nothing outside of it
+is ever read.
 
-What unpacks an archive may leave a link to any file of the machine. So no name is opened through a link; what a link
-leads to is opened from the folder that it all began with, one folder after the other, without any link."""
+What unpacks an archive may leave a link to any file of the machine. So no name is opened through a
+link; what a link leads to is opened from the folder that it all began with, one folder after the
+other, without any link.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ class OutsideError(ValueError):
 
 
 class OpenFolder:
-    """A folder, held open. A context manager.
+    """A folder, held open.
+
+    A context manager.
 
     Args:
         path: where it is; with ``outer``, the name of a folder in it.
         outer: the folder in which this one is; links may lead to all that is in it.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: there is none. OSError: there is a link, or it cannot be opened.
+        FileNotFoundError, NotADirectoryError: there is none.
+        OSError: there is a link, or it cannot be opened.
     """
 
     def __init__(self, path: str, outer: OpenFolder | None = None) -> None:
@@ -46,9 +52,14 @@ class OpenFolder:
             return {name: kind for name, kind in sorted((entry.name, _kind(entry)) for entry in entries)}
 
     def open(self, name: str) -> tuple[int, int]:
-        """A descriptor of the regular file of this name, or to which the link of this name leads; and its size.
-        Raises: OutsideError: the link leads out of the outermost folder. OSError: it is not a regular file, or it
-        cannot be read."""
+        """A descriptor of the regular file of this name, or to which the link of this name leads.
+
+        And its size.
+
+        Raises:
+            OutsideError: the link leads out of the outermost folder.
+            OSError: it is not a regular file, or it cannot be read.
+        """
         try:
             file = os.open(name, _FLAGS, dir_fd=self._fd)
         except OSError as error:

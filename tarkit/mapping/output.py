@@ -14,7 +14,11 @@ IN_MEMORY = 64 * 1024
 
 
 class Output:
-    """Bytes that a command printed to one stream, kept until they are wanted or discarded. path: of their file."""
+    """Bytes that a command printed to one stream, kept until they are wanted or discarded.
+
+    Args:
+        path: of their file.
+    """
 
     def __init__(self, text: bytes = b"", *, path: str | None = None, size: int = 0) -> None:
         self._text = text
@@ -23,7 +27,9 @@ class Output:
 
     @classmethod
     def of_file(cls, path: str) -> Output:
-        """Take over a file that nothing else is going to be printed to: a short one is read and removed at once."""
+        """Take over a file that nothing else is going to be printed to: a short one is read and
+        removed at once.
+        """
         size = os.path.getsize(path)
         if size > IN_MEMORY:
             return cls(path=path, size=size)
@@ -97,8 +103,13 @@ class Printed:
         return self.stdout.read() + self.stderr.read()
 
     def kept(self) -> bytes | FieldFile:
-        """All of it at once; if it is long, in a file without a name, beside those that it was printed to.
-        Raises: StreamError: the file cannot be written."""
+        """All of it at once.
+
+        If it is long, in a file without a name, beside those that it was printed to.
+
+        Raises:
+            StreamError: the file cannot be written.
+        """
         path = self.stdout.path or self.stderr.path
         if path is None or self.size <= PIECE:
             return self.read()
@@ -113,7 +124,9 @@ class Printed:
         return ""
 
     def report(self, size: int) -> bytes:
-        """The last ``size`` bytes for people: standard error, and of standard output what there is room for."""
+        """The last ``size`` bytes for people: standard error, and of standard output what there is
+        room for.
+        """
         text = b""
         for name, output in (("stderr", self.stderr), ("stdout", self.stdout)):
             if not output.size:
@@ -132,15 +145,22 @@ class Printed:
 
 
 class PrintFiles:
-    """Where commands print to, one command at a time: BASE.out and BASE.err, which they open to append.
-    A file serves again as long as it stays empty: making and removing it would cost a quiet command more than all else
-    that is done for it on disk."""
+    """Where commands print to, one command at a time: BASE.out and BASE.err, which they open to
+    append.
+
+    A file serves again as long as it stays empty: making and removing it would cost a quiet command
+    more than all else that is done for it on disk.
+    """
 
     def __init__(self, base: str) -> None:
         self.out, self.err = f"{base}.out", f"{base}.err"
 
     def take(self, name: str) -> Printed:
-        """What was printed since the last call. name: that no other call gives; a long output keeps a file."""
+        """What was printed since the last call.
+
+        Args:
+            name: that no other call gives; a long output keeps a file.
+        """
         return Printed(_taken(self.out, name), _taken(self.err, name))
 
 

@@ -1,7 +1,9 @@
-"""Batches through processes that stay alive, and an ordered parallel map over them whose memory is bounded in bytes.
+"""Batches through processes that stay alive, and an ordered parallel map over them whose memory is
+bounded in bytes.
 
-The order of the answers is the order of the questions, whatever runs at the same time, so
-that the output of a run does not depend on how many slots it had."""
+The order of the answers is the order of the questions, whatever runs at the same time, so that the
+output of a run does not depend on how many slots it had.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,16 @@ Batch = list[Sample]
 @dataclass
 class Failure:
     """Why a batch came to nothing.
-    kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount, too-large, unwritable,
-    incomplete. message: one line for people. code: exit code of the command, or of its process, of which a signal's
-    number is negative; or None. detail: the traceback of an exception. url: the shard of the sample that failed, where
-    that is known."""
+
+    Attributes:
+        kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount,
+            too-large, unwritable, incomplete.
+        message: one line for people.
+        code: exit code of the command, or of its process, of which a signal's number is negative;
+            or None.
+        detail: the traceback of an exception.
+        url: the shard of the sample that failed, where that is known.
+    """
 
     kind: str
     message: str
@@ -56,9 +64,13 @@ class Failure:
 @dataclass
 class Outcome:
     """What came of one batch.
-    made: for each sample of the batch, the samples that were made of it; empty if filtered out. It is meaningful only
-    without failure, or where failures are ignored. printed: what the command printed. stray: names of files that were
-    left but belong to no sample."""
+
+    Attributes:
+        made: for each sample of the batch, the samples that were made of it; empty if filtered out.
+            It is meaningful only without failure, or where failures are ignored.
+        printed: what the command printed.
+        stray: names of files that were left but belong to no sample.
+    """
 
     made: list[list[Sample]]
     printed: Printed
@@ -73,11 +85,17 @@ Job = tuple[int, Batch]
 class Worker(ABC):
     """A process of a pool, the first of a process group of its own.
 
-    jobs: what it was given; it is at the first. room: how many it may have. is_ready: it can do its first one, or did.
-    started: when it began the one that it is at. kill_at: when it is killed, once the time for that one is over.
-
     Args:
-        poll: its exit status, or None. files: to which it prints. fds: can be read from when it has answered or ended.
+        poll: its exit status, or None.
+        files: to which it prints.
+        fds: can be read from when it has answered or ended.
+
+    Attributes:
+        jobs: what it was given; it is at the first.
+        room: how many it may have.
+        is_ready: it can do its first one, or did.
+        started: when it began the one that it is at.
+        kill_at: when it is killed, once the time for that one is over.
     """
 
     def __init__(self, pid: int, poll: Callable[[], int | None], files: PrintFiles, *fds: int) -> None:
@@ -113,8 +131,15 @@ W = TypeVar("W", bound=Worker)
 
 
 class Pool(ABC, Generic[W]):
-    """Runs batches in processes that stay alive. A context manager; one thread uses it.
-    slots: number of processes. timeout: seconds for one batch, or None. grace: seconds between TERM and KILL."""
+    """Runs batches in processes that stay alive.
+
+    A context manager; one thread uses it.
+
+    Args:
+        slots: number of processes.
+        timeout: seconds for one batch, or None.
+        grace: seconds between TERM and KILL.
+    """
 
     def __init__(self, slots: int, timeout: float | None, grace: float, clock: Callable[[], float]) -> None:
         self._timeout = timeout
@@ -153,7 +178,9 @@ class Pool(ABC, Generic[W]):
         """Jobs that have ended, of a worker that can be read from or written to."""
 
     def has_room(self) -> bool:
-        """Whether submit() would take one more batch now: beside what the workers have, one waits here."""
+        """Whether submit() would take one more batch now: beside what the workers have, one waits
+        here.
+        """
         return not self._queue
 
     def collect(self) -> list[tuple[int, Outcome]]:
@@ -198,19 +225,27 @@ class Pool(ABC, Generic[W]):
                 self._selector.unregister(fd)
 
     def _died(self, worker: W, status: int, kind: str, name: str) -> list[tuple[Job, Outcome]]:
-        """A worker ended by itself. status: its exit code, or a signal's negative number."""
+        """A worker ended by itself.
+
+        Args:
+            status: its exit code, or a signal's negative number.
+        """
         how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
         if not worker.is_ready:
             raise CommandNotRunnableError(f"{name} {how} before its first sample", 126)
         return self._replace(worker, Failure(kind, f"{name} {how}", status))
 
     def _replace(self, worker: W, failure: Failure) -> list[tuple[Job, Outcome]]:
-        """A new process in the place of one; the job that it was at has failed, the others wait again."""
+        """A new process in the place of one.
+
+        The job that it was at has failed, the others wait again.
+        """
         self._unwatch(worker)
         worker.end()
         self._workers.remove(worker)
         self._add_worker()
-        # Without a job it was killed by the system for want of memory, or by what an earlier one left behind.
+        # Without a job it was killed by the system for want of memory, or by what an earlier one
+        # left behind.
         failed = [worker.jobs.popleft()] if worker.jobs and not worker.is_lost else []
         self._queue.extendleft(reversed(worker.jobs))
         return [(job, Outcome([], worker.files.take(f"{job[0]:08d}"), failure)) for job in failed]

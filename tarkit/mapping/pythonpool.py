@@ -1,7 +1,8 @@
 """Runs a Python function over samples, in processes that stay alive.
 
-Samples travel to the workers and back on a socket, as :mod:`tarkit.mapping.frames`. The parent never
-blocks on one, so no two processes can wait for each other."""
+Samples travel to the workers and back on a socket, as :mod:`tarkit.mapping.frames`. The parent
+never blocks on one, so no two processes can wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -77,11 +78,15 @@ class _Process(Worker):
 
     def receive(self) -> list[Message] | None:
         """Messages that came in whole; None if the worker is gone.
-        Raises: ValueError, EOFError, TypeError: what came is not a message."""
+
+        Raises:
+            ValueError, EOFError, TypeError: what came is not a message.
+        """
         try:
             piece = os.read(self.fd, _READ_SIZE)
         except BlockingIOError:
-            # What it forked may hold the other end open. Its last words come before it ends: read once more.
+            # What it forked may hold the other end open. Its last words come before it ends: read
+            # once more.
             if self.ended:
                 return None
             self.ended = self.poll() is not None
@@ -109,7 +114,9 @@ class _Process(Worker):
 
 
 class PythonPool(Pool[_Process]):
-    """A pool of Python processes. A context manager.
+    """A pool of Python processes.
+
+    A context manager.
 
     Args:
         function: ``module:name``, ``file.py:name``, or a callable: from a sample (a dict with
@@ -119,10 +126,11 @@ class PythonPool(Pool[_Process]):
         scratch: folder for what the function prints.
         slots: number of processes.
         batched: the function takes a list of samples and returns a list of as many answers.
-        timeout: seconds for one batch, or None. grace: seconds between TERM and KILL.
+        timeout: seconds for one batch, or None.
+        grace: seconds between TERM and KILL.
         start_method: fork, spawn or forkserver; None takes the platform's default.
-        mem: bytes that a sample may have, since it is held in memory; a larger one fails, but
-            not below 32 MiB. None: no limit.
+        mem: bytes that a sample may have, since it is held in memory; a larger one fails, but not
+            below 32 MiB. None: no limit.
 
     Raises:
         UsageError: the function cannot be loaded.
@@ -204,7 +212,8 @@ class PythonPool(Pool[_Process]):
         if problem is not None:
             is_answer, message, detail = problem
             if is_answer and first and job[0] == 0:
-                # It would be the same for all: one error, not one a sample. Of others, the function may be to blame.
+                # It would be the same for all: one error, not one a sample. Of others, the function
+                # may be to blame.
                 name = function if isinstance(function := self._arguments[0], str) else "the mapper"
                 raise UsageError(f"{name}, for the first sample, {printable(job[1][0]['__key__'])}: {message}")
             failure = Failure("exception", message, detail=detail)

@@ -1,4 +1,6 @@
-"""The process at the other end of :mod:`tarkit.mapping.pythonpool`: loads the function, serves samples."""
+"""The process at the other end of :mod:`tarkit.mapping.pythonpool`: loads the function, serves
+samples.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,14 @@ def serve(
     setup: FunctionSpec | None,
     batched: bool,
 ) -> None:
-    """Answer batches until the parent is gone. Runs in a process of its own.
-    forked: this process has copies of what the parent has open. parent: the parent's process id."""
+    """Answer batches until the parent is gone.
+
+    Runs in a process of its own.
+
+    Args:
+        forked: this process has copies of what the parent has open.
+        parent: the parent's process id.
+    """
     fd = _moved_up(os.dup(connection.fileno()))
     connection.close()
     if forked and os.getpid() != parent:
@@ -70,7 +78,8 @@ def serve(
     while (message := _receive(incoming)) is not None:
         ticket, batch = message
         del message
-        # Held, since the mapper may change the samples that it is given, and what is let go gives its id away.
+        # Held, since the mapper may change the samples that it is given, and what is let go gives
+        # its id away.
         originals = [dict(sample) for sample in batch]
         made: list[list[Sample]] = []
         problem = None
@@ -87,13 +96,17 @@ def serve(
 
 
 def _disable_inherited(kept: int) -> None:
-    """Make the parent's files, sockets and pipes unusable, except the standard streams and one that is kept.
-    A mapper that wrote into them would write into the run's output, or to another mapper; and where a mapper keeps the
-    parent's sockets open, no process notices that the parent died. Their numbers stay in use: objects of the parent
-    that are dropped here close them, and would close a new file of the mapper.
+    """Make the parent's files, sockets and pipes unusable, except the standard streams and one that
+    is kept.
 
-    What is neither of these stays: a library with threads, such as gRPC, ends the process if a mapper forks and the
-    events that it waits by (eventfd, epoll) are gone."""
+    A mapper that wrote into them would write into the run's output, or to another mapper; and where
+    a mapper keeps the parent's sockets open, no process notices that the parent died. Their numbers
+    stay in use: objects of the parent that are dropped here close them, and would close a new file
+    of the mapper.
+
+    What is neither of these stays: a library with threads, such as gRPC, ends the process if a
+    mapper forks and the events that it waits by (eventfd, epoll) are gone.
+    """
     reading, unusable = os.pipe()
     os.close(reading)
     for number in map(int, os.listdir("/dev/fd")):
@@ -112,7 +125,9 @@ def _leads_outside(number: int) -> bool:
 
 
 def _moved_up(number: int) -> int:
-    """The same file under a high number, which a mapper does not meet when it tries, or closes, the first ones."""
+    """The same file under a high number, which a mapper does not meet when it tries, or closes, the
+    first ones.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     lowest = (min(limit, _HIGH) if limit > 0 else _HIGH) - _OWN_FILES
     try:
@@ -127,7 +142,10 @@ def _moved_up(number: int) -> int:
 
 def load(spec: FunctionSpec) -> Callable[..., Any]:
     """The function that ``module:name`` or ``file.py:name`` names.
-    Raises: UsageError: the module or function does not exist."""
+
+    Raises:
+        UsageError: the module or function does not exist.
+    """
     if callable(spec):
         return spec
     place, colon, name = spec.rpartition(":")
@@ -163,7 +181,10 @@ def _load_file(path: str) -> ModuleType:
 
 
 class _Source(SourceFileLoader):
-    """Reads the file itself. The bytecode beside it may be of an earlier version of the same length and second."""
+    """Reads the file itself.
+
+    The bytecode beside it may be of an earlier version of the same length and second.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -268,7 +289,10 @@ def _as_sample(answer: object, key: str) -> Sample:
 
 
 def _text(value: object, what: str) -> str:
-    """A plain str, since that is what can travel; NumPy's strings, for example, are a class of their own."""
+    """A plain str, since that is what can travel.
+
+    NumPy's strings, for example, are a class of their own.
+    """
     if isinstance(value, str):
         return str.__str__(value)
     raise AnswerError(f"{what} is a str, not {type(value).__name__}")
@@ -276,7 +300,8 @@ def _text(value: object, what: str) -> str:
 
 def _send(fd: int, pid: int, header: Any, *samples: Iterable[Any]) -> None:
     if os.getpid() != pid:
-        # The parent has this process's socket, too: a second answer would be taken for that to another sample.
+        # The parent has this process's socket, too: a second answer would be taken for that to
+        # another sample.
         os.write(2, b"a process that the mapper forked came back from it and is ended; end it with os._exit()\n")
         os._exit(1)
     rest = pack(header, *samples)

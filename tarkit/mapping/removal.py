@@ -1,6 +1,7 @@
 """Removes folders that a command had, at once or in a thread.
 
-A command may have mounted something in its folder: what is mounted is not the sample's, and stays."""
+A command may have mounted something in its folder: what is mounted is not the sample's, and stays.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ _MOST = 64
 
 def remove_folder(folder: str) -> None:
     """Remove a folder, whatever a command made of it, or a file or a link in its place.
-    Mount points, and the folders that they are in, are left; nothing in them is touched."""
+
+    Mount points, and the folders that they are in, are left; nothing in them is touched.
+    """
     try:
         if not remove_if_empty(folder):
             return
@@ -39,7 +42,10 @@ def remove_folder(folder: str) -> None:
 
 
 class Remover:
-    """Removes folders in a thread, since that can wait for the disk's journal. A context manager."""
+    """Removes folders in a thread, since that can wait for the disk's journal.
+
+    A context manager.
+    """
 
     def __init__(self) -> None:
         self._todo: SimpleQueue[str | None] = SimpleQueue()
@@ -65,7 +71,10 @@ class Remover:
                 self._done.put(error)
 
     def add(self, folder: str) -> None:
-        """Remove it soon. Waits if too many others are to be removed before it."""
+        """Remove it soon.
+
+        Waits if too many others are to be removed before it.
+        """
         self._todo.put(folder)
         self._under_way += 1
         while self._under_way > _MOST:

@@ -1,7 +1,8 @@
 """The scratch folder of a run, and samples as files in it.
 
-A scratch folder holds a locked file for as long as its run lives. A run that was killed
-leaves its folder behind, unlocked; the next run removes such folders."""
+A scratch folder holds a locked file for as long as its run lives. A run that was killed leaves its
+folder behind, unlocked; the next run removes such folders.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +32,14 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 class Scratch:
-    """A private folder for one run. A context manager: it is gone afterwards.
-    parent: folder to make it in; None means the system's (``$TMPDIR``). path: or its exact path, which must not exist;
-    ``{pid}`` is replaced by the process id."""
+    """A private folder for one run.
+
+    A context manager: it is gone afterwards.
+
+    Args:
+        parent: folder to make it in; None means the system's (``$TMPDIR``).
+        path: or its exact path, which must not exist; ``{pid}`` is replaced by the process id.
+    """
 
     def __init__(self, parent: str | None = None, path: str | None = None) -> None:
         place = parent or tempfile.gettempdir() if path is None else path.replace("{pid}", str(os.getpid()))
@@ -109,8 +115,11 @@ class FieldNameError(ValueError):
 
 def extract(sample: Sample, folder: str, base: str) -> None:
     """Write a sample as files into a new folder: ``base.FIELD``, ``__key__`` and ``__source__``.
-    Raises: FieldNameError: a field's name cannot be a file's, or two are one on this file system. OSError: the disk is
-    full, or worse."""
+
+    Raises:
+        FieldNameError: a field's name cannot be a file's, or two are one on this file system.
+        OSError: the disk is full, or worse.
+    """
     os.mkdir(folder, 0o700)
     write_file(f"{folder}/__key__", sample["__key__"].encode("utf-8", "surrogateescape"))
     write_file(f"{folder}/__source__", str(sample.get("__url__", "-")).encode("utf-8", "surrogateescape"))
@@ -148,10 +157,16 @@ def write_file(path: str, content: bytes | FieldFile) -> None:
 class Rules(NamedTuple):
     """How the files that a command left become samples.
 
-    base: the part of a file's name before its first dot for the sample itself. multi: other bases are samples of their
-    own, key + separator + the base. subdirs: so is every folder. include, exclude: regular expressions searched in file
-    names; what they leave out is dropped. large: bytes of a file above which its content is not held in memory. folder:
-    where content is kept that is neither held nor in a file of its own; None means the system's (``$TMPDIR``)."""
+    Attributes:
+        base: the part of a file's name before its first dot for the sample itself.
+        multi: other bases are samples of their own, key + separator + the base.
+        subdirs: so is every folder.
+        include, exclude: regular expressions searched in file names; what they leave out is
+            dropped.
+        large: bytes of a file above which its content is not held in memory.
+        folder: where content is kept that is neither held nor in a file of its own; None means the
+            system's (``$TMPDIR``).
+    """
 
     base: str = "sample"
     multi: bool = False
@@ -170,7 +185,11 @@ class Rules(NamedTuple):
 
 
 def has_other_names(folder: str, depth: int) -> bool:
-    """Whether a file in a folder has another name, too (``ln``). depth: levels of folders below that are looked at."""
+    """Whether a file in a folder has another name, too (``ln``).
+
+    Args:
+        depth: levels of folders below that are looked at.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -182,10 +201,19 @@ def has_other_names(folder: str, depth: int) -> bool:
 
 
 def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
-    """Samples made of the files in a folder, and names of what else is there, each with what it is if not a plain file.
-    Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made. Raises:
-    FileNotFoundError: the folder is gone. ValueError: the keys cannot be used, a file's name cannot be that of a field,
-    or a link leads out of the folder."""
+    """Samples made of the files in a folder, and names of what else is there, each with what it is
+    if not a plain file.
+
+    Links are followed to whatever is in the folder.
+
+    Args:
+        within: the name of one in it, of which samples are made.
+
+    Raises:
+        FileNotFoundError: the folder is gone.
+        ValueError: the keys cannot be used, a file's name cannot be that of a field, or a link
+            leads out of the folder.
+    """
     with OpenFolder(folder) as root:
         if not within:
             return _collect(root, original["__key__"], rules)
@@ -292,8 +320,12 @@ def _read_file(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile
 
 
 def _remove_run(folder: str) -> None:
-    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is left behind.
-    The lock stays, too, as long as a mount point does: a later run removes the folder when that is unmounted."""
+    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is
+    left behind.
+
+    The lock stays, too, as long as a mount point does: a later run removes the folder when that is
+    unmounted.
+    """
     left = {_LOCK}
     with suppress(OSError):
         if remove_if_empty(folder):

@@ -1,9 +1,10 @@
 """Runs a shell command over samples, one long-lived shell for each slot.
 
-Starting bash costs about 1 ms, a subshell of a running one a third of that. So each slot keeps one shell that reads
-folders, one a line, and runs the command in each of them in a subshell. ``exit``, ``cd``, ``exec``, traps and
-``set -e`` end with that subshell, as they would with ``bash -c``. If a command kills its shell, the sample has failed
-and the slot gets a new shell."""
+Starting bash costs about 1 ms, a subshell of a running one a third of that. So each slot keeps one
+shell that reads folders, one a line, and runs the command in each of them in a subshell. ``exit``,
+``cd``, ``exec``, traps and ``set -e`` end with that subshell, as they would with ``bash -c``. If a
+command kills its shell, the sample has failed and the slot gets a new shell.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,13 @@ from tarkit.mapping.shellrules import Driven, driven, flags_of
 from tarkit.samples.sample import Sample
 from tarkit.store.fieldfile import TOO_MANY_FILES, scratch_hint
 
-# Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
-# The redirections belong to the subshell, so that a failing one is that sample's failure.
-# All on one line, so that the command's own lines are counted from 1 in messages and LINENO.
+# Standard input brings names of folders below $1, standard output takes exit codes; the command
+# sees neither. The redirections belong to the subshell, so that a failing one is that sample's
+# failure. All on one line, so that the command's own lines are counted from 1 in messages and
+# LINENO.
 _DRIVER = (
-    # The caller may have exported SHELLOPTS with errexit: that is for the command, not for this loop.
+    # The caller may have exported SHELLOPTS with errexit: that is for the command, not for this
+    # loop.
     "__tarkit_set=:; case $- in *e*) __tarkit_set='set -e'; set +e;; esac; "
     "__tarkit_scratch=$1 __tarkit_out=$2 __tarkit_err=$3 __tarkit_command=$4 __tarkit_tail=$6; "
     'eval "$5"; shift 6; '
@@ -46,7 +49,9 @@ _DRIVER = (
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _FIRST_POLL = 0.001  # seconds
 _PATIENCE = 1.0
-"""Seconds that what a command left running has to end, like the last program of ``> >(gzip > sample.gz)``."""
+"""Seconds that what a command left running has to end, like the last program of ``> >(gzip >
+sample.gz)``.
+"""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
 
@@ -54,7 +59,9 @@ class _Slot(Worker):
     """One shell."""
 
     def __init__(self, number: int, shell: str, command: str, rules: Driven, scratch: str) -> None:
-        """number: that no other slot has."""
+        """Args:
+        number: that no other slot has.
+        """
         files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
@@ -98,7 +105,9 @@ class _Slot(Worker):
 
 
 class ShellPool(Pool[_Slot]):
-    """A pool of shells. A context manager.
+    """A pool of shells.
+
+    A context manager.
 
     Args:
         command: run in each sample's folder; with more than one sample in a batch, run once in a
@@ -106,15 +115,16 @@ class ShellPool(Pool[_Slot]):
         scratch: folder for the samples' folders.
         slots: how many commands at once.
         shell: bash, sh and dash are kept running; others are started for each batch.
-        flags: those of the shell; None means the rules of tarkit.mapping.shellrules, "" none, and with others a shell
-            is started for each batch.
+        flags: those of the shell; None means the rules of tarkit.mapping.shellrules, "" none, and
+            with others a shell is started for each batch.
         timeout: seconds for one batch, or None.
         grace: seconds between TERM and KILL.
         rules: how files become samples; None if they are not wanted.
         base: the part of the file names before the first dot.
         batched: lay out batches of one sample like those of several, too.
         ignore_status: gather the files whatever the command's exit code is.
-        is_filter: the command does not change its sample: 0 keeps it, 1 drops it, and more is a failure.
+        is_filter: the command does not change its sample: 0 keeps it, 1 drops it, and more is a
+            failure.
 
     Raises:
         CommandNotRunnableError: the shell cannot be started.
@@ -228,7 +238,9 @@ class ShellPool(Pool[_Slot]):
         return self._settle(worker)
 
     def _settle(self, worker: _Slot) -> list[tuple[Job, Outcome]]:
-        """The outcome of a command that has ended, once nothing of it runs any more, or has for too long."""
+        """The outcome of a command that has ended, once nothing of it runs any more, or has for too
+        long.
+        """
         code, left = worker.code, worker.left.processes()
         end = worker.ended + _PATIENCE
         if self._timeout is not None:
@@ -250,9 +262,12 @@ class ShellPool(Pool[_Slot]):
         return [(job, Outcome(made, worker.files.take(f"{job[0]:08d}"), failure))]
 
     def _exit_failure(self, ticket: int, code: int) -> Failure:
-        """Why a command failed: its exit code, and which part of it was the reason, if the shell reported that."""
+        """Why a command failed: its exit code, and which part of it was the reason, if the shell
+        reported that.
+        """
         message = _exit_message(code)
-        # There is none after exit, nor if the disk is full; and the command may have put anything there.
+        # There is none after exit, nor if the disk is full; and the command may have put anything
+        # there.
         with suppress(OSError):
             path = f"{self._folder(ticket)}.why"
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -280,7 +295,8 @@ class ShellPool(Pool[_Slot]):
         super()._terminate(worker)
 
     def _conclude(self, finished: list[tuple[Job, Outcome]]) -> list[tuple[int, Outcome]]:
-        # Slots get their next batch before the files of the last ones are read, unless it could change them.
+        # Slots get their next batch before the files of the last ones are read, unless it could
+        # change them.
         if not any(self._has_other_names(job[0]) for job, _ in finished):
             self._hand_out()
         for job, outcome in finished:

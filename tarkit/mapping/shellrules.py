@@ -1,13 +1,16 @@
-"""The rules by which a shell command fails: errexit and pipefail, except that a reader may have had enough.
+"""The rules by which a shell command fails: errexit and pipefail, except that a reader may have had
+enough.
 
-Bash alone would end a command with 141 (SIGPIPE) after ``yes | head -1``, which did all that was asked of it. So an ERR
-trap looks at the statuses of the pipeline: if the last is 0, and each of the others is 0 or 141, the command goes on.
-Bash would end the shell right after the trap, so the trap switches errexit off. A DEBUG trap puts it back before the
-next command; until then, ERR acts as errexit would.
+Bash alone would end a command with 141 (SIGPIPE) after ``yes | head -1``, which did all that was
+asked of it. So an ERR trap looks at the statuses of the pipeline: if the last is 0, and each of the
+others is 0 or 141, the command goes on. Bash would end the shell right after the trap, so the trap
+switches errexit off. A DEBUG trap puts it back before the next command; until then, ERR acts as
+errexit would.
 
-Before ``&&`` or in ``if``, bash runs no ERR trap, and has chosen a branch already. The DEBUG trap finds such a pipeline
-in PIPESTATUS, and fails the command. DEBUG costs 20 microseconds for each simple command, so only commands with a
-pipeline have it."""
+Before ``&&`` or in ``if``, bash runs no ERR trap, and has chosen a branch already. The DEBUG trap
+finds such a pipeline in PIPESTATUS, and fails the command. DEBUG costs 20 microseconds for each
+simple command, so only commands with a pipeline have it.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,14 @@ _HINT_CONDITION = (
 _HINT_DEBUG = "in a command with a pipe, tarkit needs the DEBUG trap; use --shell-flags"
 _HINT_FILTER = f"only the last command of a filter may end with 1; {_HINT}"
 
-# __tarkit_busy keeps the DEBUG trap from looking at the commands of another trap. A redirection sets it, because that
-# comes before the first command; it also hides the trap from set -x. What is seldom needed is in variables, so that the
-# traps are short. No text has single quotes, so that they can be read in a manifest.
+# __tarkit_busy keeps the DEBUG trap from looking at the commands of another trap. A redirection
+# sets it, because that comes before the first command; it also hides the trap from set -x. What is
+# seldom needed is in variables, so that the traps are short. No text has single quotes, so that
+# they can be read in a manifest.
 _BUSY = '2>"${__tarkit_busy:=/dev/null}"'
 
-# failed: last, early (any other; the more important one), or nothing. piped: there is a 141 that does not count.
+# failed: last, early (any other; the more important one), or nothing. piped: there is a 141 that
+# does not count.
 _CLASSIFY = """\
 __tarkit_piped= __tarkit_failed=
 for __tarkit_each in "${!__tarkit_now[@]}"; do
@@ -44,7 +49,8 @@ for __tarkit_each in "${!__tarkit_now[@]}"; do
 done
 [[ $__tarkit_piped && -z $__tarkit_failed ]]"""
 
-# The pipeline is shown if it is in the command as it was put together, which it is not if parts of it are compound.
+# The pipeline is shown if it is in the command as it was put together, which it is not if parts of
+# it are compound.
 _DESCRIBE = """\
 __tarkit_text=$__tarkit_name __tarkit_codes=
 if [[ ${#__tarkit_now[@]} -gt 1 ]]; then
@@ -62,8 +68,9 @@ fi
 __tarkit_text=${__tarkit_text//[[:cntrl:]]/ }
 __tarkit_said="line $__tarkit_line: ${__tarkit_text:0:300}$__tarkit_codes; $__tarkit_hint\""""
 
-# The innermost shell says why; those around it fail because of it. A subshell that has skipped a step ends with 199
-# instead of 141, which counts in an early part of a pipeline, and in a condition, too.
+# The innermost shell says why; those around it fail because of it. A subshell that has skipped a
+# step ends with 199 instead of 141, which counts in an early part of a pipeline, and in a
+# condition, too.
 _FAIL = """\
 __tarkit_exits=yes
 case $__tarkit_code,$__tarkit_hint,$__tarkit_text in
@@ -91,8 +98,9 @@ if [[ -z $__tarkit_exits && $-$__tarkit_inherited == *e* ]] &&
   false
 fi"""
 
-# PIPESTATUS is that of an earlier command where [[, (( or a redirection of a compound command has failed, and behind a
-# loop, the status of which is that of its body. A 141 of a body has been looked at before.
+# PIPESTATUS is that of an earlier command where [[, (( or a redirection of a compound command has
+# failed, and behind a loop, the status of which is that of its body. A 141 of a body has been
+# looked at before.
 _LATEST = """\
 printf -v __tarkit_text " %s " "${__tarkit_now[@]}"
 [[ $__tarkit_code == 0 || $__tarkit_text == *" $__tarkit_code "* ]] || {
@@ -100,8 +108,9 @@ printf -v __tarkit_text " %s " "${__tarkit_now[@]}"
   __tarkit_now=("$__tarkit_code")
 }"""
 
-# After the pipeline, the subshell or function that it ends has the status 141, too. In $(), errexit is off.
-# Behind "!" and "&&" the only ERR trap that runs is that of the eval which has the whole command.
+# After the pipeline, the subshell or function that it ends has the status 141, too. In $(), errexit
+# is off. Behind "!" and "&&" the only ERR trap that runs is that of the eval which has the whole
+# command.
 _ERR = f"""\
 {{ __tarkit_code=$? __tarkit_now=("${{PIPESTATUS[@]}}") __tarkit_line=$LINENO __tarkit_name=$BASH_COMMAND
   [[ $__tarkit_name != *__tarkit_command* ]] || __tarkit_name=$__tarkit_command
@@ -129,8 +138,9 @@ _ERR = f"""\
 }} {_BUSY} || eval "$__tarkit_fail"
 __tarkit_busy="""
 
-# PIPESTATUS still has the statuses of the pipeline that ERR accepted while for, case and return run, and while the next
-# pipeline is put together: it is stale where the command is a later part of one, or begins a subshell or a function.
+# PIPESTATUS still has the statuses of the pipeline that ERR accepted while for, case and return
+# run, and while the next pipeline is put together: it is stale where the command is a later part of
+# one, or begins a subshell or a function.
 _STALE = """\
 __tarkit_text=${__tarkit_command//[[:space:]]/} __tarkit_name=${BASH_COMMAND%%[<>]*}
 __tarkit_name=${__tarkit_name%[0-9]}
@@ -198,7 +208,8 @@ fi"""
 _END = f"""{{ eval "$__tarkit_at_end"; }} {_BUSY} || eval "$__tarkit_fail"; exit "$__tarkit_code"
 """
 
-# curl has an exit code of its own for a pipe that is closed. With -o or -O it means a file that cannot be written.
+# curl has an exit code of its own for a pipe that is closed. With -o or -O it means a file that
+# cannot be written.
 _CURL = """\
 curl() {
   local __tarkit_each __tarkit_code=0
@@ -259,9 +270,16 @@ _NOT_SIMPLE = re.compile(
 
 
 class Driven(NamedTuple):
-    """What one shell needs to run a command by the rules, again and again. ``$__tarkit_scratch/$__tarkit_folder`` is
-    the sample's folder there; the reason of a failure goes to a file beside it, whose name ends with ``.why``.
-    setup: evaluated once. tail: text behind the command. end: commands that come after it."""
+    """What one shell needs to run a command by the rules, again and again.
+
+    ``$__tarkit_scratch/$__tarkit_folder`` is the sample's folder there; the reason of a failure
+    goes to a file beside it, whose name ends with ``.why``.
+
+    Attributes:
+        setup: evaluated once.
+        tail: text behind the command.
+        end: commands that come after it.
+    """
 
     setup: str = ""
     tail: str = ""
@@ -269,8 +287,13 @@ class Driven(NamedTuple):
 
 
 def driven(command: str, shell: str, flags: str | None, *, is_filter: bool = False) -> Driven:
-    """The rules for a shell that is kept running, and evaluates the command in a subshell after ``$__tarkit_set``.
-    shell: bash, sh or dash, or a path that ends so. flags: None means the rules; ``""`` means none."""
+    """The rules for a shell that is kept running, and evaluates the command in a subshell after
+    ``$__tarkit_set``.
+
+    Args:
+        shell: bash, sh or dash, or a path that ends so.
+        flags: None means the rules; ``""`` means none.
+    """
     if flags is not None:
         return Driven()
     if os.path.basename(shell) != "bash":
@@ -283,8 +306,12 @@ def driven(command: str, shell: str, flags: str | None, *, is_filter: bool = Fal
 
 
 def flags_of(shell: str, flags: str | None, *, nounset: bool = False) -> list[str]:
-    """The words before ``-c`` of a shell that is started for one command. flags: None means the rules, as far as the
-    shell has them. nounset: an unset variable is a failure, too."""
+    """The words before ``-c`` of a shell that is started for one command.
+
+    Args:
+        flags: None means the rules, as far as the shell has them.
+        nounset: an unset variable is a failure, too.
+    """
     if flags is not None:
         return flags.split()
     name, letters = os.path.basename(shell), "-eu" if nounset else "-e"
@@ -309,8 +336,11 @@ def what_is_missing(shell: str, flags: str | None) -> str | None:
 
 
 def pod_words(command: str, shell: str) -> list[str] | None:
-    """``-c`` and what follows it up to the command, for a container that runs it by the rules; None if the shell's own
-    errexit and pipefail do the same: it is not bash, or there is no pipeline in the command."""
+    """``-c`` and what follows it up to the command, for a container that runs it by the rules.
+
+    None if the shell's own errexit and pipefail do the same: it is not bash, or there is no
+    pipeline in the command.
+    """
     if os.path.basename(shell) != "bash" or not _needs_debug(command, False):
         return None
     run = '__tarkit_command=$2; eval "$1"; shift 2; eval "$__tarkit_command$__tarkit_tail"'
@@ -328,7 +358,9 @@ def _tail(command: str) -> str:
 
 
 def is_simple(command: str) -> bool:
-    """Whether a shell command is certainly one simple command, whose status is that of the whole by any rules."""
+    """Whether a shell command is certainly one simple command, whose status is that of the whole by
+    any rules.
+    """
     text = command.strip()
     if re.search(r"[\n`]|\$[({']|\s#", text):
         return False

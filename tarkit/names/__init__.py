@@ -1,1 +1,4 @@
-"""Text that names things: URLs, patterns of names, and what of them may be shown. No input or output."""
+"""Text that names things: URLs, patterns of names, and what of them may be shown.
+
+No input or output.
+"""

@@ -1,8 +1,9 @@
 """Brace patterns, ``train-{0000..0147}.tar``, as bash has them, without holding all the names.
 
-A pattern is parsed once, into parts that know how many texts they stand for; so the millionth name is
-found by arithmetic. What is a range, a sequence or neither is decided as by the library braceexpand,
-which tests hold against this: it makes all names before it gives the first."""
+A pattern is parsed once, into parts that know how many texts they stand for; so the millionth name
+is found by arithmetic. What is a range, a sequence or neither is decided as by the library
+braceexpand, which tests hold against this: it makes all names before it gives the first.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ _MOST_BRACES, _MOST_DIGITS = 100, 30
 
 @dataclass(frozen=True)
 class Range:
-    """``{first..last..step}``: numbers, ``count`` of them from ``first`` on; width 0: without zeros before them."""
+    """``{first..last..step}``: numbers, ``count`` of them from ``first`` on.
+
+    Width 0: without zeros before them.
+    """
 
     first: int
     step: int
@@ -40,7 +44,10 @@ class Range:
 
 
 class Choice:
-    """``{a,b}``: the texts of one pattern after the other. A literal is a choice of one text."""
+    """``{a,b}``: the texts of one pattern after the other.
+
+    A literal is a choice of one text.
+    """
 
     def __init__(self, options: tuple[str | Product, ...]) -> None:
         self.options = options
@@ -97,8 +104,13 @@ class Product:
 
 
 def parse_braces(pattern: str) -> Product:
-    """The parts of a pattern. Without braces it is a literal, in which a backslash is one.
-    Raises: UsageError: the braces are not balanced, or too many."""
+    """The parts of a pattern.
+
+    Without braces it is a literal, in which a backslash is one.
+
+    Raises:
+        UsageError: the braces are not balanced, or too many.
+    """
     if "{" not in pattern and "}" not in pattern:
         return Product((Choice((pattern,)),))
     if pattern.count("{") > _MOST_BRACES:
@@ -114,14 +126,20 @@ def parse_braces(pattern: str) -> Product:
 
 def expand_braces(pattern: str) -> Iterator[str]:
     """The names that a pattern stands for, one at a time; the first of a million at once.
-    Raises: UsageError: the braces are not balanced."""
+
+    Raises:
+        UsageError: the braces are not balanced.
+    """
     found = parse_braces(pattern)
     return found.items(0, found.count)
 
 
 def _pieces(pattern: str, separator: str = "") -> list[str] | None:
-    """The pattern cut at its outer braces, so that each piece is a literal or one group; or, inside of
-    a group, at each ``separator`` that is in no braces. None: the braces are not balanced."""
+    """The pattern cut at its outer braces, so that each piece is a literal or one group.
+
+    Or, inside of a group, at each ``separator`` that is in no braces. None: the braces are not
+    balanced.
+    """
     parts, start, depth, position = [], 0, 0, 0
     while position < len(pattern):
         character = pattern[position]

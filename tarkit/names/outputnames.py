@@ -1,4 +1,6 @@
-"""Names of outputs: which one each input becomes in a folder of shards, and which of a numbered series are there."""
+"""Names of outputs: which one each input becomes in a folder of shards, and which of a numbered
+series are there.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ DONE_SUFFIX = ".done.json"
 """What is added to an output's name for its done record."""
 
 RUN_RECORD = ".tarkit-run-{}.json"
-"""The name of the record of a run in its output folder; it is a hidden file, which no program takes for a shard."""
+"""The name of the record of a run in its output folder; it is a hidden file, which no program takes
+for a shard.
+"""
 
 SHARD_SUFFIX = ".tar"
 INDEX_SUFFIX = ".idx"
@@ -37,7 +41,10 @@ _NUMBERED = re.compile(
 
 def output_name(url: str) -> str:
     """The file name of a shard, the last part of its path, without the query of a URL.
-    Raises: UsageError: standard input, commands and folders have no such name."""
+
+    Raises:
+        UsageError: standard input, commands and folders have no such name.
+    """
     path = url
     scheme = scheme_of(url)
     if scheme in ("file", "local") and (local := local_path(url)) is not None:
@@ -59,8 +66,13 @@ def has_index_name(url: str) -> bool:
 
 
 def index_url(url: str) -> str:
-    """The name of a shard's index: ``x.0.idx`` for ``x.0.tar``. Different shards have different ones.
-    Raises: UsageError: the shard's name does not end in ``.tar``."""
+    """The name of a shard's index: ``x.0.idx`` for ``x.0.tar``.
+
+    Different shards have different ones.
+
+    Raises:
+        UsageError: the shard's name does not end in ``.tar``.
+    """
     if not has_index_name(url):
         reason = "only a shard that is not compressed, and whose name ends in .tar, has an index"
         raise UsageError(f"{display_name(url)}: {reason}")
@@ -69,12 +81,18 @@ def index_url(url: str) -> str:
 
 
 def failed_samples_url(url: str) -> str:
-    """The name of the shard of an output's failed samples. The query of a URL stays at its end."""
+    """The name of the shard of an output's failed samples.
+
+    The query of a URL stays at its end.
+    """
     return _with_end(url, FAILED_SUFFIX)
 
 
 def done_record_url(url: str) -> str:
-    """The name of an output's done record. The query of a URL stays at its end."""
+    """The name of an output's done record.
+
+    The query of a URL stays at its end.
+    """
     return _with_end(url, DONE_SUFFIX)
 
 
@@ -85,10 +103,14 @@ def _with_end(url: str, end: str) -> str:
 
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
     """Each input with its output: the same name in ``folder``.
-    Raises: UsageError: two inputs have the same name, one has none, an input would be replaced by its own output, or by
-    the failed samples of another one."""
+
+    Raises:
+        UsageError: two inputs have the same name, one has none, an input would be replaced by its
+            own output, or by the failed samples of another one.
+    """
     seen: dict[str, str] = {}
-    # The folder is looked at once for all names. A file:// URL gives paths, as in it a name with %XX is another one.
+    # The folder is looked at once for all names. A file:// URL gives paths, as in it a name with
+    # %XX is another one.
     target, (head, query) = local_path(folder), split_query(folder)
     base = (target or head).rstrip("/")
     # Each parent of a local input is looked up once.
@@ -117,8 +139,13 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
 
 def are_distinct(specs: Sequence[str]) -> bool:
     """Whether it is plain that all outputs have names, and different ones.
-    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no HEAD begins another
-    one. False: all names must be looked at. Raises: UsageError: the first name of a spec is not that of a file."""
+
+    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no
+    HEAD begins another one. False: all names must be looked at.
+
+    Raises:
+        UsageError: the first name of a spec is not that of a file.
+    """
     heads = []
     for spec in specs:
         match = _NUMBERED.fullmatch(spec)
@@ -131,8 +158,13 @@ def are_distinct(specs: Sequence[str]) -> bool:
 
 def shard_name(pattern: str, number: int) -> str:
     """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
+
     ``%%`` stands for a plain percent sign.
-    Raises: UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is negative."""
+
+    Raises:
+        UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is
+            negative.
+    """
     split_pattern(pattern)
     if number < 0:
         raise UsageError(f"shards are numbered from 0; got {number}")
@@ -141,7 +173,10 @@ def shard_name(pattern: str, number: int) -> str:
 
 def split_pattern(pattern: str) -> tuple[str, str]:
     """What comes before and after the number in the names that a pattern stands for.
-    Raises: UsageError: as :func:`shard_name`."""
+
+    Raises:
+        UsageError: as :func:`shard_name`.
+    """
     places = []
     for match in _CONVERSION.finditer(pattern):
         if match[1] is None and match[2] is None:
@@ -156,14 +191,21 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit
-    behind it. Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
-    command (``pipe:… $(date +%d)``)."""
+    """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with
+    no letter or digit behind it.
+
+    Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so
+    does a command (``pipe:… $(date +%d)``).
+    """
     return not name.startswith("pipe:") and _NUMBER.search(name) is not None
 
 
 def reject_pattern(output: str) -> None:
-    """Refuse a pattern where the output is one shard. Raises: UsageError: it is one."""
+    """Refuse a pattern where the output is one shard.
+
+    Raises:
+        UsageError: it is one.
+    """
     if is_pattern(output):
         raise UsageError(
             f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"

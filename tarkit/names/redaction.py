@@ -1,7 +1,8 @@
 """URLs and commands as they may be shown: parsed, with every part that can hold a secret taken out.
 
-No pattern says what a secret looks like: whatever is in a place for secrets is one. Where a URL can be read in two
-ways (in ``s3://KEY:a/b@bucket/x``, ``a/b`` is a password, or a port and a folder), the secrets of both are taken out.
+No pattern says what a secret looks like: whatever is in a place for secrets is one. Where a URL can
+be read in two ways (in ``s3://KEY:a/b@bucket/x``, ``a/b`` is a password, or a port and a folder),
+the secrets of both are taken out.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 
-# http and webhdfs with any number of slashes, or of backslashes as in JSON, where a user or query follows; every other
-# scheme where a user with a password does. file:///a:b@c is a path.
+# http and webhdfs with any number of slashes, or of backslashes as in JSON, where a user or query
+# follows; every other scheme where a user with a password does. file:///a:b@c is a path.
 _MISTYPED = (
     r"(?<![A-Za-z0-9+.\-])(?:(?:https?|s?webhdfs)(?::[/\\]*|[/\\]{2,})(?=[^\s@?#;]{0,999}[@?#;])"
     r"|(?!(?:file|local):)[A-Za-z][A-Za-z0-9+.\-]{1,39}:[/\\]+(?=[^/\\@\s:]{0,999}:[^\s@]{0,999}@))"
@@ -33,13 +34,16 @@ Piece = tuple[str, str]
 
 
 def redact(url: str) -> str:
-    """The URL as it may be shown to people or stored: without user, password, query values and, of http, fragment.
+    """The URL as it may be shown to people or stored: without user, password, query values and, of
+    http, fragment.
 
-    This holds for each link of fsspec's chains (``simplecache::s3://…``), and for the URL of an ``@LIST``. ``pipe:``
-    commands are cut to their first word, since tokens are often passed in their arguments; and to nothing, if that
-    word may hold a secret itself (``TOKEN=… curl``). What was to be a URL, such as ``http:/user:password@host``, is
-    taken for one. Paths are returned as they are, as are keys of objects, in which
-    ``@``, ``#`` and ``:`` are plain characters. What was redacted stays as it is."""
+    This holds for each link of fsspec's chains (``simplecache::s3://…``), and for the URL of an
+    ``@LIST``. ``pipe:`` commands are cut to their first word, since tokens are often passed in
+    their arguments; and to nothing, if that word may hold a secret itself (``TOKEN=… curl``). What
+    was to be a URL, such as ``http:/user:password@host``, is taken for one. Paths are returned as
+    they are, as are keys of objects, in which ``@``, ``#`` and ``:`` are plain characters. What was
+    redacted stays as it is.
+    """
     return "".join(shown for _, shown in _pieces(url))
 
 
@@ -51,7 +55,9 @@ def exposure(option: str, url: str) -> str:
 
 
 def redact_text(text: str, words: Iterable[str] = ()) -> str:
-    """A sentence with its URLs redacted, and those of ``words`` that have a secret, such as arguments of a program."""
+    """A sentence with its URLs redacted, and those of ``words`` that have a secret, such as
+    arguments of a program.
+    """
     for word in words:
         for form in (word, word.partition("=")[2]):
             if (shown := redact(form)) != form:
@@ -105,7 +111,11 @@ def _command(url: str) -> Iterator[Piece]:
 
 def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
     """The parts of one link of a chain after its ``://``; returns what follows the link.
-    is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a plain character."""
+
+    Args:
+        is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a
+            plain character.
+    """
     link = _NEXT_LINK.search(rest)
     authority = rest[: link.start() if link else len(rest)].partition("/")[0]
     # A password may go on behind a "/", and even a "::".
@@ -146,8 +156,11 @@ def _path(path: str, is_http: bool) -> Iterator[Piece]:
 
 
 def _query(query: str) -> Iterator[Piece]:
-    """Names stay, values do not. Without a plain name and a value, it may be a token alone. A ``;`` may be a part of
-    a value, whatever some servers take it for."""
+    """Names stay, values do not.
+
+    Without a plain name and a value, it may be a token alone. A ``;`` may be a part of a value,
+    whatever some servers take it for.
+    """
     for part in re.split("(&)", query):
         name, _, value = part.partition("=")
         if part == "&":

@@ -1,7 +1,9 @@
-"""What a URL says: its scheme, the local path that it is, its parts, and its name as it may be shown.
+"""What a URL says: its scheme, the local path that it is, its parts, and its name as it may be
+shown.
 
-A URL is ``SCHEME://…``, fsspec's chain of such (``simplecache::s3://…``), ``pipe:COMMAND``, or ``-`` for standard
-input or output; every other text is a path."""
+A URL is ``SCHEME://…``, fsspec's chain of such (``simplecache::s3://…``), ``pipe:COMMAND``, or
+``-`` for standard input or output; every other text is a path.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ _WEBHDFS_OPTIONS = ("base", "delegation", "doas", "user.name")
 
 
 def scheme_of(url: str) -> str:
-    """The scheme in lower case, of a chain that of its last link; ``pipe`` of commands; "" of paths and ``-``."""
+    """The scheme in lower case, of a chain that of its last link; ``pipe`` of commands.
+
+    "" of paths and ``-``.
+    """
     if url.startswith("pipe:"):
         return "pipe"
     match = _URL.match(url)
@@ -46,7 +51,12 @@ def is_stream(url: str) -> bool:
 
 def local_path(url: str) -> str | None:
     """The path, if ``url`` is a path, file:// or local:// URL; None for every other URL.
-    In file:// URLs %XX stands for a byte, unless a file has just this name. Raises: UsageError: file:// with a host."""
+
+    In file:// URLs %XX stands for a byte, unless a file has just this name.
+
+    Raises:
+        UsageError: file:// with a host.
+    """
     if not is_url(url):
         if "\0" in url:
             raise UsageError(f"{printable(url)!r} is not a path: it has a zero byte")
@@ -65,7 +75,10 @@ def local_path(url: str) -> str | None:
 
 def split_query(url: str) -> tuple[str, str]:
     """(URL without it, query or fragment with its ``?`` or ``#``), where the scheme has such.
-    Of webhdfs, what follows the last ``?`` is a query if it has our options only; paths may have a ``?``."""
+
+    Of webhdfs, what follows the last ``?`` is a query if it has our options only; paths may have a
+    ``?``.
+    """
     scheme = "" if is_chain(url) else scheme_of(url)
     if scheme in ("http", "https"):
         end = min((at for mark in "?#" if (at := url.find(mark)) >= 0), default=len(url))
@@ -78,8 +91,10 @@ def split_query(url: str) -> tuple[str, str]:
 
 
 def join(folder: str, name: str) -> str:
-    """A name in a folder, which is a path or a URL. In a file:// URL, a name with %XX would be another one: that gives
-    a path."""
+    """A name in a folder, which is a path or a URL.
+
+    In a file:// URL, a name with %XX would be another one: that gives a path.
+    """
     if (path := local_path(folder)) is not None:
         return os.path.join(path if "%" in name else folder, name)
     head, query = split_query(folder)
@@ -95,12 +110,16 @@ def base_name(url: str) -> str:
 
 
 def name_of_shard(url: str) -> str:
-    """Its name without folder and query: a copy at another place, or under another signature, has the same."""
+    """Its name without folder and query: a copy at another place, or under another signature, has
+    the same.
+    """
     return url.partition("?")[0].rpartition("/")[2]
 
 
 def reads_once(url: str) -> bool:
-    """Whether this is a stream, or a local file that is neither a regular one nor a folder, such as a named pipe."""
+    """Whether this is a stream, or a local file that is neither a regular one nor a folder, such as
+    a named pipe.
+    """
     if is_stream(url):
         return True
     path = local_path(url)
@@ -115,7 +134,10 @@ def one_name(url: str) -> str:
 
 def http_parts(url: str) -> urllib.parse.SplitResult:
     """The parts of an http or https URL for which a request can be made.
-    Raises: ValueError: it is not one; why, without any of its text."""
+
+    Raises:
+        ValueError: it is not one; why, without any of its text.
+    """
     try:
         parts = urllib.parse.urlsplit(url)
         host = (parts.hostname or "").encode("idna")

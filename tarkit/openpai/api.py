@@ -33,9 +33,10 @@ def submit(url: str, user: str, token: str | None, text: str, *, version: int = 
 
     Raises:
         UsageError: that is not the address of a server, or not a token.
-        ClusterDeniedError: the token is not known, or may not. ClusterUnreachableError: no answer, or not all of it.
-        ClusterError: the server refused the job, the message has its reason; or it
-            sends on to another address; or what it answers is not of OpenPAI.
+        ClusterDeniedError: the token is not known, or may not.
+        ClusterUnreachableError: no answer, or not all of it.
+        ClusterError: the server refused the job, the message has its reason; or it sends on to
+            another address; or what it answers is not of OpenPAI.
     """
     if not _is_address(url):
         # It is not shown: what is wrong may be a password.

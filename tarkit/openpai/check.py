@@ -28,12 +28,17 @@ def problems_in(file: JobFile) -> list[Problem]:
 
 
 def warnings_of(file: JobFile) -> list[Problem]:
-    """What OpenPAI accepts, though it is hardly meant. Only of a job without problems."""
+    """What OpenPAI accepts, though it is hardly meant.
+
+    Only of a job without problems.
+    """
     return list((_json_warnings if file.protocol == 1 else _yaml_warnings)(file.job))
 
 
 def completed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A job JSON as OpenPAI goes on with it: where it wants numbers, texts are numbers, and defaults are filled in."""
+    """A job JSON as OpenPAI goes on with it: where it wants numbers, texts are numbers, and
+    defaults are filled in.
+    """
     found: dict[str, Any] = _completed(job, schema(1))
     return found
 

@@ -30,11 +30,14 @@ def converted(
     """A job of protocol 2 that does the same, and what is lost or other.
 
     Args:
-        job: without problems. where: the file's name, for messages.
-        default_fs: what ``PAI_DEFAULT_FS_URI`` was, ``hdfs://host:9000``; on clusters of protocol 2 it is empty.
+        job: without problems.
+        where: the file's name, for messages.
+        default_fs: what ``PAI_DEFAULT_FS_URI`` was, ``hdfs://host:9000``; on clusters of protocol 2
+            it is empty.
 
     Raises:
-        DataError: two roles, or two of its ports, would have one name; or OpenPAI would refuse what comes out.
+        DataError: two roles, or two of its ports, would have one name; or OpenPAI would refuse what
+            comes out.
     """
     full = completed(job)
     if default_fs:
@@ -132,8 +135,10 @@ def _folders(
 
 
 def _in_quotes(url: str) -> str:
-    """For double quotes: only variables that version 1 fills in are variables. One that is empty ends the task: else
-    it would work in a folder of the container."""
+    """For double quotes: only variables that version 1 fills in are variables.
+
+    One that is empty ends the task: else it would work in a folder of the container.
+    """
     known = r"\$(?!PAI_DEFAULT_FS_URI\b|PAI_USER_NAME\b|PAI_USERNAME\b)"
     text = re.sub(known, r"\$", re.sub(r'(["\\`])', r"\\\1", url))
     return re.sub(r"(?<!\\)\$(PAI_\w+)", r"${\1:?}", text)

@@ -22,7 +22,12 @@ _TASKS = 128
 
 
 class Resources(NamedTuple):
-    """Of one task. cpu: cores. memory, shm: MiB."""
+    """Of one task.
+
+    Attributes:
+        cpu: cores.
+        memory, shm: MiB.
+    """
 
     cpu: int = 1
     memory: int = 4096
@@ -33,11 +38,15 @@ def fan_out(
     work: Work, name: str, image: str, tasks: int, resources: Resources, *,
     protocol: int = 2, retries: int = 3, virtual_cluster: str = "default",
 ) -> dict[str, Any]:  # fmt: skip
-    """The job. work: with its inputs and ``outdir``; each task does a slice of it. retries: of each task, or by
-    protocol 1 of the job, in which what is done is skipped.
+    """The job.
+
+    Args:
+        work: with its inputs and ``outdir``; each task does a slice of it.
+        retries: of each task, or by protocol 1 of the job, in which what is done is skipped.
 
     Raises:
-        UsageError: a word has ``<%``, which OpenPAI would fill in; or OpenPAI would refuse the job, such as its name.
+        UsageError: a word has ``<%``, which OpenPAI would fill in; or OpenPAI would refuse the job,
+            such as its name.
     """
     sliced = dataclasses.replace(work, slice=f"@/{tasks}")
     # The index is OpenPAI's variable, so this one word is not quoted like the others.
@@ -106,7 +115,10 @@ def job_text(job: dict[str, Any], protocol: int) -> str:
 
 
 def task_plan(specs: Sequence[str], tasks: int | None, outdir: str) -> ShardPlan:
-    """How the shards are cut into slices, one for each task. tasks: their number, if it is given.
+    """How the shards are cut into slices, one for each task.
+
+    Args:
+        tasks: their number, if it is given.
 
     Raises:
         UsageError: what the specs name can only be found here, so no task would know it.

@@ -13,7 +13,9 @@ from tarkit.errors import DataError, printable
 _MOST_CHARACTERS = 4 << 20
 """Of a file, with each alias of its YAML written out."""
 _DEEPEST = 100
-"""Levels of its values: the readers of JSON and YAML, and what goes through their values, take some hundreds."""
+"""Levels of its values: the readers of JSON and YAML, and what goes through their values, take some
+hundreds.
+"""
 _TAG = "tag:yaml.org,2002:"
 # Unlike YAML 1.1 as PyYAML reads it: yes and on are texts, 1e3 is a number.
 _WORDS = (
@@ -41,7 +43,11 @@ _WORDS = (
 
 
 class JobFile(NamedTuple):
-    """protocol: 1 of a job JSON, 2 of a job YAML. job: its values. text: what they were read from or are written as."""
+    """Attributes:
+    protocol: 1 of a job JSON, 2 of a job YAML.
+    job: its values.
+    text: what they were read from or are written as.
+    """
 
     protocol: int
     job: dict[str, Any]
@@ -49,7 +55,10 @@ class JobFile(NamedTuple):
 
 
 def read_job(text: str, where: str) -> JobFile:
-    """A job of either protocol: the second has a ``protocolVersion``. where: the file's name, for messages.
+    """A job of either protocol: the second has a ``protocolVersion``.
+
+    Args:
+        where: the file's name, for messages.
 
     Raises:
         DataError: it is neither JSON nor YAML, or not a job.
@@ -82,7 +91,11 @@ _HINT = "a job JSON has no comments and no comma after the last item"
 
 
 def _mapping(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of JSON. repeated: takes the keys that come twice, of which the last one counts."""
+    """A mapping of JSON.
+
+    Args:
+        repeated: takes the keys that come twice, of which the last one counts.
+    """
     repeated += [key for key, count in collections.Counter(key for key, _ in pairs).items() if count > 1]
     return dict(pairs)
 
@@ -182,7 +195,10 @@ def javascript_text(value: Any) -> str:
 
 
 def _number_text(value: float) -> str:
-    """ECMAScript's Number::toString: the fewest digits; from 1e21 on and below 1e-6 with an exponent."""
+    """ECMAScript's Number::toString: the fewest digits.
+
+    From 1e21 on and below 1e-6 with an exponent.
+    """
     if value != value:  # noqa: PLR0124 (not a number)
         return "NaN"
     if value in (float("inf"), float("-inf")):

@@ -20,7 +20,10 @@ _SECRET = {"auth", "secrets", "jobEnvs"}
 
 
 class Problem(NamedTuple):
-    """field: as ``taskRoles[0].name``; empty of the job itself. reason: what is wrong with it, a phrase."""
+    """Attributes:
+    field: as ``taskRoles[0].name``; empty of the job itself.
+    reason: what is wrong with it, a phrase.
+    """
 
     field: str
     reason: str

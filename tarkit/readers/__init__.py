@@ -1,1 +1,3 @@
-"""What a trainer's shard service hands out ranges of: records of files and tables, by shard name and number."""
+"""What a trainer's shard service hands out ranges of: records of files and tables, by shard name
+and number.
+"""

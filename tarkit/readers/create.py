@@ -28,8 +28,9 @@ READERS = {
     "Parquet": ("parquet:ParquetDataReader", (".parquet",)),
     "ODPS": ("odps:ODPSDataReader", ()),
 }
-"""reader_type -> module below ``tarkit.readers`` and class, and the ends of its files' names; a reader of a format has
-the name of its module. RecordIO is everything else."""
+"""reader_type -> module below ``tarkit.readers`` and class, and the ends of its files' names; a
+reader of a format has the name of its module. RecordIO is everything else.
+"""
 
 _ODPS_VARIABLES = {
     "MAXCOMPUTE_PROJECT": "project",
@@ -53,15 +54,19 @@ def create_data_reader(
 
     Args:
         data_origin: a folder, file, shard spec, or the name of an ODPS table.
-        records_per_task: the records of a shard are cut into ranges of so many; None: one range a shard.
-        reader_type: a key of ``READERS``. Without it: ODPS where the environment has MAXCOMPUTE_PROJECT,
-            MAXCOMPUTE_AK and MAXCOMPUTE_SK; else by the end of the name; if that shows nothing, as that of a folder, by
-            the name or first bytes of the first file; else RecordIO.
+        records_per_task: the records of a shard are cut into ranges of so many; None: one range a
+            shard.
+        reader_type: a key of ``READERS``. Without it: ODPS where the environment has
+            MAXCOMPUTE_PROJECT, MAXCOMPUTE_AK and MAXCOMPUTE_SK; else by the end of the name; if
+            that shows nothing, as that of a folder, by the name or first bytes of the first file;
+            else RecordIO.
         kwargs: of that reader.
 
     Raises:
-        UsageError: no such reader_type, or an argument that the reader does not have; a format without a reader.
-        MissingExtraError: its library is not installed. StreamError, TemporaryStreamError: the first file cannot be
+        UsageError: no such reader_type, or an argument that the reader does not have; a format
+            without a reader.
+        MissingExtraError: its library is not installed.
+        StreamError, TemporaryStreamError: the first file cannot be.
         read.
     """
     if reader_type is None:
@@ -104,15 +109,17 @@ def _type_by_name(name: str) -> str | None:
 
 
 def custom_data_reader(function: str, data_origin: str, params: str = "") -> AbstractDataReader:
-    """The reader that a function of the user makes, ``--custom_data_reader`` and ``--custom_data_reader_params``.
+    """The reader that a function of the user makes, ``--custom_data_reader`` and
+    ``--custom_data_reader_params``.
 
     Args:
-        function: ``module:function`` or ``file.py:function``, a function or a class; it is called with
-            ``data_origin=`` and the parameters.
+        function: ``module:function`` or ``file.py:function``, a function or a class; it is called
+            with ``data_origin=`` and the parameters.
         params: as :func:`tarkit.readers.parameters.parse_reader_params` reads them.
 
     Raises:
-        UsageError: no such function, the parameters are not ``NAME=VALUE`` or not those of the function, or what it
+        UsageError: no such function, the parameters are not ``NAME=VALUE`` or not those of the
+            function, or what it.
         gives is not a reader.
     """
     make, arguments = load(function), {"data_origin": data_origin}

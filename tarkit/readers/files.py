@@ -33,16 +33,20 @@ class FileDataReader(AbstractDataReader):
     """A folder of files, or a shard spec such as ``s3://b/data-{0000..0147}``.
 
     Args:
-        data_dir: a folder at any place, or a shard spec. Of a folder, what is not data is skipped, and counted in
-            ``tally.skipped`` of the last listing: ``_SUCCESS``, ``.crc``, hidden files.
-        records_per_task: the records of a file are cut into ranges of so many; None: one range a file.
+        data_dir: a folder at any place, or a shard spec. Of a folder, what is not data is skipped,
+            and counted in ``tally.skipped`` of the last listing: ``_SUCCESS``, ``.crc``, hidden
+            files.
+        records_per_task: the records of a file are cut into ranges of so many; None: one range a
+            file.
 
     Raises:
         UsageError: an argument that this reader does not have.
     """
 
     takes_manifests = False
-    """Whether a name that ends with ``.json`` is that of a data set's manifest, which lists shards, and not of data."""
+    """Whether a name that ends with ``.json`` is that of a data set's manifest, which lists shards,
+    and not of data.
+    """
 
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -66,7 +70,8 @@ class FileDataReader(AbstractDataReader):
         """The paths or URLs of the files, in the order of their names.
 
         Raises:
-            MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
+            MissingInputError: no data in a folder.
+            StreamError, TemporaryStreamError: it cannot be listed.
         """
         self.tally = Tally()
         if is_folder(self.data_dir):
@@ -82,7 +87,9 @@ class FileDataReader(AbstractDataReader):
         return self.count(url)
 
     def _counts_by_reading(self, url: str) -> bool:
-        """Whether ``count`` reads all of a file, so that to compare all of it later costs little more."""
+        """Whether ``count`` reads all of a file, so that to compare all of it later costs little
+        more.
+        """
         return False
 
     def content_identity(self, name: str) -> str:
@@ -91,8 +98,12 @@ class FileDataReader(AbstractDataReader):
 
     def read_records(self, task: Any) -> Iterator[Any]:
         """The records of a task.
-        Raises: DataError: the file has fewer records than the task wants, is damaged, or was replaced since its records
-        were counted. UsageError: the task is not a range."""
+
+        Raises:
+            DataError: the file has fewer records than the task wants, is damaged, or was replaced
+                since its records were counted.
+            UsageError: the task is not a range.
+        """
         shard = task_shard(task)
         return in_task_order(shard, self._whole(shard))
 
@@ -110,7 +121,8 @@ class FileDataReader(AbstractDataReader):
                     yield record
                 is_read = True
             except TarkitError:
-                # A file that is read in parts is compared after each of them: one that was only touched goes on.
+                # A file that is read in parts is compared after each of them: one that was only
+                # touched goes on.
                 if self._checked(shard, "while it was read") is before:
                     raise
         if given < wanted:
@@ -144,4 +156,6 @@ class FileDataReader(AbstractDataReader):
 
     @abstractmethod
     def read(self, url: str, start: int, end: int) -> Iterator[Any]:
-        """Records from number ``start`` on, at least those before number ``end``, if there are so many."""
+        """Records from number ``start`` on, at least those before number ``end``, if there are so
+        many.
+        """

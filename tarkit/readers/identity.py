@@ -1,8 +1,11 @@
-"""Which content a file had when its records were counted, as text that another process compares with what it finds.
+"""Which content a file had when its records were counted, as text that another process compares
+with what it finds.
 
-A store has a version of each object. A local file has a time of change, which ``touch`` and a copy change too, so a
-digest is kept with it: of the whole file, where it is small or its records are counted by reading all of it, and equal
-digests prove equal content; else of a sample, and where that alone speaks for a file, it is logged."""
+A store has a version of each object. A local file has a time of change, which ``touch`` and a copy
+change too, so a digest is kept with it: of the whole file, where it is small or its records are
+counted by reading all of it, and equal digests prove equal content; else of a sample, and where
+that alone speaks for a file, it is logged.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,20 @@ COUNT_ANEW = "count its records anew (tarkit serve: with another --state)"
 WHOLE = 8 << 20
 """Bytes of a local file up to which its digest is always of all of it."""
 SAMPLE, _BLOCK = 1 << 20, 1 << 14
-"""Bytes of a sample of a larger one, and of each block of it. The blocks are spread evenly, from its first byte to its
-last one."""
+"""Bytes of a sample of a larger one, and of each block of it. The blocks are spread evenly, from
+its first byte to its last one.
+"""
 _ALL = "all"
 
 
 class Content(NamedTuple):
-    """What is known of a file. size: bytes. tag: changes with the content, and of a local file also without. digest: of
-    a local file. None: not known, so not compared. ``str()`` of it is the text."""
+    """What is known of a file.
+
+    Attributes:
+        size: bytes.
+        tag: changes with the content, and of a local file also without.
+        digest: of a local file. None: not known, so not compared. ``str()`` of it is the text.
+    """
 
     size: int | None
     tag: str | None
@@ -46,7 +55,11 @@ class Content(NamedTuple):
         return self.digest is not None and self.digest == other.digest
 
     def replaced(self, url: str, found: Content, when: str, hint: str | None) -> ReplacedError:
-        """The error of a source that has another content now. when: "since …"."""
+        """The error of a source that has another content now.
+
+        Args:
+            when: "since …".
+        """
         differs = "its content differs"
         if None in (self.size, found.size):
             differs = f"it is {quoted(str(found.tag))}, not {quoted(str(self.tag))}"
@@ -56,8 +69,13 @@ class Content(NamedTuple):
 
 
 def current_content(url: str, whole: bool = False) -> Content:
-    """What a file is now. Taken before its records are counted, it is never that of a later file. whole: the digest is
-    of all of it, however large it is."""
+    """What a file is now.
+
+    Taken before its records are counted, it is never that of a later file.
+
+    Args:
+        whole: the digest is of all of it, however large it is.
+    """
     size, tag = identify(url)
     path = local_path(url)
     return Content(size, tag, None if size is None or path is None else _digest(path, size, whole or size <= WHOLE))
@@ -95,7 +113,10 @@ def same_content(one: str, other: str) -> bool:
 
 
 def checked_content(url: str, known: Content, when: str, hint: str | None = None) -> Content:
-    """What a file is now, which must be what was known of it. when: "since …", and hint: for the message.
+    """What a file is now, which must be what was known of it.
+
+    Args:
+        when: "since …", and hint: for the message.
 
     Raises:
         ReplacedError: it has another content.

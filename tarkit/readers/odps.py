@@ -28,17 +28,20 @@ T = TypeVar("T")
 class ODPSDataReader(AbstractDataReader):
     """Rows of one table, each a list of text, with None for NULL.
 
-    A read that drops goes on at the row where it was; a task never gets fewer rows than it asks for, nor one twice.
+    A read that drops goes on at the row where it was; a task never gets fewer rows than it asks
+    for, nor one twice.
 
     Args:
         table: its name, in ``project`` or as PROJECT.TABLE.
-        access_id, access_key: of the account. endpoint, tunnel_endpoint: URLs; None is the service's own.
+        access_id, access_key: of the account.
+        endpoint, tunnel_endpoint: URLs; None is the service's own.
         partition: which, as ``day=20200101``; None for a table without partitions.
         columns: which; None is all.
         retry: how often, and how patiently, a request is tried again.
 
     Raises:
-        MissingExtraError: pyodps is not installed. UsageError: an argument that this reader does not have.
+        MissingExtraError: pyodps is not installed.
+        UsageError: an argument that this reader does not have.
     """
 
     def __init__(
@@ -97,9 +100,14 @@ class ODPSDataReader(AbstractDataReader):
 
     def read_records(self, task: Any) -> Iterator[list[str | None]]:
         """The rows of a task.
-        Raises: DataError: the table has fewer, or another number than when the shards were created or this read began.
-        MissingInputError: no such table or partition. StreamError: it is refused. TemporaryStreamError: the last
-        attempt failed."""
+
+        Raises:
+            DataError: the table has fewer, or another number than when the shards were created or
+                this read began.
+            MissingInputError: no such table or partition.
+            StreamError: it is refused.
+            TemporaryStreamError: the last attempt failed.
+        """
         shard = task_shard(task)
         return in_task_order(shard, self._rows(shard.start, shard.end, _rows_in(shard.identity)))
 
@@ -158,7 +166,11 @@ class ODPSDataReader(AbstractDataReader):
         return attempt
 
     def _dropped(self, error: Exception) -> Dropped:
-        """What to try again after. Raises: MissingInputError, StreamError: trying again does not help."""
+        """What to try again after.
+
+        Raises:
+            MissingInputError, StreamError: trying again does not help.
+        """
         why = printable(" ".join(str(error).split()))
         if isinstance(error, self._errors.NoSuchObject):
             raise MissingInputError(f"no such table or partition: {why}", url=self._name) from error

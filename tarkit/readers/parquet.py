@@ -11,11 +11,19 @@ from tarkit.readers.reader import Metadata, column_names
 
 
 class ParquetDataReader(FileDataReader):
-    """Rows of Parquet files, each a dict of column -> value. Of a file, only the row groups of a task are read.
-    Checksums of pages are verified, where the file has them.
-    columns: which; None is all; ``a.b`` is the field b of the structure a.
-    Raises: MissingExtraError: pyarrow is not installed. UsageError: an argument that this reader does not have.
-    DataError (by its methods): a file is damaged, has none of a column that is named, or two columns of one name."""
+    """Rows of Parquet files, each a dict of column -> value.
+
+    Of a file, only the row groups of a task are read. Checksums of pages are verified, where the
+    file has them.
+
+    Args:
+        columns: which; None is all; ``a.b`` is the field b of the structure a.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        UsageError: an argument that this reader does not have. DataError (by its methods): a file
+            is damaged, has none of a column that is named, or two columns of one name.
+    """
 
     def __init__(
         self, data_dir: str, records_per_task: int | None = None, columns: Sequence[str] | None = None, **kwargs: Any

@@ -1,4 +1,6 @@
-"""Readers of files whose records have offsets: a task reads from the last known one before its first record."""
+"""Readers of files whose records have offsets: a task reads from the last known one before its
+first record.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,19 @@ from tarkit.store.read import first_bytes, open_read
 
 
 def is_compressed(url: str) -> bool:
-    """Whether its first bytes may be those of a compression, so that its records have no offsets of their own."""
+    """Whether its first bytes may be those of a compression, so that its records have no offsets of
+    their own.
+    """
     head = first_bytes(url, SNIFF_BYTES, compression=None)
     return sniff(head) is not None or begins_zlib(head)
 
 
 def blocks_from(url: str, offset: int) -> Iterator[bytes]:
-    """What a file has from an offset on, decompressed, in pieces. offset: of a file that is not compressed, or 0."""
+    """What a file has from an offset on, decompressed, in pieces.
+
+    Args:
+        offset: of a file that is not compressed, or 0.
+    """
     if offset:
         with open_range(url, offset) as read:
             yield from iter(lambda: read(1 << 20), b"")
@@ -30,7 +38,9 @@ def blocks_from(url: str, offset: int) -> Iterator[bytes]:
 
 
 class RangedDataReader(FileDataReader):
-    """Remembers where every so many records of a file begin, so that a task reads from the last of these places on."""
+    """Remembers where every so many records of a file begin, so that a task reads from the last of
+    these places on.
+    """
 
     every = 1024
     _indexes: dict[str, list[int]]

@@ -1,6 +1,8 @@
-"""The interface of a source of records that can be handed out in ranges, as ElasticDL's trainers know it.
+"""The interface of a source of records that can be handed out in ranges, as ElasticDL's trainers
+know it.
 
-A reader names its shards and how many records each has; a task is a range of one shard's records."""
+A reader names its shards and how many records each has; a task is a range of one shard's records.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,23 @@ IDENTITY = "identity"
 
 @dataclass
 class Metadata:
-    """Columns of a table. column_dtypes: name -> type, as the source writes it."""
+    """Columns of a table.
+
+    Attributes:
+        column_dtypes: name -> type, as the source writes it.
+    """
 
     column_names: Sequence[str] = ()
     column_dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 class AbstractDataReader(ABC):
-    """A source of records. Derive from it for a source of your own.
+    """A source of records.
 
-    Keyword arguments come from ``--custom_data_reader_params``."""
+    Derive from it for a source of your own.
+
+    Keyword arguments come from ``--custom_data_reader_params``.
+    """
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: B027 (derived classes call it with their own arguments)
         pass
@@ -40,22 +49,31 @@ class AbstractDataReader(ABC):
     def read_records(self, task: Any) -> Iterator[Any]:
         """The records of a task, a generator.
 
-        task: has ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``, and the older spelling of
-        the same, ``shard_name``, ``start`` and ``end``."""
+        Args:
+            task: has ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``, and the
+                older spelling of the same, ``shard_name``, ``start`` and ``end``.
+        """
 
     @abstractmethod
     def create_shards(self) -> Any:
-        """All shards: a list of (name, first record, number of records), or a dict of name -> (first record, number
-        of records) or name -> number of records."""
+        """All shards: a list of (name, first record, number of records), or a dict of name ->
+        (first record, number of records) or name -> number of records.
+        """
 
     def content_identity(self, name: str) -> str:
-        """Which content a shard has, as text, such as a version; asked when its records were counted, and before a
-        task is read. Equal texts: the same content. "": not known, so nothing is compared."""
+        """Which content a shard has, as text, such as a version.
+
+        Asked when its records were counted, and before a task is read. Equal texts: the same
+        content. "": not known, so nothing is compared.
+        """
         return ""
 
     @property
     def records_output_types(self) -> Any:
-        """What ``tf.data.Dataset.from_generator`` takes for the type of a record; None if it is not known."""
+        """What ``tf.data.Dataset.from_generator`` takes for the type of a record.
+
+        None if it is not known.
+        """
         return None
 
     @property
@@ -71,9 +89,13 @@ class _Range(NamedTuple):
 
 
 class Shard(_Range):
-    """A range of records. name: what the reader called it. start: the first record's number, from 0. records: count.
-    identity: which content the source had when it was counted; "": not known. It is not one of the three values, so
-    shards that differ in it alone are equal."""
+    """A range of records. name: what the reader called it. start: the first record's number, from
+    0. records: count.
+
+    Attributes:
+        identity: which content the source had when it was counted; "": not known. It is not one of
+            the three values, so shards that differ in it alone are equal.
+    """
 
     identity: str = ""
 
@@ -88,7 +110,8 @@ def shards_of(reader: AbstractDataReader) -> list[Shard]:
     """What ``create_shards`` gives, whichever of its three shapes it has.
 
     Raises:
-        UsageError: it has another shape, or ranges that overlap; the message names the reader and the entry.
+        UsageError: it has another shape, or ranges that overlap; the message names the reader and
+            the entry.
     """
     made = reader.create_shards()
     if isinstance(made, Mapping):
@@ -129,8 +152,14 @@ def _is_shard(name: object, start: object, count: object) -> bool:
 
 @dataclass(frozen=True)
 class TaskShard:
-    """The range of a task. end: number of the record after the last. indices: the records in the order in which they
-    are wanted; () is all of them in their own order. identity: which content the source must have; "": not known."""
+    """The range of a task.
+
+    Attributes:
+        end: number of the record after the last.
+        indices: the records in the order in which they are wanted; () is all of them in their own
+            order.
+        identity: which content the source must have; "": not known.
+    """
 
     name: str
     start: int
@@ -166,7 +195,9 @@ class Task:
 
 
 def check_arguments(reader: AbstractDataReader, records_per_task: int | None, others: Mapping[str, Any]) -> None:
-    """Raises: UsageError: an argument that a reader of tarkit does not have, or ranges without a record."""
+    """Raises:
+    UsageError: an argument that a reader of tarkit does not have, or ranges without a record.
+    """
     if others:
         raise UsageError(f"{type(reader).__name__} has no parameter {', '.join(sorted(others))}")
     if records_per_task is not None and records_per_task < 1:
@@ -202,7 +233,10 @@ def column_names(columns: Sequence[str] | None) -> list[str] | None:
 
 def in_task_order(shard: TaskShard, records: Iterator[Any]) -> Iterator[Any]:
     """The records of a range in the order of ``indices``; they are held in memory then.
-    Raises: UsageError: an index outside of the range."""
+
+    Raises:
+        UsageError: an index outside of the range.
+    """
     if not shard.indices:
         yield from records
         return

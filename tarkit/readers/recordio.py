@@ -9,7 +9,10 @@ from tarkit.readers.files import FileDataReader
 
 
 class RecordIODataReader(FileDataReader):
-    """Records of RecordIO files, bytes. Of a file, only the chunks of a task are read."""
+    """Records of RecordIO files, bytes.
+
+    Of a file, only the chunks of a task are read.
+    """
 
     _indexes: dict[str, RecordIndex]
 

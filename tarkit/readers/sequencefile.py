@@ -13,8 +13,10 @@ from tarkit.readers.ranged import is_compressed
 
 
 class SequenceFileDataReader(FileDataReader):
-    """Pairs of SequenceFiles, each a tuple (key, value). Of a file, a task reads from the last sync mark before its
-    first pair."""
+    """Pairs of SequenceFiles, each a tuple (key, value).
+
+    Of a file, a task reads from the last sync mark before its first pair.
+    """
 
     _indexes: dict[str, PairIndex]
     """Of each file; without offsets of one that is compressed as a whole."""

@@ -17,12 +17,13 @@ from tarkit.readers.reader import Metadata
 class TextDataReader(RangedDataReader):
     """Rows of CSV files (RFC 4180), each a str as it is in the file, without its line end.
 
-    A row goes on over line breaks in quotes. Empty lines are not rows, and UTF-8's mark at the beginning of a file is
-    not part of one.
+    A row goes on over line breaks in quotes. Empty lines are not rows, and UTF-8's mark at the
+    beginning of a file is not part of one.
 
     Args:
         filename: a file, folder or shard spec.
-        header: whether the first row of each file has the names of the columns; it is not a record then.
+        header: whether the first row of each file has the names of the columns; it is not a record
+            then.
     """
 
     def __init__(self, filename: str, records_per_task: int | None = None, header: bool = False, **kwargs: Any) -> None:

@@ -19,7 +19,9 @@ from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import WholeOutput
 
 _ERROR_METADATA = "__error__"
-"""Its name where the key rule does not read that field back: by last-dot, it would be a sample of its own."""
+"""Its name where the key rule does not read that field back: by last-dot, it would be a sample of
+its own.
+"""
 _ERROR_TAIL = 4096
 
 
@@ -37,8 +39,14 @@ class CountsError(TarkitError):
 
 class Sinks(WholeOutput):
     """Where samples go: the output, and beside it a shard of failed samples, made when needed.
-    target, failed_target: names, or None to write nothing. options: arguments of TarWriter. copied: samples of the
-    output that came from elsewhere, and are not counted."""
+
+    Args:
+        target, failed_target: names, or None to write nothing.
+        options: arguments of TarWriter.
+
+    Attributes:
+        copied: samples of the output that came from elsewhere, and are not counted.
+    """
 
     def __init__(self, target: str | None, failed_target: str | None, options: Mapping[str, Any]) -> None:
         self._failed_target = failed_target
@@ -75,7 +83,8 @@ class Sinks(WholeOutput):
                 options["format"] = "pax"
             self._failed = TarWriter(self._failed_target, **options)
         if sample["__key__"] == self._last_failed:
-            # Of another shard, or of a shard with repeated keys. Side by side they would be read as one.
+            # Of another shard, or of a shard with repeated keys. Side by side they would be read as
+            # one.
             self._failed.separate()
         key = sample["__key__"]
         kept = {name: value for name, value in sample.items() if name == "__key__" or not is_bookkeeping(name)}
@@ -99,8 +108,13 @@ class Sinks(WholeOutput):
 
 class Account:
     """Puts outcomes where they belong, batch by batch, and counts them.
-    failed_at: for each failed sample its key and how many samples had been written before it. before: counts of what
-    the same run did before, which count for the limit of failures."""
+
+    Args:
+        before: counts of what the same run did before, which count for the limit of failures.
+
+    Attributes:
+        failed_at: for each failed sample its key and how many samples had been written before it.
+    """
 
     def __init__(self, counts: Counts, sinks: Sinks, engine: Engine, before: Counts | None = None) -> None:
         self.counts = counts
@@ -113,7 +127,11 @@ class Account:
         self._codes: set[int | None] = set()
 
     def enter(self, batch: Batch, outcome: Outcome, first: Callable[[Sample], None] | None = None) -> None:
-        """Put the samples of one batch where they belong. first: is called before each of them."""
+        """Put the samples of one batch where they belong.
+
+        Args:
+            first: is called before each of them.
+        """
         key = batch[0]["__key__"]
         failure = outcome.failure
         ignored = failure is not None and failure.kind == "exit" and self._work.errors == "ignore" and outcome.made
@@ -196,8 +214,9 @@ class Account:
             raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self._engine.limit}")
 
     def conclude(self, *, at_end: bool = True) -> None:
-        """At the end of the samples: do the counts add up, and did anything succeed?
-        at_end: of all samples; otherwise a limit in percent waits until there are enough of them."""
+        """At the end of the samples: do the counts add up, and did anything succeed? at_end: of all
+        samples; otherwise a limit in percent waits until there are enough of them.
+        """
         counts = self.counts
         self._check_limit(at_end=at_end)
         if counts.failed and counts.failed == counts.read:

@@ -48,21 +48,32 @@ class Limit(NamedTuple):
 
 @dataclass
 class Counts:
-    """How many samples and shards went where. ``read + added == out + filtered + failed``, or there is a bug.
+    """How many samples and shards went where.
 
-    read: samples that were processed. out: samples written, or without output, done. added:
-    how many more than one were made of single samples. filtered: samples of which nothing
-    was left. failed: samples that failed, by kind of failure in failures; failed_output: the shard that they are in, or
-    a pattern of such shards. ignored: samples in out whose command failed, by the policy ignore. emptied: fields of 0
-    bytes in the output that were not in the input, or had more bytes there. stray_files: files left in samples' folders
-    that belong to no sample. met: what the readers of these samples met. empty: the run ends with 3, since nothing came
-    out of it.
+    ``read + added == out + filtered + failed``, or there is a bug.
 
-    Of a run with an output for each input, all these are of the shards that it published, which shards_done counts.
-    shards_before: those that an earlier run did; shards_set_aside: those done now or before that lack samples,
-    shards_with_failed those beside which failed samples are kept. recorded_in, recorded_out: samples in and out of all
-    shards done now or before. codes: exit codes of shards that failed or whose input is missing, each once;
-    missing_names: the first missing inputs."""
+    Of a run with an output for each input, all these are of the shards that it published, which
+    shards_done counts.
+
+    Attributes:
+        read: samples that were processed.
+        out: samples written, or without output, done.
+        added: how many more than one were made of single samples.
+        filtered: samples of which nothing was left.
+        failed: samples that failed, by kind of failure in failures; failed_output: the shard that
+            they are in, or a pattern of such shards.
+        ignored: samples in out whose command failed, by the policy ignore.
+        emptied: fields of 0 bytes in the output that were not in the input, or had more bytes
+            there.
+        stray_files: files left in samples' folders that belong to no sample.
+        met: what the readers of these samples met.
+        empty: the run ends with 3, since nothing came out of it.
+        shards_before: those that an earlier run did; shards_set_aside: those done now or before
+            that lack samples, shards_with_failed those beside which failed samples are kept.
+        recorded_in, recorded_out: samples in and out of all shards done now or before.
+        codes: exit codes of shards that failed or whose input is missing, each once; missing_names:
+            the first missing inputs.
+    """
 
     read: int = 0
     out: int = 0
@@ -128,7 +139,9 @@ class Counts:
 
     @property
     def nothing_came_out(self) -> bool:
-        """Whether samples came in, and none went out: of this run, and of the shards that were done before it."""
+        """Whether samples came in, and none went out: of this run, and of the shards that were done
+        before it.
+        """
         return bool(self.read or self.recorded_in) and not (self.out or self.recorded_out)
 
     @property
@@ -138,8 +151,10 @@ class Counts:
 
     @property
     def exit_code(self) -> int:
-        """That of the failed shards, if there are any (see :func:`tarkit.errors.exit_code_of_all`); 3 if samples were
-        set aside or nothing came out, else 0."""
+        """That of the failed shards, if there are any (see :func:`tarkit.errors.exit_code_of_all`).
+
+        3 if samples were set aside or nothing came out, else 0.
+        """
         return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.lost_anything or self.empty else EXIT_OK)
 
 

@@ -1,8 +1,9 @@
 """The done record: a file beside an output shard that says what the shard was made of.
 
-The record is published after the shard, so a shard without one is not finished. It holds everything that shows, without
-looking at any sample, whether the shard still is what a run would make: the input's identity, the command, the version,
-and the output's size and checksum."""
+The record is published after the shard, so a shard without one is not finished. It holds everything
+that shows, without looking at any sample, whether the shard still is what a run would make: the
+input's identity, the command, the version, and the output's size and checksum.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +31,22 @@ _MAX_SIZE = 64 * 1024 * 1024
 class DoneRecord:
     """How one input shard became one output shard.
 
-    state: done, or failed (then error and exit_code say why, and it has no output). input: URL as it may be shown, with
-    size and tag as in Identity. work: fingerprint of the command and all options that change the output. tarkit:
-    version. output: name, size in bytes, sha256. samples: counts. failed: for each failed sample its key and how many
-    output samples come before its place. skipped_members, missing_fields, dropped_fields, damage: what the reader met.
-    emptied_fields: those of 0 bytes that were not so in the input. retried: fingerprints of later runs of the failed
-    samples alone. files: those that the work uses beside its fingerprint (see tarkit.runs.usedfiles); None in the
-    records of versions that did not note them. pending: while the failed samples are put back, the values that other
-    fields have after it, and which of these samples failed again."""
+    Attributes:
+        state: done, or failed (then error and exit_code say why, and it has no output).
+        input: URL as it may be shown, with size and tag as in Identity.
+        work: fingerprint of the command and all options that change the output.
+        tarkit: version.
+        output: name, size in bytes, sha256.
+        samples: counts.
+        failed: for each failed sample its key and how many output samples come before its place.
+        skipped_members, missing_fields, dropped_fields, damage: what the reader met.
+        emptied_fields: those of 0 bytes that were not so in the input.
+        retried: fingerprints of later runs of the failed samples alone.
+        files: those that the work uses beside its fingerprint (see tarkit.runs.usedfiles); None in
+            the records of versions that did not note them.
+        pending: while the failed samples are put back, the values that other fields have after it,
+            and which of these samples failed again.
+    """
 
     state: str
     input: dict[str, Any]
@@ -59,8 +68,12 @@ class DoneRecord:
     pending: dict[str, Any] | None = None
 
     def other_input(self, url: str) -> str | None:
-        """Which input it is of, if that is not ``url``: inputs of two folders may have the same names.
-        A relative path is taken for that of any folder, since it is not known from where it was meant."""
+        """Which input it is of, if that is not ``url``: inputs of two folders may have the same
+        names.
+
+        A relative path is taken for that of any folder, since it is not known from where it was
+        meant.
+        """
         recorded = str(self.input.get("url"))
         there, here = _place(recorded), _place(display_name(url))
         for short, long in ((there, here), (here, there)):
@@ -79,10 +92,19 @@ class DoneRecord:
         tarkit: str | None = None,
         files: list[dict[str, str]] | None = None,
     ) -> str | None:
-        """Why the shard must be made again; None if it need not. What is None is not compared.
-        output_size: the size of the output, None if its store does not report one; raises MissingInputError. url: what
-        the shard is to be made of. source: what is there now. work: fingerprint. tarkit: version. files: those that
-        the work uses, as they are now; see also ``not_compared``."""
+        """Why the shard must be made again; None if it need not.
+
+        What is None is not compared.
+
+        Args:
+            output_size: the size of the output, None if its store does not report one; raises
+                MissingInputError.
+            url: what the shard is to be made of.
+            source: what is there now.
+            work: fingerprint.
+            tarkit: version.
+            files: those that the work uses, as they are now; see also ``not_compared``.
+        """
         if self.state != "done" or self.output is None:
             return self.error or "unknown"
         if url is not None and (other := self.other_input(url)):
@@ -110,8 +132,13 @@ class DoneRecord:
         return None if changed is None else f"{printable(changed)} changed"
 
     def not_compared(self, files: list[dict[str, str]] | None) -> str | None:
-        """Why the files of the record and those of the work cannot all be compared; None if they can.
-        files: None if those of the work are not known."""
+        """Why the files of the record and those of the work cannot all be compared.
+
+        None if they can.
+
+        Args:
+            files: None if those of the work are not known.
+        """
         if self.files is None:
             return None if files == [] else "its record is of a version that noted none"
         before, now = _digests(self.files), _digests(files or ())
@@ -129,7 +156,11 @@ class DoneRecord:
 
 def read_record(url: str) -> DoneRecord | None:
     """The record at ``url`` (see :func:`done_record_url`); None if there is none of this format.
-    Raises: DataError: it is not a done record. StreamError, TemporaryStreamError: it cannot be read."""
+
+    Raises:
+        DataError: it is not a done record.
+        StreamError, TemporaryStreamError: it cannot be read.
+    """
     try:
         with open_read(url, compression=None, may_be_replaced=True) as stream:
             content = b""
@@ -152,7 +183,9 @@ def read_record(url: str) -> DoneRecord | None:
 
 
 def _is_sound(record: DoneRecord) -> bool:
-    """Whether its values are of the kinds that others rely on: one damaged record is not to end a look at them all."""
+    """Whether its values are of the kinds that others rely on: one damaged record is not to end a
+    look at them all.
+    """
     output, counts = record.output, record.samples
     return (
         record.state in ("done", "failed")

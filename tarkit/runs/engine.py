@@ -1,4 +1,6 @@
-"""What reads the samples of a run, and the pool that they go through: the same for all of its shards."""
+"""What reads the samples of a run, and the pool that they go through: the same for all of its
+shards.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,21 @@ ERROR_FIELD = "__error__.txt"
 
 
 class Reporter:
-    """What a run reports while it goes on. This one shows nothing; override what is wanted.
+    """What a run reports while it goes on.
 
-    Its methods are called from one thread, the samples' in the order of the input."""
+    This one shows nothing; override what is wanted.
+
+    Its methods are called from one thread, the samples' in the order of the input.
+    """
 
     def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
-        """Before the first sample. counts: filled from now on. shards: how many inputs, None if that is not known.
-        failed_are_kept: failed samples go into a shard."""
+        """Before the first sample.
+
+        Args:
+            counts: filled from now on.
+            shards: how many inputs, None if that is not known.
+            failed_are_kept: failed samples go into a shard.
+        """
 
     def reading(self, tally: Tally) -> None:
         """A reader begins: of one shard with ``outdir``, else of all."""
@@ -69,7 +79,10 @@ class Reporter:
 
 class Engine:
     """Runs samples through a pool, as the work wants it.
-    scratch: folder for what is too large for memory; None keeps all in memory."""
+
+    Args:
+        scratch: folder for what is too large for memory; None keeps all in memory.
+    """
 
     def __init__(self, work: Work, pool: Pool[Any], reporter: Reporter, scratch: str | None = None) -> None:
         self.work = work
@@ -84,7 +97,8 @@ class Engine:
             "on_repeated_key": work.on_repeated_key,
             "index": work.index,
         }
-        # For a command what is large is kept in files of the scratch folder, for a function what exceeds --mem.
+        # For a command what is large is kept in files of the scratch folder, for a function what
+        # exceeds --mem.
         field = sample = max(LARGE, work.mem)
         if work.function is None:
             field, sample = _large_field(work), 2 * _large_field(work)
@@ -96,7 +110,10 @@ class Engine:
         return ordered_map(batches, self._pool, window=self.work.mem)
 
     def read(self, shards: Iterable[str], tally: Tally) -> Generator[Sample, None, None]:
-        """The samples of some shards, by their names, as the work wants them. Closing it closes the shard at hand."""
+        """The samples of some shards, by their names, as the work wants them.
+
+        Closing it closes the shard at hand.
+        """
         work = self.work
         self.reporter.reading(tally)
         retry = work.retry_failed is not None
@@ -221,5 +238,8 @@ def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
 
 
 def _large_field(work: Work) -> int:
-    """Bytes above which a field goes from file to file; few of them are at work at once, since each is open."""
+    """Bytes above which a field goes from file to file.
+
+    Few of them are at work at once, since each is open.
+    """
     return max(LARGE, work.mem // 16)

@@ -37,7 +37,11 @@ StrPath = str | os.PathLike[str]
 
 
 class ShardsFailedError(TarkitError):
-    """Some shards of a run failed, or their inputs are missing; the others are published. counts: of all of them."""
+    """Some shards of a run failed, or their inputs are missing; the others are published.
+
+    Args:
+        counts: of all of them.
+    """
 
     def __init__(self, counts: Counts) -> None:
         names = f", for example {', '.join(counts.missing_names)}" if counts.missing_names else ""
@@ -50,7 +54,11 @@ class ShardsFailedError(TarkitError):
 
 
 class EmptyResultError(TarkitError):
-    """Samples came in, and none went out; what was published is without samples. counts: of the whole run."""
+    """Samples came in, and none went out; what was published is without samples.
+
+    Args:
+        counts: of the whole run.
+    """
 
     exit_code = EXIT_SET_ASIDE
 
@@ -84,23 +92,26 @@ def process(
 
     Args:
         inputs: paths, URLs, shard specs; or a whole :class:`~tarkit.runs.work.Work`.
-        output: one shard for all samples. outdir: a folder, for a shard for each input; those that are done already
-            are skipped. Without either, nothing is written.
-        command: run by bash in each sample's folder; the sample fails if any part of it fails. function: from a
-            sample, a dict, to a dict, None, or several; ``module:name``, ``file.py:name``, or any callable, a lambda
-            too.
+        output: one shard for all samples.
+        outdir: a folder, for a shard for each input; those that are done already are skipped.
+            Without either, nothing is written.
+        command: run by bash in each sample's folder; the sample fails if any part of it fails.
+        function: from a sample, a dict, to a dict, None, or several; ``module:name``,
+            ``file.py:name``, or any callable, a lambda too.
         parallel: how many at once; the output is the same for any number.
         reporter: is called while the run goes on.
-        options: other fields of Work, which are the long options of tarproc: ``fields="jpg cls"``, ``errors="skip"``.
-            work_id: with outdir and a callable, names what it does. Shards that were made under the same name are
-            taken as done; without a name, no shard is. force: make all shards anew.
+        options: other fields of Work, which are the long options of tarproc: ``fields="jpg cls"``,
+            ``errors="skip"``. work_id: with outdir and a callable, names what it does. Shards that
+            were made under the same name are taken as done; without a name, no shard is. force:
+            make all shards anew.
 
     Returns:
         The counts. Samples that failed are in ``counts.failed``, and in the shard OUT.failed.tar.
 
     Raises:
         ShardsFailedError: with outdir, some shards could not be made; the others are published.
-        EmptyResultError: samples came in, and none went out; the output is published. ``allow_empty=True`` accepts it.
+        EmptyResultError: samples came in, and none went out; the output is published.
+            ``allow_empty=True`` accepts it.
         TooManyErrorsError: more samples failed than ``max_errors``, or all of them.
         TarkitError: a wrong option, damaged input, an output that cannot be written, and so on.
     """
@@ -135,7 +146,9 @@ def process(
 
 def conclude(work: Work, counts: Counts) -> None:
     """At the end of a whole run: note where failed samples are, and whether nothing came out.
-    Raises: ShardsFailedError, EmptyResultError."""
+
+    Raises: ShardsFailedError, EmptyResultError.
+    """
     if work.outdir is not None and counts.shards_with_failed:
         counts.failed_output = join(work.outdir, f"*{FAILED_SUFFIX}")
     if counts.shards_failed or counts.shards_missing:
@@ -148,7 +161,9 @@ def conclude(work: Work, counts: Counts) -> None:
 
 
 def with_work_id(work: Work) -> Work:
-    """The same work, with a new name if it has a callable without one: then no shard is taken as done before."""
+    """The same work, with a new name if it has a callable without one: then no shard is taken as
+    done before.
+    """
     return replace(work, work_id=secrets.token_hex(16)) if work.has_callable and work.work_id is None else work
 
 
@@ -269,10 +284,15 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
 
 
 def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tuple[str, str]], RunRecord]:
-    """Each input with the output of its own, and what the whole run is to make. once: as of ``record_of``."""
+    """Each input with the output of its own, and what the whole run is to make.
+
+    Args:
+        once: as of ``record_of``.
+    """
     outdir, allow_pipe = str(work.outdir), work.allow_pipe
-    # All names are looked at before the first shard is begun, and whatever the slice: a long run must not
-    # end with the last name being that of another shard, and two slices must not make the same output.
+    # All names are looked at before the first shard is begun, and whatever the slice: a long run
+    # must not end with the last name being that of another shard, and two slices must not make the
+    # same output.
     if work.slice is None:
         outputs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
         return outputs, record_of(work, all_inputs(inputs, [url for url, _ in outputs]), once=once)
@@ -300,10 +320,17 @@ def process_outputs(
     reporter: Reporter,
     record: RunRecord | None = None,
 ) -> None:
-    """Make each output that is not done, as :func:`tarkit.names.outputnames.plan_outputs` pairs them with inputs.
-    counts: filled, also with the shards that fail, which raise nothing. record: is written before the first of them;
-    None where another process has written it, which may see other files.
-    Raises: TarkitError: a wrong option, a function that cannot be loaded, and so on."""
+    """Make each output that is not done, as :func:`tarkit.names.outputnames.plan_outputs` pairs
+    them with inputs.
+
+    Args:
+        counts: filled, also with the shards that fail, which raise nothing.
+        record: is written before the first of them; None where another process has written it,
+            which may see other files.
+
+    Raises:
+        TarkitError: a wrong option, a function that cannot be loaded, and so on.
+    """
     from importlib.metadata import version
 
     from tarkit.runs.shards import ShardRun
@@ -336,7 +363,10 @@ def _with_index(piece: str) -> str:
 
 
 def _failed_target(work: Work) -> str | None:
-    """Name of the shard for failed samples; None if the output has no place beside it, or none is wanted."""
+    """Name of the shard for failed samples.
+
+    None if the output has no place beside it, or none is wanted.
+    """
     output = work.output
     if output is None or output == "-" or work.errors == "skip":
         return None

@@ -1,7 +1,8 @@
 """Runs the failed samples of an earlier run again, and puts the results into its shards.
 
-The done record says before which output sample each failed one has its place, so that a
-shard whose samples all succeed in the end has the bytes of one that never failed."""
+The done record says before which output sample each failed one has its place, so that a shard whose
+samples all succeed in the end has the bytes of one that never failed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def outputs_of(folder: str) -> list[str]:
 
 
 class RetryRun:
-    """Retries the failed samples of a folder, and counts its shards. One call of run()."""
+    """Retries the failed samples of a folder, and counts its shards.
+
+    One call of run().
+    """
 
     def __init__(self, engine: Engine, counts: Counts) -> None:
         self._engine = engine
@@ -117,8 +121,8 @@ class RetryRun:
                 again = self._merge(old, self._as_given(failed, record), record, account)
             account.check()
             renewed = _renewed(record, account, self._fingerprint)
-            # The output is replaced before its record is. Killed in between, it must not be taken for
-            # what the record says: the failed samples would be put into it once more.
+            # The output is replaced before its record is. Killed in between, it must not be taken
+            # for what the record says: the failed samples would be put into it once more.
             interrupted = replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED)
             after, now = vars(renewed), vars(interrupted)
             interrupted.pending = {"again": again, **{name: after[name] for name in after if after[name] != now[name]}}
@@ -130,8 +134,11 @@ class RetryRun:
         return _finished(output_url, renewed, sinks.checksum())
 
     def _go_on(self, output_url: str, record: DoneRecord, pending: dict[str, Any]) -> DoneRecord:
-        """Finish a retry that was killed before its record was written; or do it anew, if nothing was published yet.
-        Its samples are counted by the record, not by this run."""
+        """Finish a retry that was killed before its record was written.
+
+        Or do it anew, if nothing was published yet. Its samples are counted by the record, not by
+        this run.
+        """
         failed_url, before = failed_samples_url(output_url), [key for key, _ in record.failed]
         again = {number: before[number] for number in pending["again"]}
         checksum = _checksum(output_url)
@@ -162,7 +169,8 @@ class RetryRun:
         return _finished(output_url, renewed, checksum)
 
     def _read(self, url: str) -> Generator[Sample, None, None]:
-        # The rule is that by which the shards were written; by another one their samples would be others.
+        # The rule is that by which the shards were written; by another one their samples would be
+        # others.
         work, large = self._engine.work, self._engine.large
         return read_samples(
             [url], literal=True, split=True, rule=work.key_rule, on_repeated_key="allow", mem=work.mem, large=large
@@ -176,7 +184,10 @@ class RetryRun:
     def _merge(
         self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account
     ) -> list[int]:
-        """Old outputs and the outcomes of the failed samples, each at its place; the numbers of those that failed."""
+        """Old outputs and the outcomes of the failed samples, each at its place.
+
+        The numbers of those that failed.
+        """
         places = iter(record.failed)
         copied = 0
         # How many had failed again before each of them.
@@ -244,7 +255,11 @@ def _checksum(url: str) -> tuple[int, str]:
 
 
 def _finished(output_url: str, record: DoneRecord, checksum: tuple[int, str | None]) -> DoneRecord:
-    """Publish the record after a retry. checksum: bytes and SHA-256 of the output."""
+    """Publish the record after a retry.
+
+    Args:
+        checksum: bytes and SHA-256 of the output.
+    """
     record.output = {**(record.output or {}), "size": checksum[0], "sha256": checksum[1]}
     record.publish(output_url)
     if record.failed_output is None:
@@ -259,7 +274,10 @@ def _other_samples(key: str) -> DataError:
 
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
-    """The record after a retry, but for its output. The fingerprint of the first run stays: most samples are of it."""
+    """The record after a retry, but for its output.
+
+    The fingerprint of the first run stays: most samples are of it.
+    """
     samples = Counts.of(record)
     samples.add(replace(account.counts, read=0))
     samples.failed = account.counts.failed

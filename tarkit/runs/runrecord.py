@@ -1,8 +1,10 @@
-"""The run record: a file in the output folder, written when a run begins, that says what the run is to make.
+"""The run record: a file in the output folder, written when a run begins, that says what the run is
+to make.
 
-Done records say what was made; only with this one it is known what is missing. Its name has the digest of its
-content without the files that the work uses, so that all slices of a run write the same file, also where the command
-changes such a file, and several runs can share a folder."""
+Done records say what was made; only with this one it is known what is missing. Its name has the
+digest of its content without the files that the work uses, so that all slices of a run write the
+same file, also where the command changes such a file, and several runs can share a folder.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,16 @@ _FRESH = 60.0
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run is to make. work: its fingerprint, None if slices of the run have other ones. tarkit: version.
-    files: those that the work uses, see tarkit.runs.usedfiles. slices: of how many the run is one, None for all of it.
-    begun: seconds since 1970, None if that is not known. once: no other run has its fingerprint."""
+    """What a run is to make.
+
+    Attributes:
+        work: its fingerprint, None if slices of the run have other ones.
+        tarkit: version.
+        files: those that the work uses, see tarkit.runs.usedfiles.
+        slices: of how many the run is one, None for all of it.
+        begun: seconds since 1970, None if that is not known.
+        once: no other run has its fingerprint.
+    """
 
     inputs: InputSet
     work: str | None
@@ -45,7 +54,10 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """Of its file. Runs whose fingerprints do not come again replace the records of one another."""
+        """Of its file.
+
+        Runs whose fingerprints do not come again replace the records of one another.
+        """
         content = replace(self, files=[], work=None if self.once else self.work)._content()
         return RUN_RECORD.format(hashlib.sha256(content).hexdigest()[:16])
 
@@ -55,8 +67,16 @@ class RunRecord:
         return json.dumps(document, indent=1, sort_keys=True).encode("ascii") + b"\n"
 
     def publish(self, folder: str, now: float) -> None:
-        """Write it into an output folder, whole or not at all. Its file's time is that of the last begin of the run.
-        now: seconds since 1970. Raises: StreamError, TemporaryStreamError: it cannot be written."""
+        """Write it into an output folder, whole or not at all.
+
+        Its file's time is that of the last begin of the run.
+
+        Args:
+            now: seconds since 1970.
+
+        Raises:
+            StreamError, TemporaryStreamError: it cannot be written.
+        """
         url, content = join(folder, self.name), self._content()
         if self.slices is not None:
             with suppress(MissingInputError):
@@ -68,7 +88,12 @@ class RunRecord:
 
 
 def record_of(work: Work, inputs: InputSet, slices: int | None = None, *, once: bool = False) -> RunRecord:
-    """The record of a run of this tarkit. inputs: of all its slices. once: its work has a name for this call alone."""
+    """The record of a run of this tarkit.
+
+    Args:
+        inputs: of all its slices.
+        once: its work has a name for this call alone.
+    """
     from importlib.metadata import version
 
     fingerprint = None if once and slices is not None else work.fingerprint()
@@ -82,8 +107,11 @@ def is_run_record(name: str) -> bool:
 
 def read_run_record(entry: Entry) -> RunRecord:
     """The record that is an entry of a folder.
-    Raises: DataError: it is damaged, or of another version. MissingInputError, StreamError, TemporaryStreamError: it
-    cannot be read."""
+
+    Raises:
+        DataError: it is damaged, or of another version.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+    """
     try:
         document: dict[str, Any] = json.loads(read_whole(entry.url, compression=None))
         if document.pop("format") != _FORMAT:

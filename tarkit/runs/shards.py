@@ -1,8 +1,9 @@
 """Many shards in, as many shards out: each published whole, with a done record beside it.
 
-The samples of all shards go through one pool as one series, so that the next shard begins
-while the last samples of the one before it are still running. A shard that cannot be
-read or published does not stop the others: it is counted, and recorded with its reason."""
+The samples of all shards go through one pool as one series, so that the next shard begins while the
+last samples of the one before it are still running. A shard that cannot be read or published does
+not stop the others: it is counted, and recorded with its reason.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +48,13 @@ _MOMENT = 1.0
 @dataclass
 class _Shard:
     """One input with the place of its output.
-    source: the input as it was before it was read. record: that of an earlier run if it is ``done_before``, else how
-    this run ends. recorded: some record was there. counts: of its samples."""
+
+    Attributes:
+        source: the input as it was before it was read.
+        record: that of an earlier run if it is ``done_before``, else how this run ends.
+        recorded: some record was there.
+        counts: of its samples.
+    """
 
     url: str
     output_url: str
@@ -60,8 +66,16 @@ class _Shard:
 
 
 class ShardRun:
-    """Runs shards through an engine, and counts them. One call of run().
-    counts: filled while it runs. work: fingerprint of the command. version: of tarkit. files: that the work uses."""
+    """Runs shards through an engine, and counts them.
+
+    One call of run().
+
+    Args:
+        counts: filled while it runs.
+        work: fingerprint of the command.
+        version: of tarkit.
+        files: that the work uses.
+    """
 
     def __init__(self, engine: Engine, counts: Counts, work: str, version: str, files: Sequence[UsedFile] = ()) -> None:
         self._engine = engine
@@ -74,7 +88,8 @@ class ShardRun:
         self._gone = GoneStores()
         # Shards that may be begun and not yet published.
         self._open_shards = max(1, engine.work.parallel or 1)
-        # Between two batches a shard begins or ends: the number of batches before it, and what is to be done.
+        # Between two batches a shard begins or ends: the number of batches before it, and what is
+        # to be done.
         self._steps: deque[tuple[int, Callable[[], None]]] = deque()
         self._entered = 0
         self._spent = Counts()
@@ -159,7 +174,10 @@ class ShardRun:
         return _Shard(url, output_url, source, record)
 
     def _look(self, pair: tuple[str, str]) -> tuple[_Shard, TarkitError | None]:
-        """A shard, and why it cannot be known whether it is done. Called from several threads."""
+        """A shard, and why it cannot be known whether it is done.
+
+        Called from several threads.
+        """
         try:
             # Noted there: the next look may be under way before this answer is looked at.
             with self._gone.asking(*pair):
@@ -240,7 +258,10 @@ class ShardRun:
             self._fail(shard, problem)
 
     def _publish(self, shard: _Shard, account: Account) -> _Shard:
-        """Publish a shard and then its record; unless another run did in the meantime. Called from several threads."""
+        """Publish a shard and then its record; unless another run did in the meantime.
+
+        Called from several threads.
+        """
         try:
             with self._gone.asking(shard.output_url):
                 self._look_at_record(shard)

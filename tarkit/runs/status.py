@@ -27,8 +27,14 @@ _AHEAD = 2_000
 
 
 class RunProgress(NamedTuple):
-    """A run that has begun. record: name of its file in the folder. asked: shards that it is to make. missing: of them
-    those without a done record; at least so many, where their names are not known."""
+    """A run that has begun.
+
+    Attributes:
+        record: name of its file in the folder.
+        asked: shards that it is to make.
+        missing: of them those without a done record; at least so many, where their names are not
+            known.
+    """
 
     record: str
     asked: int
@@ -38,10 +44,17 @@ class RunProgress(NamedTuple):
 @dataclass
 class Progress:
     """Names of shards by what is known of them, and counts of the samples of those that are done.
-    stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of those done, the
-    ones whose input had damage that was skipped, or fields that were dropped. missing is known only where the inputs
-    were given, or there are records of ``runs``. not_compared: why files that shards were made with are not compared ->
-    of how many shards that are done."""
+
+    Attributes:
+        stale: name -> why.
+        failed: name -> error.
+        set_aside: name -> number of failed samples.
+        damaged: of those done, the ones whose input had damage that was skipped, or fields that
+            were dropped. missing is known only where the inputs were given, or there are records of
+            ``runs``.
+        not_compared: why files that shards were made with are not compared -> of how many shards
+            that are done.
+    """
 
     done: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -101,12 +114,15 @@ def progress_of(
     """Look at every done record of a folder.
 
     Args:
-        folder: path or URL. inputs: what the run was given, to know what is missing; records of others are left out.
-        check_inputs: ask each input whether it changed since. work: fingerprint of what the run does; shards made by
-            anything else are stale.
-        as_named: ``inputs`` are named as the run names them; shards made of anything else are stale.
-        of_runs: compare with what the records of the folder's runs say: with that of the last run that was to make the
-            shard; without ``inputs``, they say which are missing, too. compare_files: with files on this machine.
+        folder: path or URL.
+        inputs: what the run was given, to know what is missing; records of others are left out.
+        check_inputs: ask each input whether it changed since.
+        work: fingerprint of what the run does; shards made by anything else are stale.
+        as_named: ``inputs`` are named as the run names them; shards made of anything else are
+            stale.
+        of_runs: compare with what the records of the folder's runs say: with that of the last run
+            that was to make the shard; without ``inputs``, they say which are missing, too.
+        compare_files: with files on this machine.
 
     Raises:
         MissingInputError: no such folder (never where inputs are given: then all are missing).
@@ -176,8 +192,12 @@ def _asked_by_runs(
     found: Progress, runs: Iterable[Entry], recorded: set[str] | None
 ) -> dict[str, tuple[str, RunRecord]]:
     """Name of each output that a run was to make -> its input, and the last of these runs.
-    found: gets the runs, and the records that cannot be read. runs: their records. recorded: names with a done record;
-    None to count no missing ones."""
+
+    Args:
+        found: gets the runs, and the records that cannot be read.
+        runs: their records.
+        recorded: names with a done record; None to count no missing ones.
+    """
     asked: dict[str, tuple[str, RunRecord]] = {}
     records = []
     for entry in runs:
@@ -201,7 +221,10 @@ def _asked_by_runs(
 
 
 def _files_here(record: DoneRecord) -> list[UsedFile] | None:
-    """The files that the shard was made with, as far as they are on this machine; None if none were noted."""
+    """The files that the shard was made with, as far as they are on this machine.
+
+    None if none were noted.
+    """
     if record.files is None:
         return None
     here = []

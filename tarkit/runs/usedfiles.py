@@ -1,7 +1,10 @@
-"""The files that the work of a run uses beside what its fingerprint has: which they are, and their digests.
+"""The files that the work of a run uses beside what its fingerprint has: which they are, and their
+digests.
 
-They are the regular files at absolute paths in the command, and the Python modules that its scripts and its mapper
-import from beside them. Nothing is run to find them, so what a program opens by itself is not among them."""
+They are the regular files at absolute paths in the command, and the Python modules that its scripts
+and its mapper import from beside them. Nothing is run to find them, so what a program opens by
+itself is not among them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,17 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFi
 from tarkit.runs.work import Work
 
 UsedFile = dict[str, str]
-"""path: absolute. sha256: of the content, in hex. name: of a module of the mapper, its path below the folder that it
-was found in, which is the same on machines that have it in different folders."""
+"""path: absolute. sha256: of the content, in hex. name: of a module of the mapper, its path below
+the folder that it was found in, which is the same on machines that have it in different folders.
+"""
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/run", "/boot"),
     *("/System", "/Library", "/private/etc"),
 )
-"""Folders of the system: what is in them changes with an installation, which no digest here is to show."""
+"""Folders of the system: what is in them changes with an installation, which no digest here is to
+show.
+"""
 
 _HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/)")
 _ENDS = r"\s'\"`;|&<>()$*?\\"
@@ -40,7 +46,9 @@ _LOADERS = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_
 
 
 def used_files(work: Work) -> list[UsedFile]:
-    """The files that the work uses, as far as they are on this machine, in the order of their paths."""
+    """The files that the work uses, as far as they are on this machine, in the order of their
+    paths.
+    """
     found: dict[str, UsedFile] = {}
 
     def add(path: str, name: str | None = None) -> None:
@@ -72,7 +80,11 @@ def _commands_of(work: Work) -> Iterator[str]:
 
 
 def sha256_of_file(path: str) -> str:
-    """SHA-256 of a file, in hex; read once for each state of it. Raises: OSError: it cannot be read."""
+    """SHA-256 of a file, in hex; read once for each state of it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     state = os.stat(path)
     return _digest(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -107,8 +119,11 @@ def _named_in(texts: Iterable[str]) -> Iterator[str]:
 def _add_modules(
     folders: Sequence[str], scripts: Iterable[str], modules: Iterable[str], add: Callable[[str, str | None], None]
 ) -> None:
-    """Add what Python scripts and modules import from some folders, or from other folders of the user on sys.path.
-    Imports are read from the source; those that are made at run time are not seen."""
+    """Add what Python scripts and modules import from some folders, or from other folders of the
+    user on sys.path.
+
+    Imports are read from the source; those that are made at run time are not seen.
+    """
     to_read, wanted = [(script, "") for script in scripts if script.endswith(".py")], [*modules]
     if not to_read and not wanted:
         return
@@ -134,8 +149,11 @@ def _is_users_folder(folder: str) -> bool:
 
 
 def _find(name: str, folders: Sequence[str], finder: Callable[[str], FileFinder]) -> Iterator[tuple[str, str]]:
-    """The files of a module and of the packages that it is in, each with the package that its relative imports are of.
-    Of tarkit nothing: its version is in the done record."""
+    """The files of a module and of the packages that it is in, each with the package that its
+    relative imports are of.
+
+    Of tarkit nothing: its version is in the done record.
+    """
     package, parts = "", name.split(".")
     for part in parts if parts[0] != "tarkit" else ():
         inside: list[str] = []
@@ -155,7 +173,10 @@ def _find(name: str, folders: Sequence[str], finder: Callable[[str], FileFinder]
 
 
 def _imports(path: str, package: str) -> Iterator[str]:
-    """Names of modules that a source file may import; those that are no modules are not found later."""
+    """Names of modules that a source file may import.
+
+    Those that are no modules are not found later.
+    """
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read()) if path.endswith(".py") else ast.Module([], [])

@@ -1,8 +1,9 @@
 """What a run does, as data: what is done to each sample, of which shards, into which outputs.
 
-The dataclass is the table: each field's metadata has the flags, the kind and the help of the option that it is on
-tarproc's command line. The program makes its options of it, and Kubernetes manifests are written and read through
-:meth:`Work.to_args` and :meth:`Work.from_args`."""
+The dataclass is the table: each field's metadata has the flags, the kind and the help of the option
+that it is on tarproc's command line. The program makes its options of it, and Kubernetes manifests
+are written and read through :meth:`Work.to_args` and :meth:`Work.from_args`.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,13 @@ Function = Callable[..., Any]
 
 
 class Option(NamedTuple):
-    """How a field is given on the command line. kind: one of those above. least, most: bounds of a number. recorded:
-    whether it is part of the fingerprint."""
+    """How a field is given on the command line.
+
+    Attributes:
+        kind: one of those above.
+        least, most: bounds of a number.
+        recorded: whether it is part of the fingerprint.
+    """
 
     flags: tuple[str, ...]
     kind: str
@@ -89,7 +95,11 @@ class Option(NamedTuple):
 
 
 class Variable(int):
-    """A number that the kubelet writes into the arguments of a container, such as ``$(TARKIT_CPUS)``. Here it is 1."""
+    """A number that the kubelet writes into the arguments of a container, such as
+    ``$(TARKIT_CPUS)``.
+
+    Here it is 1.
+    """
 
     def __new__(cls, text: str) -> Variable:
         made = super().__new__(cls, 1)
@@ -113,7 +123,10 @@ def _option(
     bounds: tuple[int | None, int | None] = (None, None),
     recorded: bool = True,
 ) -> Any:
-    """flags: one letter, or all flags; without a long one, that is the field's name. kind: else that of its type."""
+    """Args:
+    flags: one letter, or all flags; without a long one, that is the field's name.
+    kind: else that of its type.
+    """
     return field(default=default, metadata={"option": (flags.split(), kind, help, metavar, choices, *bounds, recorded)})
 
 
@@ -124,10 +137,15 @@ def _unrecorded(flags: str, help: str, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does. Each field is the option of tarproc that its flags name; None is where it was not given.
+    """What a run does.
 
-    inputs: paths, URLs, shard specs. function, setup: ``module:name``, ``file.py:name``, or callables. work_id: the
-    name of what is done, as far as files and options do not say it: see :meth:`fingerprint`.
+    Each field is the option of tarproc that its flags name; None is where it was not given.
+
+    Attributes:
+        inputs: paths, URLs, shard specs.
+        function, setup: ``module:name``, ``file.py:name``, or callables.
+        work_id: the name of what is done, as far as files and options do not say it: see
+            :meth:`fingerprint`.
 
     Raises:
         UsageError: a value is of another type, not one of the choices, or out of bounds.
@@ -264,8 +282,9 @@ class Work:
     def fingerprint(self) -> str:
         """SHA-256 of what is done to the samples: recorded options, and the content of scripts.
 
-        Work with the same fingerprint makes the same output of the same input. What a callable does cannot be known
-        from its source (it has a closure, globals, defaults), so its ``work_id`` counts.
+        Work with the same fingerprint makes the same output of the same input. What a callable does
+        cannot be known from its source (it has a closure, globals, defaults), so its ``work_id``
+        counts.
 
         Raises:
             UsageError: a callable without a ``work_id``.
@@ -298,8 +317,9 @@ class Work:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def _rules_of_shell(self) -> dict[str, str]:
-        """What decides whether a command fails, left out where shards were done before there were rules: those of one
-        simple command are the same by any rules."""
+        """What decides whether a command fails, left out where shards were done before there were
+        rules: those of one simple command are the same by any rules.
+        """
         from tarkit.mapping.shellrules import is_simple
 
         known = {} if self.filter is None else {"filter": self.filter}
@@ -310,13 +330,18 @@ class Work:
         return known
 
     def files(self) -> dict[str, str]:
-        """Python files that the function and its setup are in, whose content is part of the fingerprint."""
+        """Python files that the function and its setup are in, whose content is part of the
+        fingerprint.
+        """
         named = {"mapper": self.function, "setup": self.setup}
         places = {name: spec.rpartition(":")[0] for name, spec in named.items() if isinstance(spec, str)}
         return {name: place for name, place in places.items() if place.endswith(".py")}
 
     def to_args(self) -> list[str]:
-        """The arguments of tarproc that from_args() makes this of; what is as by default is left out."""
+        """The arguments of tarproc that from_args() makes this of.
+
+        What is as by default is left out.
+        """
         if self.has_callable:
             raise UsageError("a function that is not named cannot be an argument of tarproc; give module:name")
         words = []
@@ -327,11 +352,13 @@ class Work:
 
     @classmethod
     def from_args(cls, words: Sequence[str]) -> Work:
-        """What the arguments of tarproc ask for. Where a number belongs that is not part of the fingerprint,
-        ``$(NAME)`` is kept as it is.
+        """What the arguments of tarproc ask for.
+
+        Where a number belongs that is not part of the fingerprint, ``$(NAME)`` is kept as it is.
 
         Raises:
-            UsageError: an option that tarproc does not have, without its value, or with a value that cannot be.
+            UsageError: an option that tarproc does not have, without its value, or with a value
+                that cannot be.
         """
         import getopt
 
@@ -363,7 +390,11 @@ def options() -> dict[str, Option]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a text such as 500k, 128M or 2G (powers of 1024). Raises: UsageError: it is not such a text."""
+    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
+
+    Raises:
+        UsageError: it is not such a text.
+    """
     digits = text.strip().lower().removesuffix("b").removesuffix("i")
     unit = _UNITS.get(digits[-1:], 1)
     try:

@@ -18,9 +18,12 @@ _MOST = 16 << 20
 
 
 class CachedShard(IndexedShard):
-    """A shard that is read by parts of some consecutive samples: those of a run, or fewer, of about 16 MiB at most.
+    """A shard that is read by parts of some consecutive samples: those of a run, or fewer, of about
+    16 MiB at most.
 
-    run: samples of a run. cache: where parts are kept.
+    Args:
+        run: samples of a run.
+        cache: where parts are kept.
     """
 
     def __init__(
@@ -32,18 +35,30 @@ class CachedShard(IndexedShard):
         self._length = max(1, min(run, _MOST // max(1, mean)))
 
     def first_of_part(self, number: int) -> int:
-        """The first sample of the part that has a sample. Runs begin a part."""
+        """The first sample of the part that has a sample.
+
+        Runs begin a part.
+        """
         inside = number % self._run
         return number - inside % self._length
 
     def fetch(self, first: int) -> None:
-        """Keep the part that begins with a sample. Raises: StreamError: it cannot be read, or was replaced."""
+        """Keep the part that begins with a sample.
+
+        Raises:
+            StreamError: it cannot be read, or was replaced.
+        """
         part = self._part(first)
         self._cache.keep(part, partial(self._fetched, part))
 
     def kept(self, number: int) -> Sample | None:
-        """One sample, out of its part; None: that is not here. Raises: IndexError. StaleIndexError, DataError: as of an
-        :class:`IndexedShard`."""
+        """One sample, out of its part; None: that is not here.
+
+        Raises: IndexError.
+
+        Raises:
+            StaleIndexError, DataError: as of an :class:`IndexedShard`.
+        """
         if not 0 <= number < len(self):
             raise IndexError(number)
         data = self._cache.read(self._part(self.first_of_part(number)), *self.index.span(number, number + 1))
@@ -65,9 +80,12 @@ class CachedShard(IndexedShard):
 
 
 def open_cached(url: str, rule: KeyRule, run: int, cache: PartCache) -> IndexedShard | None:
-    """A remote shard with the index that is beside it, of which a copy is kept, too; see :func:`open_indexed`.
+    """A remote shard with the index that is beside it, of which a copy is kept, too.
 
-    What has no version or time is read without the cache: it could not be known that it was replaced.
+    See :func:`open_indexed`.
+
+    What has no version or time is read without the cache: it could not be known that it was
+    replaced.
     """
     index = index_url(url)
     try:
@@ -76,7 +94,8 @@ def open_cached(url: str, rule: KeyRule, run: int, cache: PartCache) -> IndexedS
         return open_indexed(url, rule)
     if None in (*before[0], *before[1]):
         return open_indexed(url, rule)
-    # A shard's end is held against its index before that is kept; which members are samples depends on the rule.
+    # A shard's end is held against its index before that is kept; which members are samples depends
+    # on the rule.
     part = range_part(url, before[0], 0, before[1].size or 0, "index", before[1].tag)
     text = cache.read(part, 0, part.size) if rule is first_dot else None
     if text is not None:

@@ -1,4 +1,6 @@
-"""Fields to bytes and back, by the field's extension. No codec here can run code; pickle is refused.
+"""Fields to bytes and back, by the field's extension.
+
+No codec here can run code; pickle is refused.
 
 The last part of a field's name decides (``input.png`` is a png), in lower case. A trailing ``.gz``
 means that the encoded value is compressed. Names and values follow webdataset 1.0.2, with these
@@ -8,7 +10,8 @@ differences, all of which keep data as it is:
 - ``.gz`` fields whose inner extension has no codec stay compressed bytes when decoded;
 - numbers in ``cls`` and its like are whole numbers; images that a format cannot hold are refused;
 - a str is text in fields of text, and elsewhere only what decodes to the same value: see ``encode_field``;
-- NaN and Infinity, which are not JSON, are refused both ways."""
+- NaN and Infinity, which are not JSON, are refused both ways.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,16 @@ MAX_BYTES = 1 << 30
 def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
     """The bytes of one field.
 
-    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already. Everything else goes by
-    the extension: whole numbers (cls, cls2, class, count, index, inx, id), JSON (json, jsn), numpy arrays (npy) and
-    dicts of them (npz), msgpack (mp, msgpack, msg), CBOR (cbor), and images (jpg, jpeg, img and image as jpg, png,
-    ppm, pgm, pbm, tiff, tif, webp): a PIL image or an array, uint8 or float in 0..1, of shape (height, width),
-    (height, width, 1) or (height, width, 3), or uint16 of shape (height, width). Tuples become lists in JSON, msgpack
-    and CBOR. The same value gives the same bytes.
+    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already.
+    Everything else goes by the extension: whole numbers (cls, cls2, class, count, index, inx, id),
+    JSON (json, jsn), numpy arrays (npy) and dicts of them (npz), msgpack (mp, msgpack, msg), CBOR
+    (cbor), and images (jpg, jpeg, img and image as jpg, png, ppm, pgm, pbm, tiff, tif, webp): a PIL
+    image or an array, uint8 or float in 0..1, of shape (height, width), (height, width, 1) or
+    (height, width, 3), or uint16 of shape (height, width). Tuples become lists in JSON, msgpack and
+    CBOR. The same value gives the same bytes.
 
-    A str becomes UTF-8 in fields of text (txt, html, ...) and in those without a codec. In json it must be JSON text,
-    and in cls and its like a whole number; the other codecs refuse it.
+    A str becomes UTF-8 in fields of text (txt, html, ...) and in those without a codec. In json it
+    must be JSON text, and in cls and its like a whole number; the other codecs refuse it.
 
     Raises:
         EncodeError: no codec exists for this field and type, or the value does not fit it.
@@ -58,17 +62,20 @@ def decode_field(
     url: str | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> object:
-    """The value of one field: what ``encode_field`` was given, or bytes if the extension has no codec.
+    """The value of one field: what ``encode_field`` was given, or bytes if the extension has no
+    codec.
 
-    ``image`` says what images become: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil is pilrgb), ``l``,
-    ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or (height, width, 3 or 4)), ``l8``, ``rgb8``,
-    ``rgba8`` (the same as uint8), or None: they stay bytes. Grey values of 16 bits become floats by division by
-    65,535, and 8 bits by their upper half, which is what Pillow leaves of colours of 16 bits (webdataset cuts grey
-    values at 255). Text (txt, text, transcript, html, htm) becomes str. What is compressed (``.gz``, npz) may have
+    ``image`` says what images become: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil
+    is pilrgb), ``l``, ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or
+    (height, width, 3 or 4)), ``l8``, ``rgb8``, ``rgba8`` (the same as uint8), or None: they stay
+    bytes. Grey values of 16 bits become floats by division by 65,535, and 8 bits by their upper
+    half, which is what Pillow leaves of colours of 16 bits (webdataset cuts grey values at 255).
+    Text (txt, text, transcript, html, htm) becomes str. What is compressed (``.gz``, npz) may have
     ``max_bytes`` once it is decompressed.
 
     Raises:
-        DecodeError: the bytes are not what the extension says, or too many, or the format is refused.
+        DecodeError: the bytes are not what the extension says, or too many, or the format is
+            refused.
         UsageError: no such ``image``.
         MissingExtraError: the codec's library is not installed.
     """
@@ -101,8 +108,11 @@ def encode_sample(sample: Mapping[str, Any]) -> Sample:
 def decode_sample(
     sample: Mapping[str, Any], *, image: str | None = "pil", only: Collection[str] | None = None
 ) -> Sample:
-    """The sample with every field decoded by ``decode_field``; metadata and values that are no bytes stay.
-    ``only`` are the fields to decode, by their full names; the others stay bytes."""
+    """The sample with every field decoded by ``decode_field``.
+
+    Metadata and values that are no bytes stay. ``only`` are the fields to decode, by their full
+    names; the others stay bytes.
+    """
     key, url = sample.get("__key__"), sample.get("__url__")
     return {
         name: decode_field(name, value, image=image, key=key, url=url)
@@ -114,9 +124,14 @@ def decode_sample(
 
 def make_encoder(spec: Encoder) -> Callable[[Mapping[str, Any]], Sample]:
     """The function that encodes samples, from what webdataset's ``TarWriter`` takes as ``encoder``.
-    False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict of extension ->
-    function from a value to bytes: these and no others; bytes, and str in other fields, pass as in ``encode_field``.
-    Raises: UsageError: anything else."""
+
+    False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict
+    of extension -> function from a value to bytes: these and no others; bytes, and str in other
+    fields, pass as in ``encode_field``.
+
+    Raises:
+        UsageError: anything else.
+    """
     if spec is None or spec is False:
         return dict
     if spec is True:
@@ -171,7 +186,8 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
 
 
 def extension_of(field: str) -> tuple[str, bool]:
-    """The part of a field's name that decides what it is, in lower case, and whether it is compressed.
+    """The part of a field's name that decides what it is, in lower case, and whether it is
+    compressed.
 
     >>> extension_of("input.JSON.gz")
     ('json', True)
@@ -182,8 +198,9 @@ def extension_of(field: str) -> tuple[str, bool]:
 
 
 def _compress(data: bytes) -> bytes:
-    # gzip.compress writes another header in some versions of Python, and zlib names the operating system in
-    # byte 9: it becomes "unknown", so that the same value gives the same bytes on all of them.
+    # gzip.compress writes another header in some versions of Python, and zlib names the operating
+    # system in byte 9: it becomes "unknown", so that the same value gives the same bytes on all of
+    # them.
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = compressor.compress(data) + compressor.flush()
     return packed[:9] + b"\xff" + packed[10:]
@@ -191,7 +208,9 @@ def _compress(data: bytes) -> bytes:
 
 def decompress(data: bytes, max_bytes: int) -> bytes:
     """All members of a gzip stream, each of them checked.
-    Raises: ValueError, zlib.error: it is damaged or too large."""
+
+    Raises: ValueError, zlib.error: it is damaged or too large.
+    """
     content = b""
     while True:
         member = zlib.decompressobj(31)

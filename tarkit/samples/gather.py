@@ -1,8 +1,10 @@
 """Files, folders and plans to samples: what there is, what its members are called, in which order.
 
-A plan is a text of which each line says what a member is called and where its content comes from: ``NAME SOURCE``,
-with blanks or tabs between. SOURCE is ``text:TEXT`` (the rest of the line, as it is), ``file:PATH``, ``pipe:COMMAND``,
-a URL, or a plain path. Blank lines and lines that begin with ``#`` are skipped."""
+A plan is a text of which each line says what a member is called and where its content comes from:
+``NAME SOURCE``, with blanks or tabs between. SOURCE is ``text:TEXT`` (the rest of the line, as it
+is), ``file:PATH``, ``pipe:COMMAND``, a URL, or a plain path. Blank lines and lines that begin with
+``#`` are skipped.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,14 @@ _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg"
 
 
 class MemberFile(NamedTuple):
-    """One file to be. name: of the member. source: its path, or a URL, command or text. key, field: what the key rule
-    makes of the name. wanted_by: the line of a plan, for errors."""
+    """One file to be.
+
+    Attributes:
+        name: of the member.
+        source: its path, or a URL, command or text.
+        key, field: what the key rule makes of the name.
+        wanted_by: the line of a plan, for errors.
+    """
 
     name: str
     source: str | PurePath
@@ -49,8 +57,11 @@ class MemberFile(NamedTuple):
 
 @dataclass
 class Gathered:
-    """files: sorted by key, the fields of one sample together. others: (name, why it is not part of a
-    sample). stripped: how many names lost a leading slash or ``./``."""
+    """Attributes:
+    files: sorted by key, the fields of one sample together.
+    others: (name, why it is not part of a sample).
+    stripped: how many names lost a leading slash or ``./``.
+    """
 
     files: list[MemberFile] = field(default_factory=list)
     others: list[tuple[str, str]] = field(default_factory=list)
@@ -59,9 +70,14 @@ class Gathered:
 
 def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
     """All files that ``paths`` name or hold, looked at but not opened.
-    Folders are walked to any depth; links to files are followed, links to folders only where they are named themselves.
-    Member names are the paths as given, without a leading slash or ``./``. paths: relative to ``folder``. leave_out:
-    files that are left out where they are met in a folder: the output itself."""
+
+    Folders are walked to any depth; links to files are followed, links to folders only where they
+    are named themselves. Member names are the paths as given, without a leading slash or ``./``.
+
+    Args:
+        paths: relative to ``folder``.
+        leave_out: files that are left out where they are met in a folder: the output itself.
+    """
     gathered = Gathered()
     outputs = {_file_id(path) for path in leave_out} - {None}
     for path in paths:
@@ -87,7 +103,9 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
 
 
 def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
-    """(path as given, None or why it is not a file) of the file itself, or of all that is in the folder."""
+    """(path as given, None or why it is not a file) of the file itself, or of all that is in the
+    folder.
+    """
     if not given:
         raise UsageError("a file's name is empty")
     if os.path.isfile(place):
@@ -131,8 +149,15 @@ def _member_name(path: str) -> str:
 
 
 def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[MemberFile]:
-    """What the lines of a plan name, in its order, all of them checked; none of the sources is opened.
-    plan: where it is. folder: where relative paths begin. allow_pipe: whether sources may be commands."""
+    """What the lines of a plan name, in its order, all of them checked.
+
+    None of the sources is opened.
+
+    Args:
+        plan: where it is.
+        folder: where relative paths begin.
+        allow_pipe: whether sources may be commands.
+    """
     text = read_content(plan)
     files: list[MemberFile] = []
     first_line: dict[str, int] = {}
@@ -180,8 +205,13 @@ def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) 
 
 def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
     """Look for files whose names have dots that were not meant to begin a field.
-    ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one sample. So do
-    ``a.JPEG`` and ``a.jpg``. files: those of one sample next to each other."""
+
+    ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one
+    sample. So do ``a.JPEG`` and ``a.jpg``.
+
+    Args:
+        files: those of one sample next to each other.
+    """
     key: str | None = None
     found: dict[str, str] = {}
     for file in files:
@@ -205,7 +235,10 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
 
 
 def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
-    """The samples of files, those of one sample next to each other; each is read when its turn comes."""
+    """The samples of files, those of one sample next to each other.
+
+    Each is read when its turn comes.
+    """
     for key, fields in itertools.groupby(files, lambda file: file.key):
         sample: Sample = {"__key__": key}
         room = SampleRoom()
@@ -222,8 +255,10 @@ def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
 
 
 def read_content(source: str | PurePath) -> bytes | FieldFile:
-    """All bytes of a source, as they are: not decompressed. What is too large for memory stays in its file, or is kept
-    in one."""
+    """All bytes of a source, as they are: not decompressed.
+
+    What is too large for memory stays in its file, or is kept in one.
+    """
     if isinstance(source, str) and source.startswith("text:"):
         return source[5:].encode("utf-8", "surrogateescape")
     with open_read(source, compression=None) as stream:

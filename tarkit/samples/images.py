@@ -21,7 +21,8 @@ IMAGE_SPECS = {
     "rgba8": ("uint8", "RGBA"),
     "l8": ("uint8", "L"),
 }
-"""Word -> what comes out, and Pillow's mode. float: float32 of 0 to 1. The words are webdataset's."""
+"""Word -> what comes out, and Pillow's mode. float: float32 of 0 to 1. The words are webdataset's.
+"""
 
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
 
@@ -40,7 +41,10 @@ _SAVE_OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 100}, "WEBP": {"
 
 
 def encode_image(extension: str, value: Any) -> bytes:
-    """A PIL image or numpy array (HxW, HxWx1, HxWx3, HxWx4; uint8, or float of 0 to 1) as a file of IMAGE_FORMATS."""
+    """A PIL image or numpy array (HxW, HxWx1, HxWx3, HxWx4.
+
+    uint8, or float of 0 to 1) as a file of IMAGE_FORMATS.
+    """
     format_name, modes = IMAGE_FORMATS[extension]
     image = _as_image(value)
     if image.mode not in modes:
@@ -73,9 +77,12 @@ def _as_image(value: Any) -> Any:
 
 
 def decode_image(spec: str, data: bytes) -> Any:
-    """An image file as a PIL image, or as a numpy array of HxWxC (HxW if grey), by one of IMAGE_SPECS.
-    Grey values of 16 bits are divided by 65,535 for float. For 8 bits their upper half is taken, as Pillow does with
-    colours of 16 bits."""
+    """An image file as a PIL image, or as a numpy array of HxWxC (HxW if grey), by one of
+    IMAGE_SPECS.
+
+    Grey values of 16 bits are divided by 65,535 for float. For 8 bits their upper half is taken, as
+    Pillow does with colours of 16 bits.
+    """
     kind, mode = IMAGE_SPECS[spec]
     image = library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))
     if kind != "pil" and image.format == "JPEG" and image.mode == mode == "RGB":
@@ -99,8 +106,11 @@ def _of_kind(kind: str, array: Any) -> Any:
 
 
 def _decode_jpeg(data: bytes) -> Any:
-    """A JPEG file in colours as an array of HxWx3, by a library that is quicker than Pillow, if it is installed. None:
-    it is not, or does not take the file; Pillow judges of that one."""
+    """A JPEG file in colours as an array of HxWx3, by a library that is quicker than Pillow, if it
+    is installed.
+
+    None: it is not, or does not take the file; Pillow judges of that one.
+    """
     decode = _quick_decoder()
     try:
         return None if decode is None else decode(data)

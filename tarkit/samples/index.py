@@ -1,9 +1,13 @@
-"""The index of a shard: where the content of each member of each sample is. It is a text file beside the shard.
+"""The index of a shard: where the content of each member of each sample is.
 
-The text is what NVIDIA DALI's program ``wds2idx`` writes, version ``v1.2``: the number of samples, then a line for each
-of them, with field, offset, size and name of its members. Where a name has a blank, which DALI could not read, it is
-``tarkit-v1``, in which that is escaped. ``docs/formats/tar-index.md`` is the specification. An index is of a shard, not
-of an archive: it knows which members are a sample, by the key rule."""
+It is a text file beside the shard.
+
+The text is what NVIDIA DALI's program ``wds2idx`` writes, version ``v1.2``: the number of samples,
+then a line for each of them, with field, offset, size and name of its members. Where a name has a
+blank, which DALI could not read, it is ``tarkit-v1``, in which that is escaped.
+``docs/formats/tar-index.md`` is the specification. An index is of a shard, not of an archive: it
+knows which members are a sample, by the key rule.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,13 @@ ANEW = "tarkit index --force makes it anew"
 
 
 class IndexedMember(NamedTuple):
-    """A member of a sample. offset: of its content in the shard. size: of that, in bytes. name: key and field."""
+    """A member of a sample.
+
+    Attributes:
+        offset: of its content in the shard.
+        size: of that, in bytes.
+        name: key and field.
+    """
 
     field: str
     offset: int
@@ -54,13 +64,15 @@ class IndexedMember(NamedTuple):
 
 
 class ShardIndex:
-    """The members of each sample of a shard. ``len()`` is the number of samples, ``[i]`` the members of sample i.
+    """The members of each sample of a shard.
 
-    Lines that were read are not verified before :meth:`check`. A trainer compares each sample that it reads with the
-    sample's line, so to verify the lines, too, would only take time: in each of its processes as much as reading some
-    of the samples. That the shard has no such sample is found by reading it; that a key comes back is not, see
-    :meth:`check_keys`. With another rule than ``first_dot``, all are to be checked: a key may not be what is before the
-    field in a name.
+    ``len()`` is the number of samples, ``[i]`` the members of sample i.
+
+    Lines that were read are not verified before :meth:`check`. A trainer compares each sample that
+    it reads with the sample's line, so to verify the lines, too, would only take time: in each of
+    its processes as much as reading some of the samples. That the shard has no such sample is found
+    by reading it; that a key comes back is not, see :meth:`check_keys`. With another rule than
+    ``first_dot``, all are to be checked: a key may not be what is before the field in a name.
     """
 
     def __init__(
@@ -96,8 +108,12 @@ class ShardIndex:
             raise
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end in the shard. They
-        have all headers of these samples, and may have members before them that belong to no sample."""
+        """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end
+        in the shard.
+
+        They have all headers of these samples, and may have members before them that belong to no
+        sample.
+        """
         return self._end(start), self._end(end)
 
     def _end(self, number: int) -> int:
@@ -114,8 +130,9 @@ class ShardIndex:
         return end + -end % BLOCK
 
     def bounds(self, start: int, end: int, size: int) -> list[int]:
-        """Where the samples from ``start`` on begin, and the last of them ends: those before ``end`` that span ``size``
-        bytes at most; or the first of them alone."""
+        """Where the samples from ``start`` on begin, and the last of them ends: those before
+        ``end`` that span ``size`` bytes at most; or the first of them alone.
+        """
         found = [self._end(start)]
         limit = found[0] + size
         for number in range(start, end):
@@ -126,7 +143,9 @@ class ShardIndex:
         return found
 
     def check_keys(self, near: int | None = None) -> None:
-        """Raises: DataError: a key comes back; with ``near``, at the sample before or behind that one."""
+        """Raises:
+        DataError: a key comes back; with ``near``, at the sample before or behind that one.
+        """
         if self._has_good_keys:
             return
         lines = self._lines if near is None else self._lines[max(0, near - 1) : near + 2]
@@ -140,7 +159,11 @@ class ShardIndex:
         self._has_good_keys = near is None
 
     def check(self) -> None:
-        """Verify all lines, unless it was done. Raises: DataError: see :func:`decode_index`."""
+        """Verify all lines, unless it was done.
+
+        Raises:
+            DataError: see :func:`decode_index`.
+        """
         if self._is_good:
             return
         keys, end = set[bytes](), 0
@@ -175,13 +198,18 @@ class ShardIndex:
 
 
 def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
-    """The index that a text is. Of each sample only the last member is looked at: where it ends is all that reading
-    takes from an index, and the sample itself is compared with its line when it is read.
+    """The index that a text is.
 
-    url: of the text, for errors. rule: by which the shard is read.
+    Of each sample only the last member is looked at: where it ends is all that reading takes from
+    an index, and the sample itself is compared with its line when it is read.
+
+    Args:
+        url: of the text, for errors.
+        rule: by which the shard is read.
 
     Raises:
-        DataError: the text is not an index, is cut, has a key twice, or is of a shard that is read by another key rule.
+        DataError: the text is not an index, is cut, has a key twice, or is of a shard that is read
+            by another key rule.
     """
     index = unchecked_index(text, url, rule)
     index.check()
@@ -189,7 +217,11 @@ def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex
 
 
 def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
-    """The index that a text is, of which no line is verified. Raises: DataError: it is not an index, or is cut."""
+    """The index that a text is, of which no line is verified.
+
+    Raises:
+        DataError: it is not an index, or is cut.
+    """
     first, newline, rest = text.partition(b"\n")
     match = _FIRST_LINE.fullmatch(first)
     if match is None:
@@ -203,8 +235,15 @@ def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIn
 
 
 def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tuple[bytes, int]:
-    """The key of a sample, and where it ends. before: where the one before it does. escaped: whether names are.
-    Raises: ValueError: no shard has such a sample."""
+    """The key of a sample, and where it ends.
+
+    Args:
+        before: where the one before it does.
+        escaped: whether names are.
+
+    Raises:
+        ValueError: no shard has such a sample.
+    """
     match = _LINE.fullmatch(line)
     if match is None:
         raise ValueError("it is not field, offset, size and name of each member, with one blank between words")
@@ -245,12 +284,14 @@ class _Place:
 
 
 def count_of_index(url: str) -> int:
-    """The number of samples of a shard by the first line of its index, of which nothing else is read.
+    """The number of samples of a shard by the first line of its index, of which nothing else is
+    read.
 
     Raises:
         UsageError: the shard's name does not end in ``.tar``.
         DataError: what is beside it is not an index.
-        MissingInputError: it has no index. StreamError, TemporaryStreamError: that cannot be read.
+        MissingInputError: it has no index.
+        StreamError, TemporaryStreamError: that cannot be read.
     """
     name = index_url(url)
     line, newline, _ = first_bytes(name, _MOST_FIRST, compression=None).partition(b"\n")
@@ -269,10 +310,12 @@ def build_index(
 ) -> ShardIndex:
     """The index of a shard, which is read once, front to back, with all checks of the reader.
 
-    update: takes all bytes of the shard, as a digest does.
+    Args:
+        update: takes all bytes of the shard, as a digest does.
 
     Raises:
-        UsageError: its name does not end in ``.tar``, or it is compressed: such a shard has no index.
+        UsageError: its name does not end in ``.tar``, or it is compressed: such a shard has no
+            index.
         DataError: it is damaged, or has repeated keys or fields.
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """

@@ -1,7 +1,9 @@
 """Samples of a shard by their numbers: only their bytes are read, wherever the shard is.
 
-An index does not name the shard that it was made of, so it may be stale. When it is opened, the end of the shard is
-held against it; whenever samples are read, their headers are. A sample that the index does not have is never given."""
+An index does not name the shard that it was made of, so it may be stale. When it is opened, the end
+of the shard is held against it; whenever samples are read, their headers are. A sample that the
+index does not have is never given.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,21 @@ from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
 
 _PIECE = 1 << 18
-"""Bytes that are read of a shard at a time, unless a sample is longer: they stay in the processor's cache."""
+"""Bytes that are read of a shard at a time, unless a sample is longer: they stay in the processor's
+cache.
+"""
 _REGULAR = ord("0")
 _TYPE = VARYING.size
 _MOST_REMEMBERED = 10_000
 
 
 class IndexedShard:
-    """A shard with its index. ``len()`` is the number of samples.
+    """A shard with its index.
 
-    identity: of the shard when the index was held against it.
+    ``len()`` is the number of samples.
+
+    Args:
+        identity: of the shard when the index was held against it.
     """
 
     def __init__(self, url: str, index: ShardIndex, identity: Identity, rule: KeyRule = first_dot) -> None:
@@ -56,7 +63,8 @@ class IndexedShard:
         self._name = display_name(url)
         self._file: int | None = None
         self._asked = False
-        # As an Archive remembers them: of the last plain header that is good, and of those that end as it does.
+        # As an Archive remembers them: of the last plain header that is good, and of those that end
+        # as it does.
         self._tail = b""
         self._sums: dict[bytes, int] = {}
 
@@ -72,15 +80,21 @@ class IndexedShard:
                 yield split[0]
 
     def sample(self, number: int) -> Sample:
-        """One sample. Raises: IndexError: the shard has not so many. What :meth:`samples` raises."""
+        """One sample.
+
+        Raises:
+            IndexError: the shard has not so many. What :meth:`samples` raises.
+        """
         if not 0 <= number < len(self):
             raise IndexError(number)
         found = self._plain_samples(number, number + 1) or list(self._read_range(number, number + 1))
         return found[0]
 
     def take(self, start: int, end: int) -> list[Sample]:
-        """The samples of a range that the shard has, as :meth:`samples` gives them. A file that was moved since it was
-        opened is read on."""
+        """The samples of a range that the shard has, as :meth:`samples` gives them.
+
+        A file that was moved since it was opened is read on.
+        """
         found: list[Sample] = []
         while start < end and (some := self._plain_samples(start, end)):
             found += some
@@ -90,8 +104,10 @@ class IndexedShard:
         return found
 
     def _plain_samples(self, start: int, end: int) -> list[Sample]:
-        """Samples of a local shard, as many as one read gives, up to the first one whose members are not behind plain
-        headers or are not those of the index: the reader judges of that one."""
+        """Samples of a local shard, as many as one read gives, up to the first one whose members
+        are not behind plain headers or are not those of the index: the reader judges of that
+        one.
+        """
         found: list[Sample] = []
         self.index.check_keys(None if self._asked or end - start > 1 else start)
         self._asked = True
@@ -113,7 +129,10 @@ class IndexedShard:
         return found
 
     def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
-        """A sample out of bytes of the shard, in which it begins and ends there; None: another one, or not plain."""
+        """A sample out of bytes of the shard, in which it begins and ends there.
+
+        None: another one, or not plain.
+        """
         try:
             return self._walked(number, data, begin, end)
         except (ValueError, IndexError, struct.error):  # what should be a number or a header is something else
@@ -162,7 +181,10 @@ class IndexedShard:
         return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
 
     def _open_file(self) -> int | None:
-        """A descriptor of a local shard, which was the one of the index when it was opened; None: not, or not local."""
+        """A descriptor of a local shard, which was the one of the index when it was opened.
+
+        None: not, or not local.
+        """
         if self._file is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -184,7 +206,8 @@ class IndexedShard:
             self._close()
 
     def samples(self, start: int, end: int) -> Iterator[Sample]:
-        """The samples from number ``start`` up to, not including, ``end``, by one request for each 16 MiB.
+        """The samples from number ``start`` up to, not including, ``end``, by one request for each
+        16 MiB.
 
         Raises:
             UsageError: the shard has no such samples.
@@ -210,7 +233,11 @@ class IndexedShard:
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
 
     def sample_of(self, data: bytes, number: int) -> Sample:
-        """A sample, of the bytes that the shard has for it. Raises: StaleIndexError, DataError: as :meth:`samples`."""
+        """A sample, of the bytes that the shard has for it.
+
+        Raises:
+            StaleIndexError, DataError: as :meth:`samples`.
+        """
         base, behind = self.index.span(number, number + 1)
         if (found := self._plain_sample(number, data, 0, behind - base)) is not None:
             return found
@@ -267,7 +294,9 @@ def _stale(url: str, reason: str) -> StaleIndexError:
 
 
 def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = True) -> IndexedShard | None:
-    """A shard with the index that is beside it; None if there is none, or the length of the shard is not known.
+    """A shard with the index that is beside it.
+
+    None if there is none, or the length of the shard is not known.
 
     check: verify all lines of the index now. False: of a local shard whose key rule is ``first_dot``, a line when its
         sample is read; and that no key comes back, when a second sample is.
@@ -287,7 +316,8 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
     except StreamError as error:
         if isinstance(error, TemporaryStreamError):
             raise
-        # Stores that do not report what is missing refuse access to it: so nothing is known to be there.
+        # Stores that do not report what is missing refuse access to it: so nothing is known to be
+        # there.
         return None
     index = unchecked_index(text, display_name(index_url(url)), rule)
     if check or rule is not first_dot or local_path(url) is None:
@@ -328,8 +358,11 @@ def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None
 
 
 def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
-    """Whether a plain header is there, and nothing but an end mark and zeros behind ``end``; False: the reader judges.
-    Most shards end so, and the reader takes longer than the rest of opening them."""
+    """Whether a plain header is there, and nothing but an end mark and zeros behind ``end``.
+
+    False: the reader judges. Most shards end so, and the reader takes longer than the rest of
+    opening them.
+    """
     if file.size - end > _PIECE:
         return False
     file.seek(header)

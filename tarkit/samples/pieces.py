@@ -29,12 +29,14 @@ def sample_pieces(
 ) -> Iterator[Piece]:
     """(key, piece) for each sample of one tar stream, in order.
 
-    A piece begins with the first header of its sample, extended headers included, and ends where the next one begins,
-    so it holds members that belong to no sample, too. The first begins where the tar does, the last has the
-    end-of-archive mark. A tar without samples is one piece with the key "".
+    A piece begins with the first header of its sample, extended headers included, and ends where
+    the next one begins, so it holds members that belong to no sample, too. The first begins where
+    the tar does, the last has the end-of-archive mark. A tar without samples is one piece with the
+    key "".
 
     Args:
-        read: as for :func:`tarkit.samples.read.read_members`. mem: bytes that a sample may have.
+        read: as for :func:`tarkit.samples.read.read_members`.
+        mem: bytes that a sample may have.
         on_repeated_key: as for :func:`tarkit.samples.sample.group_by_keys`.
 
     Raises:
@@ -63,8 +65,11 @@ def sample_pieces(
 
 
 def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_dot) -> Iterator[Piece]:
-    """The pieces of several tars as those of one: without the end-of-archive marks between, behind which most programs
-    read nothing. Pieces that are not of a tar, or whose samples would become one, stay as they are."""
+    """The pieces of several tars as those of one: without the end-of-archive marks between, behind
+    which most programs read nothing.
+
+    Pieces that are not of a tar, or whose samples would become one, stay as they are.
+    """
     split_name = key_rule(rule)
     held: Piece | None = None
     last = ""  # key of the last sample before a boundary
@@ -82,7 +87,11 @@ def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_
 
 
 def _continued(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tuple[bytes, str]:
-    """A piece without the mark at its end, and the key of the last sample up to there. last: that before the piece."""
+    """A piece without the mark at its end, and the key of the last sample up to there.
+
+    Args:
+        last: that before the piece.
+    """
     out = bytearray()
     try:
         last = next(reversed(_keys(piece, rule)), last)

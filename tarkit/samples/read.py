@@ -1,8 +1,10 @@
 """Tar shards to members to samples: the reader.
 
-:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an archive front to back on big
-reads, without seeking, so that pipes and sockets do as well as files. It never gives a shortened answer: what is cut,
-damaged or no tar raises with shard, byte offset and member, unless ``on_damage="skip"`` was asked for."""
+:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an archive
+front to back on big reads, without seeking, so that pipes and sockets do as well as files. It never
+gives a shortened answer: what is cut, damaged or no tar raises with shard, byte offset and member,
+unless ``on_damage="skip"`` was asked for.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,20 @@ def read_samples(
         rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
         on_duplicate_field: error, first or last.
         on_repeated_key: error, or allow.
-        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``. Samples with a member
-            that cannot be delivered (a hard link, a sparse file) are dropped and counted.
+        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
+            Samples with a member that cannot be delivered (a hard link, a sparse file) are dropped
+            and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a list runs them here.
-        literal: ``urls`` are names of shards as they are, such as :func:`tarkit.specs.shardspec.expand` gives them: a
-            listing of a store may well have ``[`` or ``{`` in its names.
-        split: ``urls`` are those that this process is to read. Else reading is an error in one of several ranks, or
-            workers of a torch DataLoader, because each would read every sample.
-        mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size. Also
-            those of the window of a compressed shard, if it is more than what any stream may have.
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a
+            list runs them here.
+        literal: ``urls`` are names of shards as they are, such as
+            :func:`tarkit.specs.shardspec.expand` gives them: a listing of a store may well have
+            ``[`` or ``{`` in its names.
+        split: ``urls`` are those that this process is to read. Else reading is an error in one of
+            several ranks, or workers of a torch DataLoader, because each would read every sample.
+        mem: bytes of the shard that one sample may span; a larger one is an error that names its
+            member and size. Also those of the window of a compressed shard, if it is more than what
+            any stream may have.
         large: another way for members that are too large (:mod:`tarkit.formats.tar.large`).
         cache: where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
 
@@ -92,7 +98,10 @@ def read_samples(
 
 def _refuse_several_readers() -> None:
     """Refuse to read all shards in one of several ranks or DataLoader workers.
-    Raises: UsageError: the process is one of several."""
+
+    Raises:
+        UsageError: the process is one of several.
+    """
     worker = loader_worker()
     rank, world = 0, 1
     with suppress(UsageError):  # RANK alone may be a variable of any program
@@ -120,20 +129,23 @@ def read_members(
 ) -> Iterator[Member]:
     """Regular files of one tar stream: (name, content, offset of the header), in order.
 
-    Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was
-    lost, a mark with an empty name is given; see :data:`tarkit.formats.tar.walk.Member`.
+    Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was lost, a
+    mark with an empty name is given; see :data:`tarkit.formats.tar.walk.Member`.
 
     Args:
         read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.
         url: name of the shard for errors.
-        rule: key rule, which says whether a member whose content cannot be delivered (a hard link, a sparse
-            file) is a field of a sample; one that is not is only counted.
-        on_damage: error, or skip: go on at the next header that is good, and behind members that cannot be delivered.
+        rule: key rule, which says whether a member whose content cannot be delivered (a hard link,
+            a sparse file) is a field of a sample; one that is not is only counted.
+        on_damage: error, or skip: go on at the next header that is good, and behind members that
+            cannot be delivered.
         tally: counts what is skipped, and records damage.
-        large: what becomes of members too large for memory; None means that all are delivered as bytes.
+        large: what becomes of members too large for memory; None means that all are delivered as
+            bytes.
 
     Raises:
-        DataError: damage. UnsupportedMemberError: a field of a sample whose content cannot be delivered.
+        DataError: damage.
+        UnsupportedMemberError: a field of a sample whose content cannot be delivered.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
@@ -143,7 +155,8 @@ def read_members(
             yield from archive.members()
             return
         except DataError as error:
-            # What is too large is not damaged: a search for the next header would find those inside of it.
+            # What is too large is not damaged: a search for the next header would find those inside
+            # of it.
             if on_damage == "error" or not archive.begun or isinstance(error, TooLargeError):
                 raise
             yield resynchronise(archive, error)
@@ -162,8 +175,12 @@ def placed_samples(
     **policies: Any,
 ) -> Iterator[tuple[int, Sample]]:
     """(offset of its first header, sample) of one tar stream.
-    large: see :func:`read_members`. Without it, a range of its length takes the place of each content. policies: other
-    arguments of :func:`group_by_keys`."""
+
+    Args:
+        large: see :func:`read_members`. Without it, a range of its length takes the place of each
+            content.
+        policies: other arguments of :func:`group_by_keys`.
+    """
     begins: dict[str, int] = {}
     ways = large or SkipLarge()
 

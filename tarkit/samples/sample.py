@@ -1,8 +1,9 @@
 """What a sample is: the key rule, the skipping rule, and grouping members into samples.
 
-A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and,
-for each field, its bytes. ``docs/formats/tar.md`` is the specification of the three rules
-in this file, with a table of names that the tests hold against this code."""
+A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and, for each
+field, its bytes. ``docs/formats/tar.md`` is the specification of the three rules in this file, with
+a table of names that the tests hold against this code.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +30,20 @@ BOOKKEEPING = frozenset(("__key__", "__url__", "__local_path__", "__worker__", "
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name has the form ``__name__``: such an entry of a sample is metadata, never the field of a file."""
+    """Whether a name has the form ``__name__``: such an entry of a sample is metadata, never the
+    field of a file.
+    """
     return name[:2] == "__" and _RESERVED.match(name) is not None
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Whether an entry of a sample that is to be written is bookkeeping, which is left out; else it is a field.
-    Raises: EncodeError: it is metadata that no reader has added, and that no reader would give back."""
+    """Whether an entry of a sample that is to be written is bookkeeping, which is left out.
+
+    Else it is a field.
+
+    Raises:
+        EncodeError: it is metadata that no reader has added, and that no reader would give back.
+    """
     if name in BOOKKEEPING:
         return True
     if is_reserved(name):
@@ -44,7 +52,11 @@ def is_bookkeeping(name: str) -> bool:
 
 
 def why_reserved(field: str, prefix: str = "") -> str:
-    """What is wrong with a field of a reserved name, and what to call it. prefix: of the file that it is in."""
+    """What is wrong with a field of a reserved name, and what to call it.
+
+    Args:
+        prefix: of the file that it is in.
+    """
     plain = prefix + (field.strip("_") or "field")
     return (
         f"{printable(prefix + field)!r} cannot be a field: names of the form __name__ are kept for what readers add "
@@ -76,8 +88,12 @@ def last_dot(name: str) -> tuple[str, str] | None:
 
 def key_rule(spec: str | KeyRule) -> KeyRule:
     """The rule named ``first-dot`` or ``last-dot``, or made from a regular expression.
+
     A regular expression has two groups, key and field, and must match the whole name.
-    Raises: UsageError: the expression does not compile or has not exactly two groups."""
+
+    Raises:
+        UsageError: the expression does not compile or has not exactly two groups.
+    """
     if callable(spec):
         return spec
     if spec in ("first-dot", "last-dot"):
@@ -100,7 +116,9 @@ def key_rule(spec: str | KeyRule) -> KeyRule:
 
 def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
     """Why a regular file of this name is not part of a sample; None if it is a part of one.
-    The reasons are the words under which the skipped members are counted."""
+
+    The reasons are the words under which the skipped members are counted.
+    """
     if _METADATA.match(name):
         return "metadata"
     base = name[name.rfind("/") + 1 :]
@@ -136,20 +154,20 @@ def group_by_keys(
 ) -> Iterator[Sample]:
     """Samples out of the members of one shard, in the order in which they come.
 
-    A sample is a run of adjacent members with the same key. Lazy: at most one sample is
-    held, besides the keys that were seen (keys and offsets, never bytes).
+    A sample is a run of adjacent members with the same key. Lazy: at most one sample is held,
+    besides the keys that were seen (keys and offsets, never bytes).
 
     Args:
-        members: (name, content, offset) of regular files, with marks (see Member). Where a stretch was lost, the
-            samples on both of its sides are dropped, since they may not be whole; where one member was lost that
-            belongs to a sample, that sample is dropped.
+        members: (name, content, offset) of regular files, with marks (see Member). Where a stretch
+            was lost, the samples on both of its sides are dropped, since they may not be whole;
+            where one member was lost that belongs to a sample, that sample is dropped.
         url: the shard's name, for ``__url__`` and for errors.
         rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
         on_duplicate_field: error, first (keep the first file) or last (keep the last).
         on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
         tally: is filled with what was met.
-        sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name, content)`` gives the values
-            of its further fields.
+        sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name,
+            content)`` gives the values of its further fields.
 
     Raises:
         DuplicateFieldError, RepeatedKeyError: as the policies say.

@@ -22,6 +22,11 @@ from tarkit.store.publish import WholeOutput, check_target
 class ShardWriter(WholeOutput):
     """Writes samples to a series of shards, each published whole when it is full.
 
+    A shard replaces one of the same name when it is published: do not write a series over shards
+    that you still read.
+
+    ``shards`` are the names of those that are published, ``total`` the samples written.
+
     Args:
         pattern: name with one number, as in ``out-%06d.tar``.
         maxcount: samples in a shard at most.
@@ -30,14 +35,10 @@ class ShardWriter(WholeOutput):
         start_shard: number of the first shard.
         verbose: if positive, one line on stderr for each shard that is begun.
         opener: gives an open binary file for a name; then it decides how the file is written.
-        manifest: path or URL, which ends in ``.json``: the shards that this writer publishes are listed there at the
-            end (``docs/formats/manifest.md``), and each has an index. One that is there is removed before the first
-            shard is published.
+        manifest: path or URL, which ends in ``.json``: the shards that this writer publishes are
+            listed there at the end (``docs/formats/manifest.md``), and each has an index. One that
+            is there is removed before the first shard is published.
         **kw: arguments of :class:`TarWriter`.
-
-    A shard replaces one of the same name when it is published: do not write a series over shards that you still read.
-
-    ``shards`` are the names of those that are published, ``total`` the samples written.
 
     Raises:
         UsageError: an argument is wrong, also one of TarWriter's.
@@ -103,7 +104,10 @@ class ShardWriter(WholeOutput):
         self._file: BinaryIO | None = None
 
     def write(self, obj: Mapping[str, Any]) -> int:
-        """Write one sample, to the next shard if it does not fit into this one. Returns bytes of content."""
+        """Write one sample, to the next shard if it does not fit into this one.
+
+        Returns bytes of content.
+        """
         sample = obj if self._encode is None else self._encode(obj)
         stream = self._stream
         if stream is None or self._is_full(stream, sample):
@@ -154,7 +158,10 @@ class ShardWriter(WholeOutput):
             self.post(self._name)
 
     def close(self) -> None:
-        """Publish the last shard, and then the manifest. Again: nothing."""
+        """Publish the last shard, and then the manifest.
+
+        Again: nothing.
+        """
         self.finish()
         if self.manifest is not None and self._listed is not None:
             write_manifest(self.manifest, self._listed)

@@ -1,8 +1,10 @@
 """Samples to one tar shard.
 
-The same samples give the same bytes, for every user, place and time: time stamps are 0 unless asked for, owner and mode
-are fixed, fields come in sorted order. Headers are ustar; only where a name or size needs more, it comes as a PAX
-header, or as GNU tar writes it. Names and arguments are those of webdataset 1.0.2's writer."""
+The same samples give the same bytes, for every user, place and time: time stamps are 0 unless asked
+for, owner and mode are fixed, fields come in sorted order. Headers are ustar; only where a name or
+size needs more, it comes as a PAX header, or as GNU tar writes it. Names and arguments are those of
+webdataset 1.0.2's writer.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,12 @@ _Plan = list[tuple[str, bytes]]
 
 def default_mtime() -> int:
     """Seconds since 1970 for members: ``SOURCE_DATE_EPOCH`` if it is set, else 0.
+
     Source: reproducible-builds.org, "SOURCE_DATE_EPOCH specification".
-    Raises: UsageError: the variable is set to something else than a number."""
+
+    Raises:
+        UsageError: the variable is set to something else than a number.
+    """
     text = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}; it must be a number of seconds since 1970")
@@ -51,8 +57,8 @@ def default_mtime() -> int:
 class TarWriter(FileWriter):
     """Writes samples to one tar shard.
 
-    A context manager: on a clean exit the shard is published whole under its name; on an
-    exception nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing.
+    A context manager: on a clean exit the shard is published whole under its name; on an exception
+    nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing.
 
     Args:
         fileobj: path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
@@ -60,21 +66,27 @@ class TarWriter(FileWriter):
         compress: None chooses by the name's ending; False, True (gzip), gz, bz2, xz, zst, lz4.
         encoder: True encodes by extension (:mod:`tarkit.samples.codecs`); False or None takes bytes
             only; a dict of extension -> function, or a function from sample to sample.
-        keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers pass over them. Without it
-            bookkeeping of readers (``__url__`` and its like) is left out, and any other such name is an error.
+        keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers pass
+            over them. Without it bookkeeping of readers (``__url__`` and its like) is left out, and
+            any other such name is an error.
         mtime: seconds since 1970 for all members; None means :func:`default_mtime`.
-        format: what holds names and sizes that do not fit an ustar header: ``pax`` (None is the same), ``gnu`` (long
-            names and base-256 sizes of GNU tar) or ``ustar`` (refuses them); also as tarfile's ``GNU_FORMAT`` etc.
+        format: what holds names and sizes that do not fit an ustar header: ``pax`` (None is the
+            same), ``gnu`` (long names and base-256 sizes of GNU tar) or ``ustar`` (refuses them);
+            also as tarfile's ``GNU_FORMAT`` etc.
         on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
             a row, which would be read back as one sample.
-        rule: key rule by which the shard will be read; keys and fields that would not come back through it are refused.
-        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name of another digest, ``md5``.
-        index: write the index of the shard beside it, after it was published (``docs/formats/tar-index.md``). The
-            shard's name must end in ``.tar``; repeated keys are a UsageError.
+        rule: key rule by which the shard will be read; keys and fields that would not come back
+            through it are refused.
+        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name of
+            another digest, ``md5``.
+        index: write the index of the shard beside it, after it was published
+            (``docs/formats/tar-index.md``). The shard's name must end in ``.tar``; repeated keys
+            are a UsageError.
 
     Raises:
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
-        StreamError: the shard, or (from close, when the shard is published) its index cannot be written.
+        StreamError: the shard, or (from close, when the shard is published) its index cannot be
+            written.
     """
 
     _unit = "sample"
@@ -135,16 +147,22 @@ class TarWriter(FileWriter):
         return self.records
 
     def write(self, obj: Mapping[str, Any]) -> int:
-        """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
+        """Write one sample: ``__key__`` and its fields, in sorted order.
 
-        Nothing of a sample is written if any part of it is refused."""
+        Returns bytes of content, without headers.
+
+        Nothing of a sample is written if any part of it is refused.
+        """
         prepared = self._prepare(obj)
         self._append(*prepared)
         self._written.count += 1
         return prepared[1]
 
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
-        """Write several samples, or none of them if any is refused. Returns bytes of content, without headers."""
+        """Write several samples, or none of them if any is refused.
+
+        Returns bytes of content, without headers.
+        """
         prepared = []
         last_key = self._last_key
         try:
@@ -296,8 +314,9 @@ class TarWriter(FileWriter):
     def separate(self) -> None:
         """End the archive, and begin another in the same file: no sample reaches over its end.
 
-        So two samples in a row may have the same key. tarkit reads on after the mark, and so does GNU tar with
-        ``--ignore-zeros``; readers that stop at it see only what is before."""
+        So two samples in a row may have the same key. tarkit reads on after the mark, and so does
+        GNU tar with ``--ignore-zeros``; readers that stop at it see only what is before.
+        """
         self._pending.append(headers.END_OF_ARCHIVE)
         self._last_key = None
         if self._index is not None:
@@ -316,11 +335,17 @@ class TarWriter(FileWriter):
 
     @property
     def indexed(self) -> int:
-        """Samples in the index of the shard, without those that have metadata alone; 0 if no index is written."""
+        """Samples in the index of the shard, without those that have metadata alone.
+
+        0 if no index is written.
+        """
         return 0 if self._index is None else len(self._index)
 
     def close(self) -> None:
-        """Publish the shard, and then its index. Again: nothing."""
+        """Publish the shard, and then its index.
+
+        Again: nothing.
+        """
         index = None if self.closed else self._index
         if index is not None:
             index.remove_earlier()

@@ -1,6 +1,8 @@
 """Lazy steps over samples: each takes an iterable of samples and gives an iterator.
 
-Nothing is drawn from the input before it is asked for. Arguments are checked at the call, samples as they pass."""
+Nothing is drawn from the input before it is asked for. Arguments are checked at the call, samples
+as they pass.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ _FIELDS_SHOWN = 20
 def keep_fields(
     samples: Iterable[Sample], fields: str | Iterable[str], missing: str = "error", *, tally: Tally | None = None
 ) -> Iterator[Sample]:
-    """Samples with only these fields, in the sample's order, and their metadata (``__key__``, ``__url__``).
+    """Samples with only these fields, in the sample's order, and their metadata (``__key__``,
+    ``__url__``).
 
     Args:
         fields: a list, or text with spaces between the names.
-        missing: error: every sample must have each field. ignore: some sample must have it. allow: no sample need.
+        missing: error: every sample must have each field. ignore: some sample must have it. allow:
+            no sample need.
         tally: its ``missing_fields`` counts the samples that lack a field.
 
     Raises:
@@ -49,15 +53,21 @@ def _kept(
 
 
 def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
-    """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
-    An input without samples passes.
-    Raises: DataError: no sample had one of the fields; the message lists those that there were."""
+    """The same samples.
+
+    After the last one, an error if a field was in none of them: its name is misspelt. An input
+    without samples passes.
+
+    Raises:
+        DataError: no sample had one of the fields; the message lists those that there were.
+    """
     unseen = dict.fromkeys(fields)
     others: dict[str, None] = {}
     urls: dict[str | None, None] = {}
     for sample in samples:
         if unseen:
-            # Whether there is one shard or more is all that the message needs; there may be ten million.
+            # Whether there is one shard or more is all that the message needs; there may be ten
+            # million.
             if len(urls) < 2:
                 urls[sample.get("__url__")] = None
             for name in [name for name in unseen if name in sample]:
@@ -74,14 +84,23 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
 
 
 def field_values(sample: Sample, fields: Iterable[list[str]]) -> tuple[Any, ...]:
-    """The value of each field, of which any of several names is meant; ``__key__`` can be one of them.
-    Raises: DataError: the sample has none of these names."""
+    """The value of each field, of which any of several names is meant.
+
+    ``__key__`` can be one of them.
+
+    Raises:
+        DataError: the sample has none of these names.
+    """
     return tuple(sample[_first_present(sample, names, "fields")] for names in fields)
 
 
 def alternatives(text: str) -> list[list[str]]:
-    """Of each field in such a text as ``"png;jpg cls"`` the names of which the first that a sample has is meant.
-    Raises: UsageError: a name is empty."""
+    """Of each field in such a text as ``"png;jpg cls"`` the names of which the first that a sample
+    has is meant.
+
+    Raises:
+        UsageError: a name is empty.
+    """
     found = [field.replace("|", ";").split(";") for field in text.split()]
     if not all(name for names in found for name in names):
         raise UsageError(f"{text!r} must be a field, or fields with | or ; between them")

@@ -1,8 +1,12 @@
-"""Values to bytes and back: whole numbers, JSON, MessagePack, CBOR, and NumPy arrays. What does not fit raises.
+"""Values to bytes and back: whole numbers, JSON, MessagePack, CBOR, and NumPy arrays.
 
-NaN and Infinity are not JSON (RFC 8259). Python and webdataset write and read them all the same; jq 1.6 reads NaN as
-null and Infinity as 1.8e308 without an error, and browsers and Go refuse the whole document. So they are refused, when
-writing and when reading. So are arrays of objects, which would be pickles."""
+What does not fit raises.
+
+NaN and Infinity are not JSON (RFC 8259). Python and webdataset write and read them all the same; jq
+1.6 reads NaN as null and Infinity as 1.8e308 without an error, and browsers and Go refuse the whole
+document. So they are refused, when writing and when reading. So are arrays of objects, which would
+be pickles.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +75,10 @@ def _refuse_text(value: object, instead: str) -> None:
 
 
 def encode_json(value: Any) -> bytes:
-    """The value as JSON in UTF-8. A str is taken to be JSON text already, and passes if it is."""
+    """The value as JSON in UTF-8.
+
+    A str is taken to be JSON text already, and passes if it is.
+    """
     if isinstance(value, str):
         try:
             _DECODER.decode(value)
@@ -134,7 +141,8 @@ def encode_npz(value: Any) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in value.items():
-            # The time, system and mode are fixed, so that the same arrays give the same bytes anywhere.
+            # The time, system and mode are fixed, so that the same arrays give the same bytes
+            # anywhere.
             entry = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
             entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o600 << 16
             archive.writestr(entry, encode_npy(array))

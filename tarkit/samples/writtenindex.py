@@ -16,7 +16,14 @@ from tarkit.store.compression import write_compression
 
 class WrittenIndex:
     """The index of a shard that is being written.
-    target: of the writer. compression: as its writer takes it. Raises: UsageError: such a shard has no index."""
+
+    Args:
+        target: of the writer.
+        compression: as its writer takes it.
+
+    Raises:
+        UsageError: such a shard has no index.
+    """
 
     def __init__(self, target: Any, compression: str | bool | None) -> None:
         if not isinstance(target, (str, os.PathLike)):
@@ -32,7 +39,12 @@ class WrittenIndex:
         return len(self._index)
 
     def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
-        """One sample. plan: its fields. pieces: header, content and padding of each field in turn."""
+        """One sample.
+
+        Args:
+            plan: its fields.
+            pieces: header, content and padding of each field in turn.
+        """
         members = []
         for number, (field, _) in enumerate(plan):
             header, content, padding = (len(piece) for piece in pieces[3 * number : 3 * number + 3])

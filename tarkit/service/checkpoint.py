@@ -1,8 +1,9 @@
 """What of a data set is not done, as JSON text that a trainer keeps beside its model.
 
-An object: ``dataset_name``, and ``fingerprint`` of its declaration; ``epoch``, how many have begun; ``handed_out``, how
-many shards of that epoch's order were; ``records``, how many are done; and of the shards that were handed out and are
-not done, ``[epoch, position]`` each, ``todo``, ``doing`` and ``dead``.
+An object: ``dataset_name``, and ``fingerprint`` of its declaration; ``epoch``, how many have begun;
+``handed_out``, how many shards of that epoch's order were; ``records``, how many are done; and of
+the shards that were handed out and are not done, ``[epoch, position]`` each, ``todo``, ``doing``
+and ``dead``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _DEAD = "it was not tried any more when the checkpoint was made"
 
 
 def checkpoint(ledger: Ledger) -> str:
-    """What is not done. Shards of which a part is done count as not done."""
+    """What is not done.
+
+    Shards of which a part is done count as not done.
+    """
     entries = ledger.in_order()
     saved = {
         "dataset_name": ledger.dataset.name,
@@ -47,10 +51,12 @@ def checkpoint(ledger: Ledger) -> str:
 
 
 def restore(ledger: Ledger, content: str, now: float) -> None:
-    """Make a checkpoint the state of a ledger: what was todo or doing is to be done, nothing is leased.
+    """Make a checkpoint the state of a ledger: what was todo or doing is to be done, nothing is
+    leased.
 
     Raises:
-        UsageError: not a checkpoint, one of another data set, or shards that this data set does not have.
+        UsageError: not a checkpoint, one of another data set, or shards that this data set does not
+            have.
     """
     dataset, saved = ledger.dataset, _object(content)
     if saved["dataset_name"] != dataset.name:
@@ -84,7 +90,11 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
 
 
 def name_in(content: str) -> str:
-    """The data set that a checkpoint is of. UsageError: not a checkpoint."""
+    """The data set that a checkpoint is of.
+
+    Raises:
+        UsageError: not a checkpoint.
+    """
     return str(_object(content)["dataset_name"])
 
 

@@ -1,6 +1,8 @@
-"""What a trainer imports: ``ShardClient``, records of its shards, and the service objects of ElasticDL's clients.
+"""What a trainer imports: ``ShardClient``, records of its shards, and the service objects of
+ElasticDL's clients.
 
-From data to trainer: the records of the shards that a client is given, read by a reader, acknowledged when used.
+From data to trainer: the records of the shards that a client is given, read by a reader,
+acknowledged when used.
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 class ServedRecord(NamedTuple):
-    """A record of a shard. value: what the reader gave. at: its place in the order of the shard's records."""
+    """A record of a shard.
+
+    Attributes:
+        value: what the reader gave.
+        at: its place in the order of the shard's records.
+    """
 
     value: Any
     shard: HeldShard
@@ -34,17 +41,20 @@ class ServedRecord(NamedTuple):
 
 
 def served_records(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[ServedRecord]:
-    """The records of all shards that a client is given, to the end of the data set. They may be used in any order;
-    ``acknowledge`` reports those that were.
+    """The records of all shards that a client is given, to the end of the data set.
 
-    It ends early where all that is left is with workers that wait for each other: use and acknowledge what is held, in
-    a batch or a buffer, and call it again until ``client.ended``.
+    They may be used in any order; ``acknowledge`` reports those that were.
 
-    A shard that the reader cannot read is reported as failed, with the reason, and the next one comes.
+    It ends early where all that is left is with workers that wait for each other: use and
+    acknowledge what is held, in a batch or a buffer, and call it again until ``client.ended``.
+
+    A shard that the reader cannot read is reported as failed, with the reason, and the next one
+    comes.
 
     Raises:
         ReplacedError: a source is not the one whose records were counted; after its first task.
-        Exception: what the reader raised, after ``max_failures`` shards in a row of which it read none to its end.
+        Exception: what the reader raised, after ``max_failures`` shards in a row of which it read
+            none to its end.
         ServiceLostError: the service does not answer.
     """
     failures = 0
@@ -84,14 +94,20 @@ def _records(shard: HeldShard, reader: AbstractDataReader) -> Iterator[ServedRec
 
 
 def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:
-    """These records were used: they are not handed out again. Returns at once."""
+    """These records were used: they are not handed out again.
+
+    Returns at once.
+    """
     for shard, used in groupby(records, attrgetter("shard")):
         client.done(shard, [(record.at, record.at + 1) for record in used])
 
 
 def read_shards(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:
-    """The records of all shards that a client is given, as the reader gives them. A record is acknowledged when the
-    next one is asked for, so use it before; that it is in a batch or buffer then is not enough."""
+    """The records of all shards that a client is given, as the reader gives them.
+
+    A record is acknowledged when the next one is asked for, so use it before; that it is in a batch
+    or buffer then is not enough.
+    """
     for found in served_records(client, reader, max_failures):
         yield found.value
         client.done(found.shard, [(found.at, found.at + 1)])

@@ -1,4 +1,6 @@
-"""Calls of ``shards.proto`` at an address: what a service refuses is raised at once, all else is tried again."""
+"""Calls of ``shards.proto`` at an address: what a service refuses is raised at once, all else is
+tried again.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ WATCHER = "tarkit-watcher"
 """Metadata of a call: the name of a watcher that the service waits for at its end."""
 _REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
 _QUIET = 5.0
-"""Seconds without an answer after which it is logged, and again each time that twice as many have passed."""
+"""Seconds without an answer after which it is logged, and again each time that twice as many have
+passed.
+"""
 _OPTIONS = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),
@@ -46,12 +50,17 @@ class Unwanted(Exception):
 class ServiceConnection:
     """A channel to a shard service; threads share it.
 
-    address: ``HOST:PORT``. token: for its bearer token. certificate: PEM of the authority that signed the service's
-    certificate; with it, TLS is spoken. patience: seconds for which a call is tried again. watcher: a name; the service
-    waits for it at its end.
+    Args:
+        address: ``HOST:PORT``.
+        token: for its bearer token.
+        certificate: PEM of the authority that signed the service's certificate; with it, TLS is
+            spoken.
+        patience: seconds for which a call is tried again.
+        watcher: a name; the service waits for it at its end.
 
     Raises:
-        UsageError: ``address`` is not HOST:PORT, or this process was forked from one that had a connection.
+        UsageError: ``address`` is not HOST:PORT, or this process was forked from one that had a
+            connection.
         MissingExtraError: grpcio or protobuf is not installed.
     """
 
@@ -82,7 +91,10 @@ class ServiceConnection:
         self._stubs = {call.name: (call.stub(self._channel), call.request) for call in calls}
 
     def start(self, name: str, /, **fields: Any) -> Any:
-        """Begin a call: of one answer, with ``result()`` and ``cancel()``; of many, an iterator with ``cancel()``."""
+        """Begin a call: of one answer, with ``result()`` and ``cancel()``.
+
+        Of many, an iterator with ``cancel()``.
+        """
         stub, request = self._stubs[name]
         return getattr(stub, "future", stub)(request(**fields), metadata=self._metadata)
 
@@ -124,7 +136,11 @@ class ServiceConnection:
         raise Unwanted
 
     def _reason(self, error: Any) -> str:
-        """Why a call failed that may be tried again. Raises: UsageError: it may not."""
+        """Why a call failed that may be tried again.
+
+        Raises:
+            UsageError: it may not.
+        """
         if not hasattr(error, "code"):
             return "the call was cancelled"
         code, said = error.code().name, error.details() or ""
@@ -155,14 +171,17 @@ def watched_progress(
     patience: float = 60.0,
     watcher: str = "",
 ) -> Iterator[list[DataSetProgress]]:
-    """The progress of all data sets, once a second, until all have ended; the last one shows the end.
+    """The progress of all data sets, once a second, until all have ended.
+
+    The last one shows the end.
 
     Args:
         address: HOST:PORT.
         certificate: PEM file of what to trust; None: no TLS.
         token: a file whose first line is the bearer token.
         patience: seconds for which the service may not answer.
-        watcher: a name of ASCII; the service waits at its end until this watcher has seen it. "": it does not.
+        watcher: a name of ASCII; the service waits at its end until this watcher has seen it. "":
+            it does not.
 
     Raises:
         ServiceLostError: the service did not answer for so long.

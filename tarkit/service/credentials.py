@@ -29,7 +29,12 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Security:
-    """What a caller needs. key, certificate: PEM, for TLS; b"": none. token: the bearer token; "": none."""
+    """What a caller needs.
+
+    Attributes:
+        key, certificate: PEM, for TLS; b"": none.
+        token: the bearer token; "": none.
+    """
 
     key: bytes = field(default=b"", repr=False)
     certificate: bytes = b""
@@ -37,7 +42,11 @@ class Security:
 
 
 def security_of_files(key: str | None, certificate: str | None, token: str | None) -> Security:
-    """The security of a service. key, certificate: PEM files. token: as ``token_of_file`` reads it.
+    """The security of a service.
+
+    Args:
+        key, certificate: PEM files.
+        token: as ``token_of_file`` reads it.
 
     Raises:
         UsageError: only one of key and certificate, or no token in its file.
@@ -69,7 +78,11 @@ def token_of_file(path: str) -> str:
 
 
 def bytes_of_file(path: str) -> bytes:
-    """All of a local file. MissingInputError: it cannot be read."""
+    """All of a local file.
+
+    Raises:
+        MissingInputError: it cannot be read.
+    """
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -77,7 +90,9 @@ def bytes_of_file(path: str) -> bytes:
 
 
 def _check_pair(key: str, certificate: str) -> None:
-    """UsageError: not a key and its certificate. gRPC would not say so."""
+    """Raises:
+    UsageError: not a key and its certificate. gRPC would not say so.
+    """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:

@@ -32,15 +32,25 @@ MOST_RECORDS = 2**62
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as it is declared. It never changes; the same declaration gives the same shards, in the same order.
+    """A data set as it is declared.
 
-    name: up to 1,024 bytes. size: number of records. files: where the records are, as ``shards_of(reader)`` gives them;
-    () is one range of ``size`` records, whose shards have the data set's name. records_per_shard: a shard never spans
-    two files. epochs: 0 is without an end. shuffle_shards: another order of shards in each epoch. shuffle_records: the
-    shards are slices of another order of all records in each epoch; with files, another order within each shard, and of
-    shards. seed: of both orders. remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves
-    them out, "fill" begins them earlier, so that some records come twice. strict_epochs: an epoch begins when the one
-    before is complete. task_type: a value of ``TASK_TYPES``, which ElasticDL's clients get back with each shard.
+    It never changes; the same declaration gives the same shards, in the same order.
+
+    Attributes:
+        name: up to 1,024 bytes.
+        size: number of records.
+        files: where the records are, as ``shards_of(reader)`` gives them; () is one range of
+            ``size`` records, whose shards have the data set's name.
+        records_per_shard: a shard never spans two files.
+        epochs: 0 is without an end.
+        shuffle_shards: another order of shards in each epoch.
+        shuffle_records: the shards are slices of another order of all records in each epoch; with
+            files, another order within each shard, and of shards.
+        seed: of both orders.
+        remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves them
+            out, "fill" begins them earlier, so that some records come twice.
+        strict_epochs: an epoch begins when the one before is complete.
+        task_type: a value of ``TASK_TYPES``, which ElasticDL's clients get back with each shard.
 
     Raises:
         UsageError: a value that cannot be; the message names the field.
@@ -104,7 +114,10 @@ class DataSet:
 
     @classmethod
     def of_files(cls, name: str, files: Sequence[Shard], records_per_shard: int, **others: Any) -> DataSet:
-        """A data set of what a reader's ``create_shards()`` names; files without a record are left out."""
+        """A data set of what a reader's ``create_shards()`` names.
+
+        Files without a record are left out.
+        """
         full = tuple(Shard(*file, getattr(file, "identity", "")) for file in files if file[2])
         return cls(name, sum(file.records for file in full), records_per_shard, files=full, **others)
 
@@ -130,8 +143,9 @@ class DataSet:
     def shard(self, epoch: int, position: int) -> TaskShard:
         """The shard at a position, from 0, of the order of an epoch, from 1.
 
-        ``indices`` has the numbers of its records, in the order in which they are wanted, if records are shuffled; else
-        it is (), and the records are those from ``start`` to before ``end``.
+        ``indices`` has the numbers of its records, in the order in which they are wanted, if
+        records are shuffled; else it is (), and the records are those from ``start`` to before
+        ``end``.
         """
         shard = self.bounds(epoch, position)
         if not self.shuffle_records:
@@ -175,14 +189,18 @@ class DataSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same shards in the same order; it does not cover ``task_type`` and the identities of files.
-        32 characters."""
+        """The same for the same shards in the same order.
+
+        It does not cover ``task_type`` and the identities of files. 32 characters.
+        """
         plain = replace(self, task_type=1, files=tuple(Shard(*file) for file in self.files))
         return blake2b(plain.to_json().encode(), digest_size=16).hexdigest()
 
     def differences(self, other: DataSet) -> str:
-        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``. "": in none, and no
-        file was replaced."""
+        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``.
+
+        "": in none, and no file was replaced.
+        """
         parts = [
             f"{field.name} {printable(repr(mine))}, not {printable(repr(theirs))}"
             for field in fields(self)

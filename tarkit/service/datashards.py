@@ -1,7 +1,8 @@
-"""The service object of ElasticDL's clients, over a client of tarkit: batches are counted, shards are reported.
+"""The service object of ElasticDL's clients, over a client of tarkit: batches are counted, shards
+are reported.
 
-Source of the names and arguments: the packages elasticai-api 1.4 and elasticdl-api 1.0 on PyPI. What differs is in
-docs/shard-service.md, "Coming from elasticai_api".
+Source of the names and arguments: the packages elasticai-api 1.4 and elasticdl-api 1.0 on PyPI.
+What differs is in docs/shard-service.md, "Coming from elasticai_api".
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ TRAINING = TASK_TYPES["training"]
 
 @dataclass
 class _Pending:
-    """A part of a shard that was fetched, records ``first`` to before ``end`` of it. count: records that batches have
-    used. errors: of these batches."""
+    """A part of a shard that was fetched, records ``first`` to before ``end`` of it.
+
+    Attributes:
+        count: records that batches have used.
+        errors: of these batches.
+    """
 
     shard: HeldShard
     first: int
@@ -46,7 +51,8 @@ class _Pending:
 
 
 class DataShardService:
-    """Shards, and a count of the records of finished batches from which the service learns that shards are done.
+    """Shards, and a count of the records of finished batches from which the service learns that
+    shards are done.
 
     Args:
         batch_size: records of a batch.
@@ -57,13 +63,16 @@ class DataShardService:
         task_type: 1 training, 2 evaluation, 3 prediction.
         num_minibatches_per_shard: batches of a shard; 0: 8.
         dataset_name: the name by which the service knows the data set.
-        remainder: of the shard at the end that is shorter: "" it is kept, "drop" left out, "fill" begun earlier.
-        address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR, or MASTER_ADDR if
-            that is not set.
-        options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and ``patience``.
+        remainder: of the shard at the end that is shorter: "" it is kept, "drop" left out, "fill"
+            begun earlier.
+        address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR,
+            or MASTER_ADDR if that is not set.
+        options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and
+            ``patience``.
 
     Raises:
-        UsageError: a value that cannot be, another declaration of the data set, or no address of a service.
+        UsageError: a value that cannot be, another declaration of the data set, or no address of a
+            service.
         ServiceLostError: the service does not answer; so do all methods.
     """
 
@@ -115,14 +124,17 @@ class DataShardService:
     def fetch_shard(self) -> HeldShard | None:
         """The next shard, with ``name``, ``start``, ``end`` and ``indices``; None: the end.
 
-        Where all that is left is with workers that wait for the end to finish a batch, it is None for one of them, so
-        that the batch comes; called again, it waits for what may come back.
+        Where all that is left is with workers that wait for the end to finish a batch, it is None
+        for one of them, so that the batch comes; called again, it waits for what may come back.
         """
         found = self._fetch(None)
         return None if found is None else found[1].part
 
     def get_task(self, task_type: Any = None) -> Task:
-        """The next shard with its number, ``task.task_id``; at the end, a task of type 0 without records."""
+        """The next shard with its number, ``task.task_id``.
+
+        At the end, a task of type 0 without records.
+        """
         found = self._fetch(None)
         if found is None:
             return Task(TaskShard("", 0, 0), type=0)
@@ -146,7 +158,8 @@ class DataShardService:
         if not isinstance(found, HeldShard):
             return None
         with self._lock:
-            # What is left of a shard, a part of which was reported before its worker was lost, may be in pieces.
+            # What is left of a shard, a part of which was reported before its worker was lost, may
+            # be in pieces.
             self._parts += [_Pending(found, first, end) for first, end in found.ranges]
             return self._hand_out()
 
@@ -158,9 +171,14 @@ class DataShardService:
     def report_batch_done(self, batch_size: int | None = None, err_msg: str = "", task_ids: Sequence[int] = ()) -> bool:
         """A batch was used: its records count for the shards that were fetched, the oldest first.
 
-        batch_size: its records; None or 0: that of the constructor. err_msg: why it failed: each shard that it has
-        records of is reported as failed, when all of its records have been counted. task_ids: of the shards that it
-        is from; none: all. Returns whether a shard was reported.
+        Args:
+            batch_size: its records; None or 0: that of the constructor.
+            err_msg: why it failed: each shard that it has records of is reported as failed, when
+                all of its records have been counted.
+            task_ids: of the shards that it is from; none: all.
+
+        Returns:
+            Whether a shard was reported.
         """
         if batch_size is not None and batch_size < 0:
             raise UsageError(f"batch_size is {batch_size}; it must be the number of records of the batch")
@@ -199,7 +217,11 @@ class DataShardService:
                 self._report(number)
 
     def get_minibatch_count_per_epoch(self) -> int:
-        """Whole batches of an epoch. Raises: UsageError: the size of the data set was not given."""
+        """Whole batches of an epoch.
+
+        Raises:
+            UsageError: the size of the data set was not given.
+        """
         if not self._dataset_size:
             raise UsageError("dataset_size was not given, so the number of batches is not known")
         return self._dataset_size // self._batch_size
@@ -214,7 +236,10 @@ class DataShardService:
         return self._source.save()
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """Take a checkpoint for the state of the data set. False: it is not one of this data set, which is logged."""
+        """Take a checkpoint for the state of the data set.
+
+        False: it is not one of this data set, which is logged.
+        """
         try:
             self._source.restore(shard_checkpoint)
         except UsageError as error:
@@ -239,7 +264,9 @@ class DataShardService:
 
     @property
     def ended_before(self) -> bool:
-        """Whether the data set had ended before this process took part, as of ``ShardClient.ended_before``."""
+        """Whether the data set had ended before this process took part, as of
+        ``ShardClient.ended_before``.
+        """
         return self._source.ended_before
 
     @property
@@ -252,7 +279,10 @@ class DataShardService:
         self._source.flush()
 
     def close(self) -> None:
-        """Send all reports, and give back what is not done. At the end of a program that did not, it counts as lost."""
+        """Send all reports, and give back what is not done.
+
+        At the end of a program that did not, it counts as lost.
+        """
         self._source.close()
 
 

@@ -1,4 +1,5 @@
-"""All data sets of a service in one place: what callers ask, the calls that are held, the journal, and the clock.
+"""All data sets of a service in one place: what callers ask, the calls that are held, the journal,
+and the clock.
 
 It runs in one event loop. What a caller is answered is on the disk before.
 """
@@ -27,18 +28,30 @@ from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate
 
 _log = logging.getLogger(__name__)
 _STOOD_STILL = 2.0
-"""Seconds without a look at the leases, after which it was this process that stood still, and not the workers."""
+"""Seconds without a look at the leases, after which it was this process that stood still, and not
+the workers.
+"""
 _REJOIN = 5.0
-"""Seconds that workers have to find a service that was started again, before the leases that it knows begin anew."""
+"""Seconds that workers have to find a service that was started again, before the leases that it
+knows begin anew.
+"""
 _FIRST_TOKENS = 1 << 40
 """A data set that is declared begins its tokens at random, below this."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What callers may ask for. datasets: number of data sets. calls: open at once. shards: leases of a call.
-    indices: numbers of shuffled records, of a call, as they take time. message: bytes. worker: bytes of a worker's
-    name. workers: how many are remembered."""
+    """What callers may ask for.
+
+    Attributes:
+        datasets: number of data sets.
+        calls: open at once.
+        shards: leases of a call.
+        indices: numbers of shuffled records, of a call, as they take time.
+        message: bytes.
+        worker: bytes of a worker's name.
+        workers: how many are remembered.
+    """
 
     datasets: int = 1000
     calls: int = 40_000
@@ -63,7 +76,12 @@ class TooManyError(TarkitError):
 
 @dataclass(frozen=True)
 class Report:
-    """Of a lease. ranges: those of its records that are done; None: all. error: why it failed; "": it did not."""
+    """Of a lease.
+
+    Attributes:
+        ranges: those of its records that are done; None: all.
+        error: why it failed; "": it did not.
+    """
 
     token: int
     ranges: Sequence[tuple[int, int]] | None = None
@@ -72,10 +90,13 @@ class Report:
 
 @dataclass(frozen=True)
 class ShardRequest:
-    """What a worker asks for. want: shards at most. wait: seconds after which the answer is WAIT; None: it is never.
+    """What a worker asks for.
 
-    published: a client of ElasticDL. The worker is its connection: when a call of it breaks, it is lost. To it DRAIN
-    would be the end, so it is answered so in the last epoch only.
+    Attributes:
+        want: shards at most.
+        wait: seconds after which the answer is WAIT; None: it is never.
+        published: a client of ElasticDL. The worker is its connection: when a call of it breaks, it
+            is lost. To it DRAIN would be the end, so it is answered so in the last epoch only.
     """
 
     want: int
@@ -84,11 +105,18 @@ class ShardRequest:
 
 
 class Dispatcher:
-    """Hands out shards and takes reports, for any number of workers. An asynchronous context manager.
+    """Hands out shards and takes reports, for any number of workers.
 
-    journal: where the state is. rules: of leases. grace: seconds between the break of a worker's connection and the
-    loss of its leases, in which it may come back. clock: seconds that never go back. tick: seconds between two looks at
-    the leases. run: the identity of the run whose data sets these are; "": not known.
+    An asynchronous context manager.
+
+    Args:
+        journal: where the state is.
+        rules: of leases.
+        grace: seconds between the break of a worker's connection and the loss of its leases, in
+            which it may come back.
+        clock: seconds that never go back.
+        tick: seconds between two looks at the leases.
+        run: the identity of the run whose data sets these are; "": not known.
     """
 
     def __init__(
@@ -127,13 +155,19 @@ class Dispatcher:
         await self._durable.stop()
 
     def close(self) -> None:
-        """End held calls with StoppingError; calls that end from now on do not mean that their worker is lost."""
+        """End held calls with StoppingError.
+
+        Calls that end from now on do not mean that their worker is lost.
+        """
         self.presence.closing = True
         self.held.stop()
 
     @property
     def trouble(self) -> StreamError | None:
-        """Why the state cannot be written now; meanwhile no shard is handed out, and no report answered."""
+        """Why the state cannot be written now.
+
+        Meanwhile no shard is handed out, and no report answered.
+        """
         return self._durable.trouble
 
     @property
@@ -142,7 +176,9 @@ class Dispatcher:
         return bool(self.ledgers) and all(each.progress().over for each in self.ledgers.values())
 
     def progress(self, *names: str) -> list[DataSetProgress]:
-        """Counts of these data sets, or of all: what the status page, the metrics and callers are shown."""
+        """Counts of these data sets, or of all: what the status page, the metrics and callers are
+        shown.
+        """
         ledgers = [self.ledger(name) for name in names] or self.ledgers.values()
         found = [
             replace(
@@ -159,11 +195,15 @@ class Dispatcher:
         return [replace(each, aborted=not each.ended) for each in found or [none]]
 
     def workers(self, ledger: Ledger) -> set[str]:
-        """Those of a data set: they hold a shard of it, wait for one, or did so less than a lease ago."""
+        """Those of a data set: they hold a shard of it, wait for one, or did so less than a lease
+        ago.
+        """
         return self.held.workers(ledger).union(ledger.known_workers)
 
     def desert(self) -> None:
-        """No worker is left, and none is waited for any more: the data sets are aborted for those who watch."""
+        """No worker is left, and none is waited for any more: the data sets are aborted for those
+        who watch.
+        """
         self.deserted = True
         for worker in {worker for each in self.ledgers.values() for worker in each.workers()}:
             self._lose(worker)
@@ -173,7 +213,9 @@ class Dispatcher:
     async def declare(self, dataset: DataSet, *, first_counts: bool = False) -> bool:
         """Add a data set; False: it was there.
 
-        first_counts: one that differs is counted and logged, not refused, as ElasticDL's clients expect.
+        Args:
+            first_counts: one that differs is counted and logged, not refused, as ElasticDL's
+                clients expect.
 
         Raises:
             OtherDataSetError: one of that name is there, and differs; the message says how.
@@ -225,7 +267,11 @@ class Dispatcher:
         await self._begin_again(ledger)
 
     async def restore(self, ledger: Ledger, content: str) -> None:
-        """Take a checkpoint for the state of a data set. UsageError: not a checkpoint of it."""
+        """Take a checkpoint for the state of a data set.
+
+        Raises:
+            UsageError: not a checkpoint of it.
+        """
         checkpoint.restore(ledger, content, self._clock())
         await self._begin_again(ledger)
 
@@ -244,13 +290,15 @@ class Dispatcher:
     ) -> tuple[list[Verdict], list[Lease] | NoShard]:  # fmt: skip
         """Take reports, and shards that come back unused, in this order; then hand out shards.
 
-        The call is held until there is a shard, or the end; with reports it is not held. A worker that makes batches
-        across shards needs the end to finish its last one, while what it holds of that batch keeps the end from
-        coming. So where all that is left of the last epoch is with workers who wait, DRAIN is the answer to one of them
-        after another: finish what you hold, and ask again. Where it is of an earlier one of strict epochs, the next
-        epoch begins.
+        The call is held until there is a shard, or the end; with reports it is not held. A worker
+        that makes batches across shards needs the end to finish its last one, while what it holds
+        of that batch keeps the end from coming. So where all that is left of the last epoch is with
+        workers who wait, DRAIN is the answer to one of them after another: finish what you hold,
+        and ask again. Where it is of an earlier one of strict epochs, the next epoch begins.
 
-        worker: one that was ``heard``; "" is one without a name. request: None asks for no shard; the answer is WAIT.
+        Args:
+            worker: one that was ``heard``; "" is one without a name.
+            request: None asks for no shard; the answer is WAIT.
 
         Raises:
             UsageError: ranges that a shard does not have; the reports before it count.
@@ -337,7 +385,8 @@ class Dispatcher:
     def unanswered(self, ledger: Ledger, worker: str, call: int, held: Iterable[int]) -> list[int]:
         """Tokens of a worker's leases that it does not know of, because the answer was lost.
 
-        call: the number of the call that says what the worker holds.
+        Args:
+            call: the number of the call that says what the worker holds.
 
         Raises:
             UsageError: a later call of the worker came first, so that ``held`` is out of date.
@@ -350,19 +399,28 @@ class Dispatcher:
         return [token for token in ledger.held(worker) if token not in known]
 
     def attend(self, worker: str) -> AbstractContextManager[None]:
-        """As long as it lasts, the worker is there, and its leases do not end before the longest time."""
+        """As long as it lasts, the worker is there, and its leases do not end before the longest
+        time.
+        """
         self.heard(worker)
         return self.presence.during(worker, bound=False)
 
     def heard(self, worker: str) -> None:
-        """A worker called. UsageError: its name is empty or too long."""
+        """A worker called.
+
+        Raises:
+            UsageError: its name is empty or too long.
+        """
         if not 0 < len(worker.encode()) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
         self.presence.heard(worker, self._clock())
 
     def is_over(self, ledger: Ledger, worker: str) -> bool:
-        """Whether a worker comes when the data set has ended, which is logged. Not where it has ended in the run that
-        this service is of: the worker is a late one of that run."""
+        """Whether a worker comes when the data set has ended, which is logged.
+
+        Not where it has ended in the run that this service is of: the worker is a late one of that
+        run.
+        """
         over = ledger.ended and not (self.run and ledger.run == self.run)
         if over:
             _log.warning(
@@ -401,7 +459,10 @@ class Dispatcher:
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
 
     def _expire(self, ledger: Ledger, now: float) -> None:
-        """Lose the silent workers; before the ledger does it itself, which does not know who is attached."""
+        """Lose the silent workers.
+
+        Before the ledger does it itself, which does not know who is attached.
+        """
         if ledger.next_deadline <= now:
             # Calls that came while this process stood still are not taken yet.
             still = now - self._ticked > _STOOD_STILL

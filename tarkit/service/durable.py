@@ -1,8 +1,9 @@
 """What changed in ledgers, on the disk before a caller hears of it.
 
-It is written in a thread, while more changes: what changes during a write goes into the next one, for all who wait.
-Where many call, a write begins when no more of them come, a few milliseconds later: each write and each answer wakes
-threads, which costs more than the answer itself, and answers that go out together bring calls that come in together.
+It is written in a thread, while more changes: what changes during a write goes into the next one,
+for all who wait. Where many call, a write begins when no more of them come, a few milliseconds
+later: each write and each answer wakes threads, which costs more than the answer itself, and
+answers that go out together bring calls that come in together.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ _STALLED = 5.0
 
 
 class Durable:
-    """A journal and those who wait for it. Used from one event loop; ``start`` and ``stop`` are its lifetime.
+    """A journal and those who wait for it.
 
-    sleep: lets so many seconds pass."""
+    Used from one event loop; ``start`` and ``stop`` are its lifetime.
+
+    Args:
+        sleep: lets so many seconds pass.
+    """
 
     def __init__(self, journal: Journal, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.trouble: StreamError | None = None

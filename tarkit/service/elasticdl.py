@@ -1,7 +1,8 @@
-"""The calls of ElasticDL's ``proto.Master``, as its published clients make them: elasticai-api 1.4, elasticdl-api 1.0.
+"""The calls of ElasticDL's ``proto.Master``, as its published clients make them: elasticai-api 1.4,
+elasticdl-api 1.0.
 
-To these clients each answer without a shard is the end of the data. So a call is held until there is a shard or the
-true end, and an error is a status, which they try again.
+To these clients each answer without a shard is the end of the data. So a call is held until there
+is a shard or the true end, and an error is a status, which they try again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class ElasticDLCalls:
         self._messages = protocol("elasticdl").messages
 
     def _name(self, name: str) -> str:
-        """Clients that name no data set send none, or the default name; both mean the service's own, if it has one."""
+        """Clients that name no data set send none, or the default name.
+
+        Both mean the service's own, if it has one.
+        """
         own, known = self._dispatcher.default, DEFAULT_NAME in self._dispatcher.ledgers
         if name in ("", DEFAULT_NAME):
             return DEFAULT_NAME if known else own or name
@@ -110,7 +114,10 @@ class ElasticDLCalls:
     get_task = get_dataset_task
 
     async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
-        """A shard is done, or failed. One that is not held any more is counted, and no error."""
+        """A shard is done, or failed.
+
+        One that is not held any more is counted, and no error.
+        """
         ledger = self._ledger(request.dataset_name)
         report = Report(_token(ledger, request.task_id), None, request.err_message)
         await self._dispatcher.exchange(ledger, "", [report])

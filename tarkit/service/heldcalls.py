@@ -13,8 +13,10 @@ from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)
 _STANDSTILL = 5.0
-"""Seconds without a shard that was handed out or reported, after which, where the workers that hold all that is left
-all wait, the next of strict epochs begins; in the last epoch, they are told one by one to finish what they hold."""
+"""Seconds without a shard that was handed out or reported, after which, where the workers that hold
+all that is left all wait, the next of strict epochs begins; in the last epoch, they are told one
+by one to finish what they hold.
+"""
 _NO_DRAIN = 4
 """So many times as long for a worker that does not know DRAIN: to it, the answer is the end."""
 
@@ -28,8 +30,12 @@ class StoppingError(TarkitError):
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A call that waits. published: of a client of ElasticDL, to which DRAIN is the end. woken: with True, DRAIN is the
-    answer."""
+    """A call that waits.
+
+    Attributes:
+        published: of a client of ElasticDL, to which DRAIN is the end.
+        woken: with True, DRAIN is the answer.
+    """
 
     worker: str
     published: bool
@@ -37,7 +43,9 @@ class _Held:
 
 
 class HeldCalls:
-    """clock: seconds that never go back."""
+    """Args:
+    clock: seconds that never go back.
+    """
 
     def __init__(self, presence: Presence, clock: Callable[[], float]) -> None:
         self._presence, self._clock = presence, clock
@@ -55,7 +63,9 @@ class HeldCalls:
         return {held.worker for held in self._waiting.get(ledger.dataset.name, {})}
 
     async def hold(self, ledger: Ledger, worker: str, until: float | None, *, published: bool) -> bool:
-        """Wait until there may be a shard or the end; whether the worker is to finish what it holds first.
+        """Wait until there may be a shard or the end.
+
+        Whether the worker is to finish what it holds first.
 
         Raises:
             StoppingError: the service stops.
@@ -88,8 +98,11 @@ class HeldCalls:
         self._moved[ledger.dataset.name] = self._clock()
 
     def end_standstill(self, ledger: Ledger, now: float) -> None:
-        """Where all workers wait who hold what is left, begin the next of strict epochs; in the last one, answer one
-        of them with DRAIN. A batch across two epochs cannot be finished before, and to most loops DRAIN is the end."""
+        """Where all workers wait who hold what is left, begin the next of strict epochs.
+
+        In the last one, answer one of them with DRAIN. A batch across two epochs cannot be finished
+        before, and to most loops DRAIN is the end.
+        """
         waiting, still = self._waiting.get(ledger.dataset.name), now - self._moved.setdefault(ledger.dataset.name, now)
         if not waiting or ledger.available or still < _STANDSTILL:
             return

@@ -1,4 +1,7 @@
-"""The HTTP port of a service: a status page, ``/metrics`` for Prometheus, ``/healthz``. It only reads."""
+"""The HTTP port of a service: a status page, ``/metrics`` for Prometheus, ``/healthz``.
+
+It only reads.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,8 @@ async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insec
         insecure: listen elsewhere than on loopback.
 
     Raises:
-        UsageError: ``listen`` is not ``[HOST:]PORT``, the port is taken, or the address is not a loopback one.
+        UsageError: ``listen`` is not ``[HOST:]PORT``, the port is taken, or the address is not a
+            loopback one.
         MissingExtraError: prometheus-client is not installed.
     """
     parts = host_and_port(listen if ":" in listen else f":{listen}")
@@ -101,7 +105,10 @@ async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insec
 
 
 def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]:
-    """The application of WSGI. What it shows is read in the event loop of the service."""
+    """The application of WSGI.
+
+    What it shows is read in the event loop of the service.
+    """
     client = library("prometheus_client", "the HTTP port of the shard service", "service")
     core = library("prometheus_client.core", "the HTTP port of the shard service", "service")
     loop = asyncio.get_running_loop()

@@ -1,14 +1,17 @@
-"""Ledgers in a file: a line for each batch of changes, on the disk and proven to be there before it is acknowledged.
+"""Ledgers in a file: a line for each batch of changes, on the disk and proven to be there before it
+is acknowledged.
 
-FILE has lines ``DIGEST TEXT``. The digest of a line is that of the digest before it and of its text, so it proves all
-lines before. The first text is a title, with the digest that the file continues; the second one has all rows, as they
-were when the file was written; each other one has the rows that changed at one time. FILE-ack has the digest of the
-last line that was acknowledged. A file without that digest has lost acknowledged work, for whatever reason, and is
-refused. What comes after it was never acknowledged: it may be cut anywhere.
+FILE has lines ``DIGEST TEXT``. The digest of a line is that of the digest before it and of its
+text, so it proves all lines before. The first text is a title, with the digest that the file
+continues; the second one has all rows, as they were when the file was written; each other one has
+the rows that changed at one time. FILE-ack has the digest of the last line that was acknowledged. A
+file without that digest has lost acknowledged work, for whatever reason, and is refused. What comes
+after it was never acknowledged: it may be cut anywhere.
 
-A row is a key, a JSON list of data set, epoch and position, and a value, JSON or "": the row is gone. A tab is between
-two of them. Epoch -1: the declaration, which may be long. Epoch 0: the counts. From epoch 1: a shard that was handed
-out and is not done. What is done leaves no row, so a file is small when it is written anew.
+A row is a key, a JSON list of data set, epoch and position, and a value, JSON or "": the row is
+gone. A tab is between two of them. Epoch -1: the declaration, which may be long. Epoch 0: the
+counts. From epoch 1: a shard that was handed out and is not done. What is done leaves no row, so a
+file is small when it is written anew.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ _BEGINNING = "0" * 32
 _SQLITE = re.compile(rb"SQLite format 3\0.{44}(.{4}).{4}tark", re.DOTALL)
 """How a file of a version before 4 begins."""
 SKIPPED_TOKENS = 1 << 20
-"""At each start. Where the files are copies of before, workers may have tokens of leases that are not in them; given
-again, they would say of another shard that it is done."""
+"""At each start. Where the files are copies of before, workers may have tokens of leases that are
+not in them; given again, they would say of another shard that it is done.
+"""
 _CHANGES = 4 << 20
 """Bytes of changes, at least, after which a file is written anew."""
 
@@ -78,7 +82,9 @@ def _line(before: str, text: str) -> tuple[str, bytes]:
 
 
 class Journal:
-    """The state of a service, in FILE and FILE-ack; one process has it at a time. ":memory:" is in no file.
+    """The state of a service, in FILE and FILE-ack; one process has it at a time.
+
+    ":memory:" is in no file.
 
     Raises:
         UsageError: another process has it, or another version of tarkit wrote it.
@@ -141,7 +147,10 @@ class Journal:
         return DataError(reason, url=self.path, offset=offset, hint=hint)
 
     def _content(self) -> bytes:
-        """All of the file; b"": there is none. Another version's is refused."""
+        """All of the file; b"": there is none.
+
+        Another version's is refused.
+        """
         try:
             content = self._place.read_bytes()
         except FileNotFoundError:
@@ -207,10 +216,13 @@ class Journal:
         return ledgers
 
     def write(self, changes: Iterable[Change]) -> None:
-        """All of it, or none; on the disk when it returns. It may be called in a thread.
+        """All of it, or none; on the disk when it returns.
+
+        It may be called in a thread.
 
         Raises:
-            StreamError: it could not be written: the disk is full, or gone. The next write must have it, too.
+            StreamError: it could not be written: the disk is full, or gone. The next write must
+                have it, too.
         """
         text = _text(row for change in changes for row in change.items())
         try:
@@ -240,7 +252,9 @@ class Journal:
         self._digest, self._size = digest, self._size + len(line)
 
     def _acknowledge(self) -> None:
-        """Without a wait for the disk: a loss of power may leave the digest of an earlier line, which is not damage."""
+        """Without a wait for the disk: a loss of power may leave the digest of an earlier line,
+        which is not damage.
+        """
         os.pwrite(self._ack, f"{self._digest}\n".encode(), 0)
 
     def _write_anew(self) -> None:
@@ -257,7 +271,11 @@ class Journal:
         self._most = 2 * len(line) + _CHANGES
 
     def _check_place(self) -> None:
-        """A file that was removed is written without an error, and gone with this process. OSError: so it is."""
+        """A file that was removed is written without an error, and gone with this process.
+
+        Raises:
+            OSError: so it is.
+        """
         for place, file in ((self._place, self._file), (self._ack_place, self._ack)):
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(place), os.fstat(file)):

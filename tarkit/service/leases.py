@@ -1,4 +1,6 @@
-"""What a ledger holds and answers: shards that were handed out, leases and their rules, verdicts on reports."""
+"""What a ledger holds and answers: shards that were handed out, leases and their rules, verdicts on
+reports.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,23 @@ from tarkit.readers.reader import TaskShard
 
 @dataclass(frozen=True)
 class LeaseRules:
-    """How long a worker may be silent, and how often a shard is tried. Times in seconds.
+    """How long a worker may be silent, and how often a shard is tried.
 
-    A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
-    one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
-    before a shard was completed. A worker that is heard of, but was given no shard and reported none for ``ceiling``,
-    is lost as well. errors: a shard that was reported as failed so often is dead. losses: a shard whose workers were
-    lost so often, since a record of it was last reported as done, is dead, because it may be the reason.
+    Times in seconds.
 
-    Of shards that are leased, came back or are dead, each one takes memory. outstanding: as many at most of a data set
-    are handed out and not done. dead: with so many dead ones, no shard is handed out any more.
+    A worker that is silent for longer than its leases last is lost. They last ``factor`` times the
+    longest time that one of the last 100 completed shards took, but not less than ``floor`` nor
+    more than ``ceiling``; and ``first`` before a shard was completed. A worker that is heard of,
+    but was given no shard and reported none for ``ceiling``, is lost as well.
+
+    Of shards that are leased, came back or are dead, each one takes memory.
+
+    Attributes:
+        errors: a shard that was reported as failed so often is dead.
+        losses: a shard whose workers were lost so often, since a record of it was last reported as
+            done, is dead, because it may be the reason.
+        outstanding: as many at most of a data set are handed out and not done.
+        dead: with so many dead ones, no shard is handed out any more.
 
     Raises:
         UsageError: ``floor`` is not above 0, or above ``ceiling``.
@@ -50,7 +59,9 @@ class NoShard(enum.Enum):
     """One that is leased may come back, or an epoch may begin when it is done."""
     END = "end"
     DRAIN = "drain"
-    """Not of a ledger: all that is left is with workers who wait themselves, so each is to finish what it holds."""
+    """Not of a ledger: all that is left is with workers who wait themselves, so each is to finish
+    what it holds.
+    """
 
 
 class Verdict(enum.Enum):
@@ -60,17 +71,21 @@ class Verdict(enum.Enum):
     LATE = "late"
     """Accepted after the lease had ended: the first success counts."""
     STALE = "stale"
-    """Not counted: the shard is done, was given back or reported as failed with this token, or the data set was reset
-    or restored."""
+    """Not counted: the shard is done, was given back or reported as failed with this token, or the
+    data set was reset or restored.
+    """
     UNKNOWN = "unknown"
     """A token that was never given."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A shard handed to a worker. token: never given twice. seconds: how long the worker may be silent.
+    """A shard handed to a worker.
 
-    ranges: what is to be done of it, as [first, end) in the order of its records.
+    Attributes:
+        token: never given twice.
+        seconds: how long the worker may be silent.
+        ranges: what is to be done of it, as [first, end) in the order of its records.
     """
 
     token: int
@@ -84,12 +99,20 @@ class Lease:
 class Outstanding:
     """A shard that was handed out and is not done.
 
-    epoch: from 1. position: in the epoch's order, from 0. token: of its lease; 0: it is not leased. worker: who holds
-    it, or "". granted: when the lease began, in seconds of the ledger's clock; None: before the ledger's state was
-    taken from elsewhere. lost: the tokens of leases that ended because the worker was lost, and when they began: such a
-    worker may still be at work. errors: how often a trainer reported it as failed. losses: how often its worker was
-    lost since a record of it was last reported. ranges: what is done of it, as [first, end) in the order of its
-    records, sorted, not adjacent. ended: why it is not tried any more; "": it is.
+    Attributes:
+        epoch: from 1.
+        position: in the epoch's order, from 0.
+        token: of its lease; 0: it is not leased.
+        worker: who holds it, or "".
+        granted: when the lease began, in seconds of the ledger's clock; None: before the ledger's
+            state was taken from elsewhere.
+        lost: the tokens of leases that ended because the worker was lost, and when they began: such
+            a worker may still be at work.
+        errors: how often a trainer reported it as failed.
+        losses: how often its worker was lost since a record of it was last reported.
+        ranges: what is done of it, as [first, end) in the order of its records, sorted, not
+            adjacent.
+        ended: why it is not tried any more; "": it is.
     """
 
     epoch: int

@@ -1,8 +1,10 @@
-"""Which shard is with which worker: pure, without threads, transport or clock. Time is an argument, in seconds of any
-clock.
+"""Which shard is with which worker: pure, without threads, transport or clock.
 
-Each shard of an epoch that has begun is in one state: todo, leased, done or dead. Only those that are leased, came back
-or are dead are held one by one. All others are known from a number: how many of the epoch's order were handed out.
+Time is an argument, in seconds of any clock.
+
+Each shard of an epoch that has begun is in one state: todo, leased, done or dead. Only those that
+are leased, came back or are dead are held one by one. All others are known from a number: how many
+of the epoch's order were handed out.
 """
 
 from __future__ import annotations
@@ -29,8 +31,13 @@ class TooManyDeadError(TarkitError):
 
 @dataclass(slots=True)
 class _Holder:
-    """A worker. deadline: when it is lost, unless it is heard of. latest: when it is lost although it is heard of,
-    unless it is given a shard or reports. held: token -> shard."""
+    """A worker.
+
+    Attributes:
+        deadline: when it is lost, unless it is heard of.
+        latest: when it is lost although it is heard of, unless it is given a shard or reports.
+        held: token -> shard.
+    """
 
     deadline: float = math.inf
     latest: float = math.inf
@@ -46,7 +53,9 @@ class Ledger:
         self.epoch = 0
         """Of the epochs that have begun, the last one; 0: none has."""
         self.handed_out = 0
-        """How many shards of the epoch were leased at least once: so many from the beginning of its order."""
+        """How many shards of the epoch were leased at least once: so many from the beginning of its
+        order.
+        """
         self.run = ""
         """The run that it is of, where the service has the identity of one."""
         self.last_token = 0
@@ -66,7 +75,9 @@ class Ledger:
         self._taken: set[tuple[int, int]] = set()
         self._first: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._last: OrderedDict[tuple[int, int], None] = OrderedDict()
-        """Came back: those to hand out before the rest of the epoch, and those after it, which have failed."""
+        """Came back: those to hand out before the rest of the epoch, and those after it, which have
+        failed.
+        """
         self._dead: dict[tuple[int, int], Outstanding] = {}
         self._by_token: dict[int, Outstanding] = {}
         self._holders: dict[str, _Holder] = {}
@@ -99,8 +110,10 @@ class Ledger:
         return Lease(entry.token, entry.epoch, shard, self.seconds, todo)
 
     def complete(self, token: int, now: float, ranges: Iterable[tuple[int, int]] | None = None) -> Verdict:
-        """A shard is done; with ``ranges``, only these of its records, as [first, end) in their order. Once all
-        records are, the shard is done.
+        """A shard is done.
+
+        With ``ranges``, only these of its records, as [first, end) in their order. Once all records
+        are, the shard is done.
 
         Raises:
             UsageError: a range that the shard does not have; nothing has changed.
@@ -128,8 +141,10 @@ class Ledger:
         return Verdict.ACCEPTED if held else Verdict.LATE
 
     def fail(self, token: int, now: float, reason: str) -> Verdict:
-        """A trainer could not use a shard: it comes back after the rest of the epoch, or is dead. A shard that the
-        worker does not hold any more has failed by that already."""
+        """A trainer could not use a shard: it comes back after the rest of the epoch, or is dead.
+
+        A shard that the worker does not hold any more has failed by that already.
+        """
         entry = self._by_token.get(token)
         if entry is None or token != entry.token:
             return self._unknown(token)
@@ -141,8 +156,14 @@ class Ledger:
         return Verdict.ACCEPTED
 
     def renew(self, worker: str, now: float, *, works: bool = False) -> int:
-        """The worker was heard of: its leases begin anew, up to ``ceiling`` after it last was at work. Returns how many
-        it has. works: it is now, as it was given a shard or reports."""
+        """The worker was heard of: its leases begin anew, up to ``ceiling`` after it last was at
+        work.
+
+        Returns how many it has.
+
+        Args:
+            works: it is now, as it was given a shard or reports.
+        """
         holder = self._holders.get(worker)
         if holder is None:
             return 0
@@ -153,14 +174,20 @@ class Ledger:
         return len(holder.held)
 
     def renew_seen(self, seen: Mapping[str, float]) -> None:
-        """Workers were last heard of at these times: leases begin anew that end later by it. Before ``expire``, where
-        a call that renews the leases of all data sets would cost more than all the rest of it."""
+        """Workers were last heard of at these times: leases begin anew that end later by it.
+
+        Before ``expire``, where a call that renews the leases of all data sets would cost more than
+        all the rest of it.
+        """
         for worker, holder in self._holders.items():
             if (at := seen.get(worker)) is not None and at + self.seconds > holder.deadline:
                 self.renew(worker, at)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
-        """A worker gives shards back that it did not use, or all: not a failure of the shard. Returns their number."""
+        """A worker gives shards back that it did not use, or all: not a failure of the shard.
+
+        Returns their number.
+        """
         held = self.held(worker)
         given = [held[token] for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
         for entry in given:
@@ -172,8 +199,11 @@ class Ledger:
     def lose(
         self, worker: str, reason: str = "the worker's connection broke", tokens: Iterable[int] | None = None
     ) -> int:
-        """A worker is gone, or does nothing for some of its leases: they come back before the rest of the epoch.
-        Returns their number."""
+        """A worker is gone, or does nothing for some of its leases: they come back before the rest
+        of the epoch.
+
+        Returns their number.
+        """
         held = self.held(worker)
         lost = [token for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
         for token in lost:
@@ -188,8 +218,10 @@ class Ledger:
         return len(lost)
 
     def expire(self, now: float) -> int:
-        """Workers that were silent for too long are lost, and those that did nothing. Returns the number of their
-        leases."""
+        """Workers that were silent for too long are lost, and those that did nothing.
+
+        Returns the number of their leases.
+        """
         if now < self.next_deadline:
             return 0
         lost = 0
@@ -215,7 +247,10 @@ class Ledger:
 
     @property
     def ended(self) -> bool:
-        """Whether no shard is left to hand out, and none is with a worker. Dead ones may be left."""
+        """Whether no shard is left to hand out, and none is with a worker.
+
+        Dead ones may be left.
+        """
         return not self.available and not self.leased
 
     @property
@@ -243,7 +278,11 @@ class Ledger:
         return back + [entry for entry in self.entries.values() if entry.state != "todo"]
 
     def progress(self, listed: int = 0) -> DataSetProgress:
-        """Counts of the epochs that have begun. listed: how many dead shards are named, at most."""
+        """Counts of the epochs that have begun.
+
+        Args:
+            listed: how many dead shards are named, at most.
+        """
         return DataSetProgress(
             name=self.dataset.name,
             shards=self.dataset.shards,
@@ -279,7 +318,8 @@ class Ledger:
     @property
     def epochs_done(self) -> int:
         """Epochs of which each shard is done or dead."""
-        # Shards are handed out epoch by epoch, so the first one that is outstanding is of the first such epoch.
+        # Shards are handed out epoch by epoch, so the first one that is outstanding is of the first
+        # such epoch.
         first = next((entry.epoch for entry in self.entries.values() if not entry.ended), None)
         if first is not None:
             return first - 1
@@ -300,7 +340,10 @@ class Ledger:
         return {worker: list(holder.held.values()) for worker, holder in self._holders.items() if holder.held}
 
     def dead(self, most: int | None = None) -> list[DeadShard]:
-        """The shards that are not tried any more, in the order in which they died; only the first ``most`` of them."""
+        """The shards that are not tried any more, in the order in which they died.
+
+        Only the first ``most`` of them.
+        """
         found = ((each, self.dataset.bounds(*each.key)) for each in islice(self._dead.values(), most))
         return [
             DeadShard(each.epoch, shard.name, shard.start, shard.end, each.errors, each.losses, each.ended)
@@ -315,8 +358,8 @@ class Ledger:
     def resume(self, epoch: int, handed_out: int, records: int, entries: Iterable[Outstanding], now: float) -> None:
         """Take a state for this one; 0, 0, 0 and no entries is the beginning.
 
-        Tokens that were given before and are not in it are stale. Entries with a token are leased from now on. What it
-        says must be possible for the data set.
+        Tokens that were given before and are not in it are stale. Entries with a token are leased
+        from now on. What it says must be possible for the data set.
         """
         self.epoch, self.handed_out, self.records = epoch, handed_out, records
         given = list(entries)
@@ -335,7 +378,9 @@ class Ledger:
         self._changed = self._taken | self.entries.keys()
 
     def take_changes(self) -> tuple[list[Outstanding], list[tuple[int, int]]]:
-        """What changed in ``entries`` since the last call: those that are new or changed, and keys that are gone."""
+        """What changed in ``entries`` since the last call: those that are new or changed, and keys
+        that are gone.
+        """
         changed = [self.entries[key] for key in self._changed if key in self.entries]
         gone = [key for key in self._changed if key not in self.entries]
         self._taken.update(entry.key for entry in changed)
@@ -344,8 +389,11 @@ class Ledger:
         return changed, gone
 
     def begin_next_epoch(self) -> bool:
-        """Begin the epoch after this one of strict ones, although shards are leased; a batch may need records of both.
-        False: there is no other epoch, or this one has shards to hand out."""
+        """Begin the epoch after this one of strict ones, although shards are leased.
+
+        A batch may need records of both. False: there is no other epoch, or this one has shards to
+        hand out.
+        """
         left = not self.epoch or self.handed_out < self.dataset.shards or self._first or self._last
         if not self.dataset.strict_epochs or self.last_epoch or left:
             return False

@@ -1,4 +1,5 @@
-"""The messages and calls of ``shards.proto`` and ``elasticdl.proto``, as classes of the protobuf library.
+"""The messages and calls of ``shards.proto`` and ``elasticdl.proto``, as classes of the protobuf
+library.
 
 They are made from ``protocols.binpb``, the descriptors of both files, so no code is generated, and any release of
 protobuf from 3.20 on serves. After a change of a .proto file, write it anew::
@@ -6,7 +7,8 @@ protobuf from 3.20 on serves. After a change of a .proto file, write it anew::
     cd tarkit/service
     python -m grpc_tools.protoc -I. --descriptor_set_out=protocols.binpb shards.proto elasticdl.proto
 
-The classes of each file are in a pool of their own: those of ElasticDL's client can be imported beside them.
+The classes of each file are in a pool of their own: those of ElasticDL's client can be imported
+beside them.
 """
 
 from __future__ import annotations
@@ -22,8 +24,13 @@ from tarkit.extras import library
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a service. path: as gRPC names it. request, reply: classes of messages. stream: there may be many
-    replies."""
+    """A call of a service.
+
+    Attributes:
+        path: as gRPC names it.
+        request, reply: classes of messages.
+        stream: there may be many replies.
+    """
 
     name: str
     path: str
@@ -39,7 +46,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a file defines. messages: classes, as attributes."""
+    """What a file defines.
+
+    Attributes:
+        messages: classes, as attributes.
+    """
 
     messages: Any
     calls: list[Call]

@@ -17,17 +17,19 @@ _ODD = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 class Permutation:
     """A one-to-one map of ``range(n)``, n from 1 to 2**62.
 
-    A generalized Feistel network: a number is a row and a column of a table of about √n rows, which has room for n
-    or a little more. In each round a hash of the column is added to the row, or the reverse. A result that is not below
-    n is mapped again. The keys are blake2b of the names, a space between them; a hash is two multiplications of 64-bit
-    numbers. So the order is the same on each machine and in each release. Source: Black and Rogaway,
-    "Ciphers with arbitrary finite domains", 2002.
-
-    names: what the order depends on, such as a seed and an epoch.
+    A generalized Feistel network: a number is a row and a column of a table of about √n rows, which
+    has room for n or a little more. In each round a hash of the column is added to the row, or the
+    reverse. A result that is not below n is mapped again. The keys are blake2b of the names, a
+    space between them; a hash is two multiplications of 64-bit numbers. So the order is the same on
+    each machine and in each release. Source: Black and Rogaway, "Ciphers with arbitrary finite
+    domains", 2002.
 
     >>> order = Permutation(5, 7, 1, "shards")
     >>> [order[position] for position in range(5)]
     [4, 1, 3, 0, 2]
+
+    Args:
+        names: what the order depends on, such as a seed and an epoch.
     """
 
     __slots__ = ("_columns", "_keys", "_n", "_rows")
@@ -43,7 +45,11 @@ class Permutation:
         return self._n
 
     def __getitem__(self, position: int) -> int:
-        """The number at a position. IndexError: the position is not in ``range(n)``."""
+        """The number at a position.
+
+        Raises:
+            IndexError: the position is not in ``range(n)``.
+        """
         n, rows, columns, number = self._n, self._rows, self._columns, position
         if not 0 <= number < n:
             raise IndexError(number)

@@ -1,5 +1,9 @@
-"""Which workers are there: those that were heard of, those with an open call, and those that know of the end. Also
-named watchers: what runs beside a worker, or beside a process that takes no records and must learn of the end."""
+"""Which workers are there: those that were heard of, those with an open call, and those that know
+of the end.
+
+Also named watchers: what runs beside a worker, or beside a process that takes no records and must
+learn of the end.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,13 @@ _TICK = 0.1
 
 
 class Presence:
-    """lost: called with a worker that is gone. grace: seconds between the break of a connection and the loss of its
-    worker, in which it may come back. most: workers that are remembered. clock: seconds that never go back."""
+    """Args:
+    lost: called with a worker that is gone.
+    grace: seconds between the break of a connection and the loss of its worker, in which it may
+        come back.
+    most: workers that are remembered.
+    clock: seconds that never go back.
+    """
 
     def __init__(self, lost: Callable[[str], None], grace: float, most: int, clock: Callable[[], float]) -> None:
         self.seen: dict[str, float] = {}
@@ -31,7 +40,8 @@ class Presence:
         self.last: float | None = None
         """When a worker, or what runs beside one, was last heard of; None: never."""
         self.expected: frozenset[str] = frozenset()
-        """Watchers that take no records. The service waits at its end until each has learnt of it."""
+        """Watchers that take no records. The service waits at its end until each has learnt of it.
+        """
         self.trainers: frozenset[str] = frozenset()
         """Watchers beside workers. At the end of all data, the service waits for them, too."""
         self._watchers: dict[str, float] = {}
@@ -53,7 +63,11 @@ class Presence:
         self._told.clear()
 
     def watched(self, name: str, *, over: bool) -> None:
-        """A named watcher asked how far the data sets are. over: it was answered that all are over."""
+        """A named watcher asked how far the data sets are.
+
+        Args:
+            over: it was answered that all are over.
+        """
         now = self._clock()
         self._watchers.pop(name, None)
         self._watchers[name] = now
@@ -71,8 +85,13 @@ class Presence:
 
     @contextmanager
     def during(self, worker: str, *, bound: bool) -> Iterator[None]:
-        """As long as it lasts, the worker is there: its leases do not end before the longest time. Cancelled, its
-        connection broke. bound: the worker is its connection, so that it cannot come back."""
+        """As long as it lasts, the worker is there: its leases do not end before the longest time.
+
+        Cancelled, its connection broke.
+
+        Args:
+            bound: the worker is its connection, so that it cannot come back.
+        """
         self.attached[worker] += 1
         try:
             yield
@@ -88,9 +107,12 @@ class Presence:
                 self.last = self._clock()
 
     async def drained(self, seconds: float, least: float = _LEAST) -> None:
-        """Return when each worker and named watcher was told of the end that was heard of in the last so many seconds,
-        and each expected one; or after so many seconds. Workers that are on their way are not known, and those who
-        watch are to see the end: so not in the first seconds, which are ``least``."""
+        """Return when each worker and named watcher was told of the end that was heard of in the
+        last so many seconds, and each expected one; or after so many seconds.
+
+        Workers that are on their way are not known, and those who watch are to see the end: so not
+        in the first seconds, which are ``least``.
+        """
         begin = self._clock()
         while (passed := self._clock() - begin) < seconds and (passed < least or self._awaited(seconds) - self._told):
             await asyncio.sleep(_TICK)

@@ -18,7 +18,12 @@ _WINDOW = 60.0
 
 @dataclass(frozen=True)
 class DeadShard:
-    """A shard that is not tried any more. start, end: its records. reason: of its last failure."""
+    """A shard that is not tried any more.
+
+    Attributes:
+        start, end: its records.
+        reason: of its last failure.
+    """
 
     epoch: int
     name: str
@@ -31,14 +36,23 @@ class DeadShard:
 
 @dataclass(frozen=True)
 class DataSetProgress:
-    """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. records: number of
-    those done. workers: how many hold a shard, wait for one, or did not long ago. dead_shards: the first of those that
-    are dead. aborted: no more are handed out, as too many are dead, or no worker is left. rate: shards done per second,
-    of the last minute. epochs_done: those of which each shard is done or dead. lost: leases that ended because their
-    worker was lost, since the service was started.
+    """Counts of a data set.
 
-    ``todo + leased + done + dead`` is the number of shards of the epochs that have begun. todo: never handed out, or
-    came back."""
+    ``todo + leased + done + dead`` is the number of shards of the epochs that have begun.
+
+    Attributes:
+        shards: of an epoch.
+        epochs: 0 is without an end.
+        epoch: epochs begun.
+        records: number of those done.
+        workers: how many hold a shard, wait for one, or did not long ago.
+        dead_shards: the first of those that are dead.
+        aborted: no more are handed out, as too many are dead, or no worker is left.
+        rate: shards done per second, of the last minute.
+        epochs_done: those of which each shard is done or dead.
+        lost: leases that ended because their worker was lost, since the service was started.
+        todo: never handed out, or came back.
+    """
 
     name: str
     shards: int
@@ -90,7 +104,11 @@ class DataSetProgress:
 
 
 class Rate:
-    """Shards per second, as the average of the last minute. clock: seconds that never go back."""
+    """Shards per second, as the average of the last minute.
+
+    Args:
+        clock: seconds that never go back.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -17,7 +17,10 @@ def merged_ranges(
     ranges: Sequence[tuple[int, int]], more: Iterable[tuple[int, int]], records: int
 ) -> list[tuple[int, int]]:
     """The union of ranges and of more, which may overlap.
-    Raises: UsageError: one of these is not in a shard of so many records."""
+
+    Raises:
+        UsageError: one of these is not in a shard of so many records.
+    """
     union = list(ranges)
     for first, end in checked_ranges(more, records):
         add_range(union, first, end)
@@ -25,7 +28,11 @@ def merged_ranges(
 
 
 def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """The ranges. Raises: UsageError: one of them is not in a shard of so many records."""
+    """The ranges.
+
+    Raises:
+        UsageError: one of them is not in a shard of so many records.
+    """
     found = list(ranges)
     for first, end in found:
         if not 0 <= first < end <= records:

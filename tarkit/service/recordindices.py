@@ -1,4 +1,6 @@
-"""Numbers of records one by one, for data that is read by number: ``RecordIndexService`` of ElasticDL's clients."""
+"""Numbers of records one by one, for data that is read by number: ``RecordIndexService`` of
+ElasticDL's clients.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,21 @@ _T = TypeVar("_T")
 
 
 class _NoNumber(NamedTuple):
-    """In the queue in the place of a number: the end, or an error. turn: not the end, but until this turn is over, no
-    number comes before a report."""
+    """In the queue in the place of a number: the end, or an error.
+
+    Attributes:
+        turn: not the end, but until this turn is over, no number comes before a report.
+    """
 
     turn: int | None = None
     error: TarkitError | None = None
 
 
 class _Queue:
-    """What processes share. One that waits holds no lock, as it does in a SimpleQueue: it may be killed."""
+    """What processes share.
+
+    One that waits holds no lock, as it does in a SimpleQueue: it may be killed.
+    """
 
     def __init__(self, context: Any) -> None:
         self._reader, self._writer = context.Pipe(duplex=False)
@@ -53,17 +61,19 @@ class _Queue:
 
 
 class RecordIndexService(DataShardService):
-    """Numbers of records, in the process that made it and in those that it starts, such as a DataLoader's.
+    """Numbers of records, in the process that made it and in those that it starts, such as a
+    DataLoader's.
 
-    A thread fetches shards and puts the numbers of their records into a queue, which the processes share. Batches are
-    reported, with ``report_batch_done``, in the process that made it.
+    A thread fetches shards and puts the numbers of their records into a queue, which the processes
+    share. Batches are reported, with ``report_batch_done``, in the process that made it.
 
     Args:
-        batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name, options: as of
-            :class:`DataShardService`.
+        batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name,
+            options: as of :class:`DataShardService`.
         shuffle: the records come in another order in each epoch.
         master_client, num_workers: not needed; taken, so that a program need not change.
-        start_method: of the processes that it is handed to, "fork" or "spawn"; None: the default of Python.
+        start_method: of the processes that it is handed to, "fork" or "spawn"; None: the default of
+            Python.
     """
 
     _shuffled = "shuffle_records"
@@ -95,8 +105,8 @@ class RecordIndexService(DataShardService):
         """The number of the next record.
 
         Raises:
-            StopIteration: the end; or all that is left is with workers that wait, so that what this one holds is to be
-                reported first, after which more may come, until ``ended``.
+            StopIteration: the end; or all that is left is with workers that wait, so that what this
+                one holds is to be reported first, after which more may come, until ``ended``.
             ServiceLostError: the service does not answer.
             UsageError: it is closed.
         """
@@ -119,9 +129,11 @@ class RecordIndexService(DataShardService):
             yield number
 
     def get_tf_dataset(self, record_files: Sequence[str] | None = None) -> Any:
-        """A ``tf.data.Dataset`` of the numbers, int64 scalars; with ``record_files``, the names of all files, it is of
-        the name of each record's file, string scalars. An error, such as a lost service, is one of TensorFlow's own
-        there, with the name and message of tarkit's.
+        """A ``tf.data.Dataset`` of the numbers, int64 scalars.
+
+        With ``record_files``, the names of all files, it is of the name of each record's file,
+        string scalars. An error, such as a lost service, is one of TensorFlow's own there, with the
+        name and message of tarkit's.
 
         Raises:
             MissingExtraError: TensorFlow is not installed.
@@ -145,12 +157,18 @@ class RecordIndexService(DataShardService):
         self._anew(super().reset_dataset)
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """As of :class:`DataShardService`; numbers in the queue are dropped, unless the checkpoint is refused."""
+        """As of :class:`DataShardService`.
+
+        Numbers in the queue are dropped, unless the checkpoint is refused.
+        """
         restore = super().restore_shard_from_checkpoint
         return self._anew(lambda: restore(shard_checkpoint))
 
     def _anew(self, call: Callable[[], _T]) -> _T:
-        """Make a call after which the numbers in the queue are not wanted; if it fails, they are, and more come."""
+        """Make a call after which the numbers in the queue are not wanted.
+
+        If it fails, they are, and more come.
+        """
         self._stop()
         done: _T | bool = False
         try:
@@ -172,7 +190,10 @@ class RecordIndexService(DataShardService):
             self._queue.put(_NoNumber(error=UsageError(closed)))
 
     def _drop(self) -> list[int]:
-        """Empty the queue. Returns the numbers that were in it."""
+        """Empty the queue.
+
+        Returns the numbers that were in it.
+        """
         dropped = []
         while (found := self._queue.get_now()) is not None:
             if isinstance(found, int):
@@ -206,7 +227,8 @@ class RecordIndexService(DataShardService):
                     self._queue.put(_NoNumber())
                     return
                 else:
-                    # All that is left is with workers that wait: the loops here end, so that batches are reported.
+                    # All that is left is with workers that wait: the loops here end, so that
+                    # batches are reported.
                     with self._lock:
                         if self._pending and not stopped.is_set() and self._queue.empty():
                             self._queue.put(_NoNumber(self._turn.value))

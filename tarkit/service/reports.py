@@ -17,13 +17,20 @@ _VERDICTS = ("accepted", "late", "stale", "unknown")
 
 @dataclass(frozen=True)
 class HeldShard:
-    """A shard that this process is to read. It has the fields of the published clients' shards.
+    """A shard that this process is to read.
 
-    name: of its file, or of the data set. start, end: the records from ``start`` to before ``end``. indices: the
-    records in the order in which they are wanted, if they are shuffled; else (). epoch: from 1. token: of its lease.
-    ranges: what is to be done of it, [first, end) in the order of its records: all of it, unless another worker
-    reported a part before it was lost. worker: the word of the session that holds it. identity: which content its file
-    had when the records were counted; "": not known.
+    It has the fields of the published clients' shards.
+
+    Attributes:
+        name: of its file, or of the data set.
+        start, end: the records from ``start`` to before ``end``.
+        indices: the records in the order in which they are wanted, if they are shuffled; else ().
+        epoch: from 1.
+        token: of its lease.
+        ranges: what is to be done of it, [first, end) in the order of its records: all of it,
+            unless another worker reported a part before it was lost.
+        worker: the word of the session that holds it.
+        identity: which content its file had when the records were counted; "": not known.
     """
 
     name: str
@@ -50,8 +57,14 @@ class HeldShard:
 
 @dataclass
 class _Holding:
-    """What is known of a lease. done: reported, or to be. unsent: of ``done``, what is to be sent. over: nothing more
-    will be reported of it. thread: which holds it; None: it was not fetched yet, or counts as lost."""
+    """What is known of a lease.
+
+    Attributes:
+        done: reported, or to be.
+        unsent: of ``done``, what is to be sent.
+        over: nothing more will be reported of it.
+        thread: which holds it; None: it was not fetched yet, or counts as lost.
+    """
 
     records: int
     done: list[tuple[int, int]]
@@ -62,7 +75,11 @@ class _Holding:
 
 
 class Reports:
-    """One thread at a time uses it. counts: answers to the reports, as ``ShardClient.counts``."""
+    """One thread at a time uses it.
+
+    Attributes:
+        counts: answers to the reports, as ``ShardClient.counts``.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))
@@ -72,7 +89,9 @@ class Reports:
         self._taken: list[dict[str, Any]] = []
         self._again = False
         self._worked: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
-        """Thread -> when it last was given a shard, or reported one, or a shard that it was given was reported."""
+        """Thread -> when it last was given a shard, or reported one, or a shard that it was given
+        was reported.
+        """
 
     @property
     def tokens(self) -> Collection[int]:
@@ -95,7 +114,11 @@ class Reports:
         return len(self._outbox.keys() | self._sending.keys())
 
     def lease(self, token: int, records: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """A new lease. ranges: what is to be done of its records."""
+        """A new lease.
+
+        Args:
+            ranges: what is to be done of its records.
+        """
         self._holdings[token] = _Holding(records, missing_ranges(ranges, records))
 
     def given(self, token: int, now: float) -> None:
@@ -122,7 +145,9 @@ class Reports:
                 holding.thread = None
 
     def add(self, token: int, ranges: Iterable[tuple[int, int]] | None, error: str) -> bool:
-        """A shard, or ranges of it, is done; or with ``error``, it failed. False: there is nothing new to send.
+        """A shard, or ranges of it, is done; or with ``error``, it failed.
+
+        False: there is nothing new to send.
 
         Raises:
             UsageError: a range that the shard does not have; nothing has changed.
@@ -142,7 +167,10 @@ class Reports:
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """All that is to be sent, as fields of messages; and the same again until it is ``answered``."""
+        """All that is to be sent, as fields of messages.
+
+        And the same again until it is ``answered``.
+        """
         self._again = bool(self._taken)
         if not self._again:
             self._sending, self._outbox = self._outbox, {}

@@ -38,13 +38,19 @@ _TELL = 60.0
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """listen: HOST:PORT. state: a file, or ``NO_STATE``. drain: seconds for which workers are told of the end.
-    ready_file: has the address while the service listens, and below it that of HTTP; "": none. http: ``[HOST:]PORT`` of
-    the status page; "": none. until_ended: end also when all data sets that clients have declared have ended. run: the
-    identity of the run; with one, a state that has ended in another run is refused. watchers: names of those that take
-    no records, and for which the service waits at its end. trainers: of those beside workers, for which it waits, too.
-    desertion: seconds without a sign of any worker, once there
-    was one, after which the data sets are aborted; None: never."""
+    """Attributes:
+    listen: HOST:PORT.
+    state: a file, or ``NO_STATE``.
+    drain: seconds for which workers are told of the end.
+    ready_file: has the address while the service listens, and below it that of HTTP; "": none.
+    http: ``[HOST:]PORT`` of the status page; "": none.
+    until_ended: end also when all data sets that clients have declared have ended.
+    run: the identity of the run; with one, a state that has ended in another run is refused.
+    watchers: names of those that take no records, and for which the service waits at its end.
+    trainers: of those beside workers, for which it waits, too.
+    desertion: seconds without a sign of any worker, once there was one, after which the data
+        sets are aborted; None: never.
+    """
 
     listen: str = "127.0.0.1:50001"
     state: str = STATE
@@ -65,14 +71,25 @@ class ServeReporter(Protocol):
     """What a service reports while it runs."""
 
     def listening(self, address: str, http: str) -> None:
-        """Workers can call now. http: the address of the status page; "": none."""
+        """Workers can call now.
+
+        Args:
+            http: the address of the status page; "": none.
+        """
 
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
-        """Several times a second. look: the counts as they are."""
+        """Several times a second.
+
+        Args:
+            look: the counts as they are.
+        """
 
     def ended(self, seconds: float, before: bool) -> None:
-        """All data sets have ended; for so many seconds at most, workers that ask get this answer. before: they had
-        ended when the service was started."""
+        """All data sets have ended; for so many seconds at most, workers that ask get this answer.
+
+        Args:
+            before: they had ended when the service was started.
+        """
 
     def deserted(self, seconds: float) -> None:
         """Workers were here, and none was heard of for so many seconds: the data sets are aborted."""
@@ -82,12 +99,15 @@ class ServeReporter(Protocol):
 
 
 async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter) -> None:
-    """Hand out data sets until all have ended; without one, those that clients declare, until it is cancelled.
+    """Hand out data sets until all have ended.
+
+    Without one, those that clients declare, until it is cancelled.
 
     The first data set is that of callers who name none.
 
     Raises:
-        UsageError: the state is of another data set, or has another service; the port is taken or not allowed.
+        UsageError: the state is of another data set, or has another service; the port is taken or
+            not allowed.
         DataError: the state is damaged.
         MissingExtraError: grpcio is not installed.
     """
@@ -140,7 +160,8 @@ async def _serve(
                 reporter.progressed(dispatcher.progress)
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain, before)
-            # Workers of a service that ended just before are not known to this one, nor are callers without a name.
+            # Workers of a service that ended just before are not known to this one, nor are callers
+            # without a name.
             if settings.watchers or settings.trainers:
                 presence.trainers = settings.trainers
                 await presence.drained(settings.drain, _REJOIN)
@@ -179,7 +200,8 @@ def files_to_serve(
     """The files of a source of data with their numbers of records, as its reader names them.
 
     Args:
-        data: a folder, file, shard spec or table; what a function of the user's own is given as ``data_origin``.
+        data: a folder, file, shard spec or table; what a function of the user's own is given as
+            ``data_origin``.
         reader_type: as :func:`tarkit.readers.create.create_data_reader` takes it.
         function: ``module:function`` or ``file.py:function``, which makes a reader.
         params: of that function.

@@ -1,4 +1,6 @@
-"""The shard service on a port: gRPC, tarkit's protocol and that of ElasticDL's clients side by side."""
+"""The shard service on a port: gRPC, tarkit's protocol and that of ElasticDL's clients side by
+side.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ async def serving(
         before: is awaited when the port is had, before the first call is answered.
 
     Raises:
-        UsageError: ``listen`` is not HOST:PORT, the port is taken, or the address is not a loopback one and there is
-            no TLS or no token.
+        UsageError: ``listen`` is not HOST:PORT, the port is taken, or the address is not a loopback
+            one and there is no TLS or no token.
         MissingExtraError: grpcio is not installed.
     """
     security = security or Security()
@@ -114,8 +116,10 @@ def _check_address(listen: str, security: Security, insecure: bool) -> None:
 
 
 def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
-    """The handlers of methods, for callers with the token. Others are refused before their message is read: it may be
-    large."""
+    """The handlers of methods, for callers with the token.
+
+    Others are refused before their message is read: it may be large.
+    """
     wanted = f"Bearer {token}".encode()
 
     async def refuse(requests: Any, context: Any) -> None:

@@ -1,4 +1,6 @@
-"""A worker's part in one data set of a shard service: shards fetched ahead, reports sent beside, and a heartbeat."""
+"""A worker's part in one data set of a shard service: shards fetched ahead, reports sent beside,
+and a heartbeat.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,17 @@ _LINGER = 0.1
 _GIVING_BACK = 5.0
 _NOT_HELD = 0.001
 _AHEAD, _MOST_AHEAD = 0.1, 64
-"""Seconds of work that are fetched ahead: longer than a call takes, too short for other workers to miss it. As shards,
-which are 1 at least and so many at most."""
+"""Seconds of work that are fetched ahead: longer than a call takes, too short for other workers to
+miss it. As shards, which are 1 at least and so many at most.
+"""
 
 
 class Session:
-    """Three threads: one asks for shards, one sends reports, one holds a call open for as long as the worker lives.
+    """Three threads: one asks for shards, one sends reports, one holds a call open for as long as
+    the worker lives.
 
-    label: begins the worker's word.
+    Args:
+        label: begins the worker's word.
     """
 
     def __init__(self, connection: ServiceConnection, name: str, prefetch: int | None, label: str = "") -> None:
@@ -55,7 +60,8 @@ class Session:
         self._shards: deque[HeldShard] = deque()
         self.reports = Reports()
         self._waiting = 0
-        # There was no shard, or no caller has asked: none is asked for before one asks, and while it waits.
+        # There was no shard, or no caller has asked: none is asked for before one asks, and while
+        # it waits.
         self._dry = True
         self._asked = 0
         self._call: Any = None
@@ -85,8 +91,11 @@ class Session:
     # What callers ask.
 
     def fetch(self, timeout: float | None) -> HeldShard | NoShard:
-        """The next shard; WAIT: there was none in that time; END: the end; DRAIN: none comes before this process, or
-        another one that waits as well, reports what it holds."""
+        """The next shard; WAIT: there was none in that time; END: the end.
+
+        DRAIN: none comes before this process, or another one that waits as well, reports what it
+        holds.
+        """
         now = time.monotonic()
         until = None if timeout is None else now + timeout
         with self._lock:
@@ -125,7 +134,10 @@ class Session:
             self._news.wait(left)
 
     def report(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None, error: str) -> None:
-        """A shard, or ranges of it, is done; or with ``error``, it failed. Never waits for the service."""
+        """A shard, or ranges of it, is done; or with ``error``, it failed.
+
+        Never waits for the service.
+        """
         if shard.worker != self.worker:
             raise UsageError(
                 f"shard {printable(redact(shard.name))} {shard.start} to {shard.end} was handed to another process, or "
@@ -147,7 +159,11 @@ class Session:
             return self.reports.unfinished - len(self._shards)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when the service has all reports on its disk. Raises: ServiceLostError: not in that time."""
+        """Return when the service has all reports on its disk.
+
+        Raises:
+            ServiceLostError: not in that time.
+        """
         with self._lock:
             self._hurry.set()
             self._news.wait_for(lambda: self._error or self._stopped.is_set() or not self.reports.unanswered, timeout)
@@ -174,8 +190,9 @@ class Session:
     def close(self, *, give_back: bool = True, seconds: float | None = None) -> None:
         """Send what was reported, give back what was not used, and end the threads.
 
-        give_back: of shards in the caller's hands, too; else the service counts them as lost. seconds: to wait for the
-        service at most; None: for as long as calls are tried.
+        Args:
+            give_back: of shards in the caller's hands, too; else the service counts them as lost.
+            seconds: to wait for the service at most; None: for as long as calls are tried.
         """
         try:
             self._pause()
@@ -256,7 +273,10 @@ class Session:
                 self._news.notify_all()
 
     def _wanted(self) -> int:
-        """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
+        """How many shards to ask for now.
+
+        Not before half of those ahead are gone, so that calls bring several.
+        """
         number, ahead = self._number, len(self._shards) - self._waiting
         if self._paused or self.ended or ahead > number // 2 or (self._dry and not self._waits):
             return 0
@@ -308,7 +328,9 @@ class Session:
                 raise
 
     def _lose_idle(self, ceiling: float) -> None:
-        """Report the shards of threads that do nothing: the service sees only that the process goes on."""
+        """Report the shards of threads that do nothing: the service sees only that the process goes
+        on.
+        """
         with self._lock:
             tokens = self.reports.idle(time.monotonic() - ceiling)
         if not tokens:

@@ -1,4 +1,6 @@
-"""A client of the shard service for one process: configuration that can be sent to others, and a session of its own."""
+"""A client of the shard service for one process: configuration that can be sent to others, and a
+session of its own.
+"""
 
 from __future__ import annotations
 
@@ -35,24 +37,28 @@ class ShardClient:
     ...         train(shard.records)
     ...         client.done(shard)
 
-    It connects when it is first used. Handed to another process, it is its configuration: there it begins anew, as
-    another worker. A process that is forked after a client has connected cannot have one, as gRPC does not work in it:
-    connect in the children only, or start them with spawn. Threads may share a client.
+    It connects when it is first used. Handed to another process, it is its configuration: there it
+    begins anew, as another worker. A process that is forked after a client has connected cannot
+    have one, as gRPC does not work in it: connect in the children only, or start them with spawn.
+    Threads may share a client.
 
     Args:
         address: ``HOST:PORT`` of the service.
-        dataset: the name of a data set that is declared, "" for the only one; or a declaration, which must be the
-            same in all workers.
-        prefetch: number of shards that are fetched ahead of the one that is asked for; None: as many as this process
-            uses in a tenth of a second, from 1 to 64.
-        patience: seconds for which a service that does not answer is tried again. A Job of Kubernetes whose pod was
-            lost a few times waits ten minutes before it makes the next one.
+        dataset: the name of a data set that is declared, "" for the only one; or a declaration,
+            which must be the same in all workers.
+        prefetch: number of shards that are fetched ahead of the one that is asked for; None: as
+            many as this process uses in a tenth of a second, from 1 to 64.
+        patience: seconds for which a service that does not answer is tried again. A Job of
+            Kubernetes whose pod was lost a few times waits ten minutes before it makes the next
+            one.
         token: the bearer token that the service asks for.
-        certificate: PEM of the authority that signed the service's certificate; with it, TLS is spoken.
+        certificate: PEM of the authority that signed the service's certificate; with it, TLS is
+            spoken.
         label: the beginning of the worker's word, which the service shows.
 
     Raises:
-        UsageError: an argument that cannot be; and from all methods, that the service refuses what it was asked.
+        UsageError: an argument that cannot be; and from all methods, that the service refuses what
+            it was asked.
         ServiceLostError: from all methods, the service did not answer for ``patience`` seconds.
         MissingExtraError: grpcio or protobuf is not installed.
     """
@@ -81,12 +87,18 @@ class ShardClient:
         return self
 
     def connect(self) -> None:
-        """Take part now: declare the data set, or see that it is there. Every other method does it first."""
+        """Take part now: declare the data set, or see that it is there.
+
+        Every other method does it first.
+        """
         self._opened()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close it. After an exception of the body, or an exit with a code other than 0, shards in its hands count as
-        lost, as one of them may be why."""
+        """Close it.
+
+        After an exception of the body, or an exit with a code other than 0, shards in its hands
+        count as lost, as one of them may be why.
+        """
         if error is None:
             self.close()
             return
@@ -97,29 +109,41 @@ class ShardClient:
             _log.warning("%s", problem)
 
     def __iter__(self) -> Iterator[HeldShard]:
-        """Shards to the end of the data set; or to where none comes before this process reports what it holds."""
+        """Shards to the end of the data set.
+
+        Or to where none comes before this process reports what it holds.
+        """
         while isinstance(shard := self.fetch(), HeldShard):
             yield shard
 
     def fetch(self, timeout: float | None = None) -> HeldShard | NoShard:
-        """The next shard; or ``NoShard.END``; or ``NoShard.WAIT``, that there was none for ``timeout`` seconds.
+        """The next shard; or ``NoShard.END``.
 
-        A worker waits for the shards of others: they come back when those are lost. Where all that is left is with
-        workers that wait themselves, which happens when batches are made across shards, ``NoShard.DRAIN`` is the
-        answer to one that holds shards: report them, and ask again.
+        Or ``NoShard.WAIT``, that there was none for ``timeout`` seconds.
+
+        A worker waits for the shards of others: they come back when those are lost. Where all that
+        is left is with workers that wait themselves, which happens when batches are made across
+        shards, ``NoShard.DRAIN`` is the answer to one that holds shards: report them, and ask
+        again.
         """
         return self._opened().fetch(timeout)
 
     def done(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None = None) -> None:
-        """A shard was used; or ``ranges`` of it, [first, end) in the order of its records. Returns at once.
+        """A shard was used; or ``ranges`` of it, [first, end) in the order of its records.
+
+        Returns at once.
 
         Raises:
-            UsageError: a range that the shard does not have, or a shard that another process fetched.
+            UsageError: a range that the shard does not have, or a shard that another process
+                fetched.
         """
         self._opened().report(shard, ranges, "")
 
     def failed(self, shard: HeldShard, reason: str) -> None:
-        """What is left of a shard could not be used; it is handed out again, or is dead. Returns at once."""
+        """What is left of a shard could not be used; it is handed out again, or is dead.
+
+        Returns at once.
+        """
         # A name of a file may have bytes that no message can have.
         text = reason.encode("utf-8", "backslashreplace").decode()
         self._opened().report(shard, None, text or "the trainer gave no reason")
@@ -129,17 +153,24 @@ class ShardClient:
         self._opened().flush()
 
     def close(self, *, give_back: bool = True) -> None:
-        """Send all reports, and give back the shards that are not done. A closed client cannot be used again.
+        """Send all reports, and give back the shards that are not done.
 
-        give_back: False: those that were fetched count as lost, as one of them may be why their worker ended.
+        A closed client cannot be used again.
+
+        Args:
+            give_back: False: those that were fetched count as lost, as one of them may be why their
+                worker ended.
         """
         self._close(give_back=give_back, seconds=None)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Answers to the reports of this process. accepted; late: accepted after the lease had ended; stale: the
-        shard had been completed, taken over or reset; unknown: never leased; repeated: stale, of a report that was
-        sent again because its answer was lost."""
+        """Answers to the reports of this process. accepted.
+
+        Late: accepted after the lease had ended; stale: the shard had been completed, taken over or
+        reset; unknown: never leased; repeated: stale, of a report that was sent again because its
+        answer was lost.
+        """
         return dict(session.reports.counts) if (session := self._own) else {}
 
     @property
@@ -149,9 +180,12 @@ class ShardClient:
 
     @property
     def ended_before(self) -> bool:
-        """Whether the data set had ended before this process took part: it gets no record, as where a program is run a
-        second time on a service that goes on. It is logged as a warning; a program should end with an exit code for
-        it, such as 3. False where the service is of the run in which it has ended (``tarkit serve --run``)."""
+        """Whether the data set had ended before this process took part: it gets no record, as where
+        a program is run a second time on a service that goes on.
+
+        It is logged as a warning; a program should end with an exit code for it, such as 3. False
+        where the service is of the run in which it has ended (``tarkit serve --run``).
+        """
         return session.ended_before if (session := self._own) else False
 
     @property
@@ -167,13 +201,18 @@ class ShardClient:
         return progress_of_message(progress[0])
 
     def save(self) -> str:
-        """A checkpoint of the data set: JSON text of what is not done. Reports of this process are in it."""
+        """A checkpoint of the data set: JSON text of what is not done.
+
+        Reports of this process are in it.
+        """
         session = self._opened()
         session.flush()
         return str(session.connection.call("Save", name=self._name).content)
 
     def restore(self, checkpoint: str) -> None:
-        """Take a checkpoint for the state of the data set. Shards that any worker holds are stale.
+        """Take a checkpoint for the state of the data set.
+
+        Shards that any worker holds are stale.
 
         Raises:
             UsageError: not a checkpoint of this data set.
@@ -181,7 +220,10 @@ class ShardClient:
         self._opened().anew("Restore", content=checkpoint)
 
     def reset(self) -> None:
-        """Begin the data set anew. Shards that any worker holds are stale."""
+        """Begin the data set anew.
+
+        Shards that any worker holds are stale.
+        """
         self._opened().anew("Reset")
 
     @property
@@ -225,8 +267,10 @@ class ShardClient:
 
 @atexit.register
 def _close_at_exit() -> None:
-    """What a program that never closed its client has reported is sent, if the service is there. The shards in its
-    hands count as lost: one of them may be why it ends."""
+    """What a program that never closed its client has reported is sent, if the service is there.
+
+    The shards in its hands count as lost: one of them may be why it ends.
+    """
     for client in list(_open_clients):
         try:
             client._close(give_back=False, seconds=_AT_EXIT)

@@ -25,7 +25,11 @@ th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px soli
 
 
 def status_page(dispatcher: Dispatcher, state: str) -> str:
-    """The page as it is now. state: where it is."""
+    """The page as it is now.
+
+    Args:
+        state: where it is.
+    """
     return "".join([_HEAD, *_lines(dispatcher, state), "</body></html>\n"])
 
 
@@ -68,7 +72,10 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[tuple[str, ...]]:
 
 
 def _held(dispatcher: Dispatcher) -> dict[str, list[str]]:
-    """Worker -> what it holds; those that hold shards first, the one that was silent for longest before the others."""
+    """Worker -> what it holds.
+
+    Those that hold shards first, the one that was silent for longest before the others.
+    """
     seen = dispatcher.presence.seen
     held: dict[str, list[str]] = {name: [] for name in dispatcher.presence.attached}
     for ledger in dispatcher.ledgers.values():

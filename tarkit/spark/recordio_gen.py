@@ -1,4 +1,6 @@
-"""``python -m tarkit.spark.recordio_gen``, or ``spark-submit .../recordio_gen.py``: see docs/spark.md."""
+"""``python -m tarkit.spark.recordio_gen``, or ``spark-submit .../recordio_gen.py``: see
+docs/spark.md.
+"""
 
 from __future__ import annotations
 

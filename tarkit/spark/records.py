@@ -1,4 +1,6 @@
-"""RecordIO files of raw data on a Spark cluster: ``data-<worker>-<chunk>``, the same for each run of the job."""
+"""RecordIO files of raw data on a Spark cluster: ``data-<worker>-<chunk>``, the same for each run
+of the job.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ class RecordFile(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """How files become records. model: a Python file's text and name; without it, images are records, by class."""
+    """How files become records.
+
+    Attributes:
+        model: a Python file's text and name; without it, images are records, by class.
+    """
 
     model: tuple[str, str] | None = None
     codec: str = "tf_example"
@@ -36,7 +42,10 @@ class Preparation(NamedTuple):
     image: str = "bytes"
 
     def function(self) -> Prepare:
-        """The function from a file to its records. Runs the model file."""
+        """The function from a file to its records.
+
+        Runs the model file.
+        """
         if self.model is None:
             return prepare_images(self.classes, self.image)
         return prepare_with_model(load_model(*self.model), self.codec)
@@ -59,14 +68,17 @@ def generate_records(
 ) -> list[RecordFile]:
     """Prepare the files of a folder or a tar in several tasks, and write their records to a folder.
 
-    The files are cut into ``workers`` contiguous slices; slice W becomes ``data-W-0000``, ``data-W-0001`` …, each
-    published whole. A task that is run again, or twice at once, writes the same files again.
+    The files are cut into ``workers`` contiguous slices; slice W becomes ``data-W-0000``,
+    ``data-W-0001`` …, each published whole. A task that is run again, or twice at once, writes the
+    same files again.
 
     Args:
         source, folder: at any place of the store that all machines reach by the same name.
-        model_file: its function must give the same records for the same file each time. A file that spark-submit sent
-            (``--files``) is found by its name. Without one, records are images, by class.
-        codec, classes, image: as of :mod:`tarkit.steps.prepare`; classes of None are the folders that images are in.
+        model_file: its function must give the same records for the same file each time. A file that
+            spark-submit sent (``--files``) is found by its name. Without one, records are images,
+            by class.
+        codec, classes, image: as of :mod:`tarkit.steps.prepare`; classes of None are the folders
+            that images are in.
         force: replace the files of an earlier run.
         tally: counts what is skipped: hidden files, and those that give no record.
         context: a SparkContext; None makes one, and stops it at the end.
@@ -75,7 +87,8 @@ def generate_records(
         The files, by worker and chunk.
 
     Raises:
-        UsageError: files of an earlier run are there. TaskError: a task failed; the files that are there stay.
+        UsageError: files of an earlier run are there.
+        TaskError: a task failed; the files that are there stay.
         StreamError: a file is not in the folder after the job. What listing the source raises.
     """
     if workers < 1 or records_per_file < 1:
@@ -98,8 +111,8 @@ def generate_records(
                 for reason, count in skipped.items():
                     tally.skip(reason, count)
     finally:
-        # After the context, which ends the tasks that still run when a job has failed; and only of this job: a folder
-        # that was refused may be that of another one.
+        # After the context, which ends the tasks that still run when a job has failed; and only of
+        # this job: a folder that was refused may be that of another one.
         if lingering is not None:
             remove_left_by_tasks(folder, lingering)
     _check(folder, written)
@@ -137,7 +150,9 @@ def _write_slice(
 
 
 def _check(folder: str, written: Sequence[RecordFile]) -> None:
-    """See that these files are in the folder, and no others: an attempt that was lost may have written more."""
+    """See that these files are in the folder, and no others: an attempt that was lost may have
+    written more.
+    """
     expected = {file.name for file in written}
     found = {entry.name: entry.url for entry in entries(folder)} if written else {}
     missing = sorted(expected - found.keys())

@@ -1,4 +1,6 @@
-"""Runs a Work over tar shards on a Spark cluster: an output and a done record for each shard, as ``tarproc -O``."""
+"""Runs a Work over tar shards on a Spark cluster: an output and a done record for each shard, as
+``tarproc -O``.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,14 @@ def process(
 
         counts = tarkit.spark.process(Work(outdir="gs://b/grey", function=to_grey), "gs://b/train-{0000..0147}.tar")
 
-    Each task makes the outputs of some shards, with ``work.parallel`` commands at once, as ``tarproc -O`` does:
-    published whole, each with a done record. Shards that are done are skipped, whichever of the two made them.
+    Each task makes the outputs of some shards, with ``work.parallel`` commands at once, as
+    ``tarproc -O`` does: published whole, each with a done record. Shards that are done are skipped,
+    whichever of the two made them.
 
     Args:
-        work: what is done, with ``outdir``, at a place that all machines reach by the same name. Scripts and Python
-            files that it names are at the same path on all of them; a callable is sent to them. ``max_errors`` is for
-            each task.
+        work: what is done, with ``outdir``, at a place that all machines reach by the same name.
+            Scripts and Python files that it names are at the same path on all of them; a callable
+            is sent to them. ``max_errors`` is for each task.
         shards: paths, URLs, shard specs; those of ``work`` if there are none.
         context: a SparkContext; None takes the one of this process, or makes it.
         partitions: number of tasks; None is one for each shard.
@@ -49,9 +52,12 @@ def process(
         The counts of all tasks. Shards that a task made before it was lost were done before the task that counts.
 
     Raises:
-        ShardsFailedError: some shards could not be made; the others are published. EmptyResultError: samples came in,
-        and none went out of all tasks; ``allow_empty`` accepts it. TaskError: a task could not be run
-        to its end. UsageError: a wrong field, two shards of the same name. MissingExtraError: no pyspark.
+        ShardsFailedError: some shards could not be made; the others are published.
+        EmptyResultError: samples came in,.
+        and none went out of all tasks; ``allow_empty`` accepts it. TaskError: a task could not be
+            run
+        to its end. UsageError: a wrong field, two shards of the same name. MissingExtraError: no
+            pyspark.
     """
     if work.outdir is None:
         raise UsageError("a Work on Spark needs outdir: it makes an output for each shard")

@@ -24,8 +24,14 @@ from tarkit.store.read import open_read, read_whole, reading
 
 
 class FolderSlice(NamedTuple):
-    """Some files of a folder. number: of the slice. url: the folder. packed: name in the folder and URL of each, as
-    compressed JSON: Spark takes no task of more than 128 MiB, which plain names of a million files could have."""
+    """Some files of a folder.
+
+    Attributes:
+        number: of the slice.
+        url: the folder.
+        packed: name in the folder and URL of each, as compressed JSON: Spark takes no task of more
+            than 128 MiB, which plain names of a million files could have.
+    """
 
     number: int
     url: str
@@ -38,8 +44,12 @@ class FolderSlice(NamedTuple):
 
 
 class TarSlice(NamedTuple):
-    """Some members of a tar. offset: where reading begins; then ``skip`` files are left out, and ``size`` are taken.
-    identity: of the tar when it was listed."""
+    """Some members of a tar.
+
+    Attributes:
+        offset: where reading begins; then ``skip`` files are left out, and ``size`` are taken.
+        identity: of the tar when it was listed.
+    """
 
     number: int
     url: str
@@ -50,7 +60,11 @@ class TarSlice(NamedTuple):
 
     def files(self) -> Iterator[SourceFile]:
         """Each file, in the order of the tar; one is in memory.
-        Raises: TemporaryStreamError: the tar is another one than when it was listed. DataError: it is damaged."""
+
+        Raises:
+            TemporaryStreamError: the tar is another one than when it was listed.
+            DataError: it is damaged.
+        """
         changed = TemporaryStreamError("the tar changed after it was listed", url=self.url, hint="run the job again")
         if identify(self.url) != self.identity:
             raise changed
@@ -73,15 +87,18 @@ Slice = FolderSlice | TarSlice
 def plan_slices(
     source: str, number: int, tally: Tally, *, is_tar: bool, with_classes: bool
 ) -> tuple[list[Slice], list[str] | None]:
-    """List the files of a source, and cut them into ``number`` contiguous slices of about the same number of files.
+    """List the files of a source, and cut them into ``number`` contiguous slices of about the same
+    number of files.
 
-    A folder's files come at any depth, by name; a tar's in its order. Hidden ones are skipped and counted in the tally.
+    A folder's files come at any depth, by name; a tar's in its order. Hidden ones are skipped and
+    counted in the tally.
 
     Returns:
         The slices that have files; and if asked for, the names of the folders of images (:func:`classes_of`).
 
     Raises:
-        DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        DataError: the tar is damaged.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     named: list[tuple[str, str]] = []
     offsets = array("q")

@@ -21,7 +21,9 @@ R = TypeVar("R")
 
 
 _KILLED_AFTER = 3.0
-"""Seconds after which Spark has killed the Python process of a task that is not needed any more; its default is two."""
+"""Seconds after which Spark has killed the Python process of a task that is not needed any more;
+its default is two.
+"""
 _PATIENCE = 30.0
 """Seconds to wait for files that such a process still writes."""
 _BETWEEN = 0.2
@@ -29,7 +31,11 @@ _BETWEEN = 0.2
 
 
 class TaskError(TarkitError):
-    """A task on a Spark cluster failed. exit_code: that of the error in it."""
+    """A task on a Spark cluster failed.
+
+    Args:
+        exit_code: that of the error in it.
+    """
 
     def __init__(self, message: str, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)
@@ -38,8 +44,14 @@ class TaskError(TarkitError):
 
 @contextmanager
 def new_context(name: str) -> Iterator[Any]:
-    """A SparkContext of one's own, stopped at the end. Its settings are those of spark-submit, or Spark's defaults.
-    Raises: MissingExtraError: pyspark is not installed. UsageError: the context cannot be made."""
+    """A SparkContext of one's own, stopped at the end.
+
+    Its settings are those of spark-submit, or Spark's defaults.
+
+    Raises:
+        MissingExtraError: pyspark is not installed.
+        UsageError: the context cannot be made.
+    """
     pyspark = library("pyspark", "a job on Spark", "spark")
     try:
         context = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName(name))
@@ -54,24 +66,32 @@ def new_context(name: str) -> Iterator[Any]:
 
 
 def current_context() -> Any:
-    """The SparkContext of this process, made if there is none. Raises: MissingExtraError: pyspark is not installed."""
+    """The SparkContext of this process, made if there is none.
+
+    Raises:
+        MissingExtraError: pyspark is not installed.
+    """
     return _with_this_python(library("pyspark", "a run on Spark", "spark").SparkContext.getOrCreate())
 
 
 def _with_this_python(context: Any) -> Any:
-    """Have local tasks run this Python, not the first python3 on the path, which may not have tarkit."""
+    """Have local tasks run this Python, not the first python3 on the path, which may not have
+    tarkit.
+    """
     if context.master.startswith("local"):
         context.pythonExec = sys.executable
     return context
 
 
 def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
-    """The results of a function for each argument, in order; each call is a task. context: a SparkContext.
+    """The results of a function for each argument, in order; each call is a task.
 
-    A task that Spark loses is run again, as often as ``spark.task.maxFailures`` says. An error of tarkit in a task
-    would be the same again, so it is not: the other tasks are run to their end, then it is raised.
+    A task that Spark loses is run again, as often as ``spark.task.maxFailures`` says. An error of
+    tarkit in a task would be the same again, so it is not: the other tasks are run to their end,
+    then it is raised.
 
     Args:
+        context: a SparkContext.
         function: is pickled, as the arguments and results are.
 
     Raises:
@@ -95,7 +115,9 @@ def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) 
 
 
 def _guarded(function: Callable[[T], R], arguments: Iterable[T]) -> Iterator[tuple[int, Any]]:
-    """(0, result), or (exit code, message): exceptions with arguments of their own cannot all be pickled."""
+    """(0, result), or (exit code, message): exceptions with arguments of their own cannot all be
+    pickled.
+    """
     for argument in arguments:
         try:
             yield 0, function(argument)
@@ -115,13 +137,20 @@ def _reason(text: str) -> str:
 
 
 def seconds_after_end(context: Any) -> float:
-    """How long tasks that are not needed any more may live on: attempts of one task that ran at once."""
+    """How long tasks that are not needed any more may live on: attempts of one task that ran at
+    once.
+    """
     return _KILLED_AFTER if context.getConf().get("spark.speculation", "false") == "true" else 0.0
 
 
 def remove_left_by_tasks(folder: str, lingering: float) -> None:
-    """Remove what tasks that were killed left in a folder under temporary names; no other program writes to it.
-    lingering: of :func:`seconds_after_end`."""
+    """Remove what tasks that were killed left in a folder under temporary names.
+
+    No other program writes to it.
+
+    Args:
+        lingering: of :func:`seconds_after_end`.
+    """
     time.sleep(lingering)
     end = time.monotonic() + _PATIENCE
     try:
@@ -138,8 +167,13 @@ def remove_left_by_tasks(folder: str, lingering: float) -> None:
 
 
 def on_all_machines(url: str) -> str:
-    """A local path made absolute, since tasks have working folders of their own; other URLs as they are.
-    Raises: UsageError: standard input or output."""
+    """A local path made absolute, since tasks have working folders of their own.
+
+    Other URLs as they are.
+
+    Raises:
+        UsageError: standard input or output.
+    """
     if url == "-":
         raise UsageError("standard input and output are not on the cluster; name a file, a folder or a URL")
     path = None if is_stream(url) else local_path(url)

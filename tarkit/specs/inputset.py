@@ -1,4 +1,6 @@
-"""All inputs of a run as they can be written down: without secrets, and short where they were given as patterns."""
+"""All inputs of a run as they can be written down: without secrets, and short where they were given
+as patterns.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,15 @@ _BRACES = re.compile(r"([\\{}])")
 
 @dataclass(frozen=True)
 class InputSet:
-    """The inputs of a run. count: how many. patterns: URLs without secrets, as they were given if only braces stand for
-    something in them, else one for each input; None if their list is too long. list_url, list_sha256: instead of
-    patterns, a list in slices and the digest of its ``LIST.offsets``, which decides what is in it."""
+    """The inputs of a run.
+
+    Attributes:
+        count: how many.
+        patterns: URLs without secrets, as they were given if only braces stand for something in
+            them, else one for each input; None if their list is too long.
+        list_url, list_sha256: instead of patterns, a list in slices and the digest of its
+            ``LIST.offsets``, which decides what is in it.
+    """
 
     count: int
     patterns: tuple[str, ...] | None = None
@@ -51,8 +59,11 @@ class InputSet:
 
     def urls(self) -> Iterator[str] | None:
         """All of them, as far as they may be shown; None if it is only known how many there are.
-        Raises: DataError: the list has changed. MissingInputError, StreamError, TemporaryStreamError: it cannot be
-        read."""
+
+        Raises:
+            DataError: the list has changed.
+            MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        """
         if self.list_url is not None:
             found = open_list(self.list_url)
             if found is None or found.offsets_sha256 != self.list_sha256:
@@ -67,7 +78,11 @@ class InputSet:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> InputSet:
-        """From what as_dict() made. Raises: DataError: it is not such a thing."""
+        """From what as_dict() made.
+
+        Raises:
+            DataError: it is not such a thing.
+        """
         count, patterns = values.get("count"), values.get("inputs")
         url, sha256 = values.get("list"), values.get("list_sha256")
         is_list = patterns is None or (isinstance(patterns, list) and all(isinstance(each, str) for each in patterns))

@@ -16,7 +16,10 @@ from tarkit.store.entries import pinned
 
 def parse_slice(text: str) -> tuple[int, int]:
     """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
-    Raises: UsageError: not two whole numbers with 0 <= I < W."""
+
+    Raises:
+        UsageError: not two whole numbers with 0 <= I < W.
+    """
     match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
     if match is None:
         raise UsageError(f"slice {printable(text)!r} must be I/W, such as 0/4 for the first of four slices")
@@ -37,15 +40,18 @@ def plan_slice(
 ) -> tuple[list[tuple[str, str]], InputSet]:
     """Inputs with their outputs, of slice ``index`` of ``w``; and the inputs of all slices.
 
-    No two slices make the same output. Where that follows from the patterns, and where it was checked
-    when a list was planned, only the names of this slice are made; otherwise all of them are.
+    No two slices make the same output. Where that follows from the patterns, and where it was
+    checked when a list was planned, only the names of this slice are made; otherwise all of them
+    are.
 
     Args:
-        list_sha256: what the slices were planned for, in hex: ``SlicedList.offsets_sha256`` if the input is one list
-            whose slices were planned, else ``tarkit.specs.slicedlist.sha256_of`` all names.
+        list_sha256: what the slices were planned for, in hex: ``SlicedList.offsets_sha256`` if the
+            input is one list whose slices were planned, else ``tarkit.specs.slicedlist.sha256_of``
+            all names.
 
     Raises:
-        UsageError: as ``expand`` and ``plan_outputs``. DataError: a list was changed after it was planned.
+        UsageError: as ``expand`` and ``plan_outputs``.
+        DataError: a list was changed after it was planned.
     """
     specs = [*map(pinned, specs)]
     planned = _planned(specs, w)
@@ -65,7 +71,8 @@ def plan_slice(
             raise changed(" ".join(specs))
         pairs = list(plan_outputs(names, folder))
         return [pairs[number] for number in take_slice(len(pairs), index, w)], all_inputs(specs, names)
-    # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of them tells.
+    # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of
+    # them tells.
     for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns or ()), folder):
         pass
     wanted = take_slice(together.count, index, w)
@@ -76,7 +83,11 @@ def plan_slice(
 
 
 def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
-    """The inputs of a run. names: of all of them, which the specs stand for."""
+    """The inputs of a run.
+
+    Args:
+        names: of all of them, which the specs stand for.
+    """
     specs = [*map(pinned, specs)]
     patterns = patterns_of(specs)
     return InputSet.of_names(names) if patterns is None else InputSet.of_patterns(specs, patterns)

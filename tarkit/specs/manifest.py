@@ -1,7 +1,10 @@
-"""The manifest of a data set: one JSON file that lists its shards, with samples, bytes and MD5 of each.
+"""The manifest of a data set: one JSON file that lists its shards, with samples, bytes and MD5 of
+each.
 
-It is the text that ``widsindex create`` writes and ``wids`` reads (PyPI ``wids`` 0.1.11, ``wids_index.py`` and
-``wids_specs.py``), ``wids_version`` 1. ``docs/formats/manifest.md`` is the specification."""
+It is the text that ``widsindex create`` writes and ``wids`` reads (PyPI ``wids`` 0.1.11,
+``wids_index.py`` and ``wids_specs.py``), ``wids_version`` 1. ``docs/formats/manifest.md`` is the
+specification.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,14 @@ _AGAIN = "tarkit index --manifest writes it from the shards"
 
 
 class ManifestShard(NamedTuple):
-    """A shard of a data set. url: path or URL. nsamples: its samples. filesize: its bytes. md5sum: of these, in hex."""
+    """A shard of a data set.
+
+    Attributes:
+        url: path or URL.
+        nsamples: its samples.
+        filesize: its bytes.
+        md5sum: of these, in hex.
+    """
 
     url: str
     nsamples: int
@@ -42,7 +52,8 @@ def read_manifest(url: str) -> list[ManifestShard]:
     """The shards that a manifest lists, in its order; relative names are joined to its own folder.
 
     Raises:
-        DataError: it is not a manifest, lists no shard or one twice, or has an entry that is not valid; which one.
+        DataError: it is not a manifest, lists no shard or one twice, or has an entry that is not
+            valid; which one.
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     shown = display_name(url)
@@ -74,7 +85,11 @@ def read_manifest(url: str) -> list[ManifestShard]:
 
 
 def _shard(manifest: str, entry: Any) -> ManifestShard:
-    """An entry. Raises: ValueError: it is not valid; why."""
+    """An entry.
+
+    Raises:
+        ValueError: it is not valid; why.
+    """
     if not isinstance(entry, dict):
         raise ValueError("it is not an object")
     url, samples, size, md5sum = (entry.get(name) for name in ManifestShard._fields)
@@ -98,7 +113,11 @@ def _shown(value: Any) -> str:
 
 
 def _joined(manifest: str, name: str) -> str:
-    """The path or URL of a shard by its name in a manifest. Raises: ValueError: it cannot be one."""
+    """The path or URL of a shard by its name in a manifest.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
     if is_stream(name) or "\0" in name:
         raise ValueError(f"{printable(display_name(name))!r} is not the name of a shard")
     if is_url(name):
@@ -113,19 +132,22 @@ def _joined(manifest: str, name: str) -> str:
 
 
 def check_manifest_name(url: str) -> None:
-    """Raises: UsageError: no manifest can be written there."""
+    """Raises:
+    UsageError: no manifest can be written there.
+    """
     if not is_manifest(url):
         raise UsageError(f"{display_name(url)}: the name of a manifest ends in .json")
     check_target(url)
 
 
 def write_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
-    """Write a manifest, whole or not at all. Shards below its folder are named from there, others by the whole path or
-    URL.
+    """Write a manifest, whole or not at all.
+
+    Shards below its folder are named from there, others by the whole path or URL.
 
     Raises:
-        UsageError: a shard is listed twice, its name cannot be in a manifest, or has a secret; or the manifest's name
-            does not end in ``.json``.
+        UsageError: a shard is listed twice, its name cannot be in a manifest, or has a secret; or
+            the manifest's name does not end in ``.json``.
         StreamError, TemporaryStreamError: it cannot be written.
     """
     check_manifest_name(url)
@@ -176,8 +198,11 @@ def remove_manifest(url: str) -> None:
 
 def compare_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
     """Hold a manifest against what was found of all its shards.
-    Raises: DataError: they differ; in which shard, and how. UsageError: as :func:`write_manifest`. What
-    :func:`read_manifest` raises."""
+
+    Raises:
+        DataError: they differ; in which shard, and how.
+        UsageError: as :func:`write_manifest`. What :func:`read_manifest` raises.
+    """
     listed = {_name_in(url, shard.url): shard for shard in read_manifest(url)}
     found = {_name_in(url, shard.url): shard for shard in shards}
     for names, what in ((found.keys() - listed, "it does not list"), (listed.keys() - found, "it also lists")):

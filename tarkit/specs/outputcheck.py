@@ -19,15 +19,21 @@ _Name = TypeVar("_Name", bound=str | PurePath)
 
 
 def check_tar_output(output: str) -> None:
-    """Refuse what ``-o`` names, before anything is read, if it has no folder or is not the name of a tar.
-    output: a path, a URL, or a pattern of a series. Raises: UsageError."""
+    """Refuse what ``-o`` names, before anything is read, if it has no folder or is not the name of
+    a tar.
+
+    Args:
+        output: a path, a URL, or a pattern of a series. Raises: UsageError.
+    """
     check_folder(output)
     check_tar_name(output)
 
 
 def check_folder(output: str) -> None:
-    """Refuse a local output whose folder is missing. Folders with the number of a series in their names are made with
-    its shards. Raises: UsageError."""
+    """Refuse a local output whose folder is missing.
+
+    Folders with the number of a series in their names are made with its shards. Raises: UsageError.
+    """
     path = None if is_stream(output) else local_path(output)
     if path is None:
         return
@@ -44,22 +50,34 @@ def check_folder(output: str) -> None:
 
 
 def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Refuse inputs with outputs of their own, as :func:`tarkit.names.outputnames.plan_outputs` pairs them by name, of
-    which one is a link to an output, or has not the name of a tar. Raises: UsageError."""
+    """Refuse inputs with outputs of their own, as :func:`tarkit.names.outputnames.plan_outputs`
+    pairs them by name, of which one is a link to an output, or has not the name of a tar.
+
+    Raises: UsageError.
+    """
     for _, output in pairs:
         check_tar_name(output)
     check_other_than([output for _, output in pairs], [url for url, _ in pairs])
 
 
 def check_other_than(outputs: Iterable[str], names: Iterable[str | PurePath]) -> None:
-    """Refuse inputs of which one is one of the outputs, as :func:`other_than` does, all at once. Raises: UsageError."""
+    """Refuse inputs of which one is one of the outputs, as :func:`other_than` does, all at once.
+
+    Raises: UsageError.
+    """
     for _ in other_than(outputs, names):
         pass
 
 
 def other_than(outputs: Iterable[str], names: Iterable[_Name]) -> Iterator[_Name]:
-    """The inputs, each looked at when it is drawn: none may be one of the outputs, by a link or by another spelling.
-    What is not a regular file, such as /dev/null or a pipe, may be both. Raises: UsageError: an input is an output."""
+    """The inputs, each looked at when it is drawn: none may be one of the outputs, by a link or by
+    another spelling.
+
+    What is not a regular file, such as /dev/null or a pipe, may be both.
+
+    Raises:
+        UsageError: an input is an output.
+    """
     taken = {found: output for output in outputs if (found := _file_of(output, 1)) is not None}
     return _checked(taken, names) if taken else iter(names)
 
@@ -74,8 +92,13 @@ def _checked(taken: dict[object, str], names: Iterable[_Name]) -> Iterator[_Name
 
 
 def _file_of(name: str | PurePath, standard: int) -> object:
-    """What is equal for two names of one file or folder; None of what is not there, and of pipes and devices.
-    standard: descriptor that ``-`` stands for."""
+    """What is equal for two names of one file or folder.
+
+    None of what is not there, and of pipes and devices.
+
+    Args:
+        standard: descriptor that ``-`` stands for.
+    """
     if isinstance(name, str) and name.startswith("pipe:"):
         return None
     path: str | int | None = standard if name == "-" else local_path(name) if isinstance(name, str) else str(name)
@@ -90,9 +113,13 @@ def _file_of(name: str | PurePath, standard: int) -> object:
 
 
 def existing_shards(pattern: str, start: int = 0) -> list[str]:
-    """Names of the shards of a pattern such as ``out-%06d.tar`` that are there, numbered ``start`` or more, in order.
-    Raises: UsageError: it has not exactly one place for a number. StreamError, TemporaryStreamError: its folder cannot
-    be listed."""
+    """Names of the shards of a pattern such as ``out-%06d.tar`` that are there, numbered ``start``
+    or more, in order.
+
+    Raises:
+        UsageError: it has not exactly one place for a number.
+        StreamError, TemporaryStreamError: its folder cannot be listed.
+    """
     path, query = split_query(pattern)
     before, after = split_pattern(path)
     folder, slash, _ = before.rpartition("/")

@@ -1,9 +1,10 @@
 """Shard specs: the text with which people name many shards, and what it stands for.
 
-A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``,
-``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened here except such lists and
-manifests; object stores are asked only for listings, and whether something has a name with ``[``, and the Hugging Face
-Hub for the commit that a revision stands for."""
+A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with
+``*?[``, ``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened
+here except such lists and manifests; object stores are asked only for listings, and whether
+something has a name with ``[``, and the Hugging Face Hub for the commit that a revision stands for.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def expand(
     manifests: bool = True,
     outputs: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked for.
+    """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked
+    for.
 
     - Braces expand as in bash, except that unbalanced ones are an error.
     - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
@@ -64,11 +66,14 @@ def expand(
     - A list or a manifest may not be one of ``outputs``, which would replace it. The shards are not compared with them.
 
     Raises:
-        UsageError: a spec that cannot be: unbalanced braces or more of them than names of shards have, a pattern of
-            more than 10 million names, a pattern on a server that cannot list, a ``pipe:`` that is not allowed,
-            standard input named twice, a list or manifest that is an output.
-        MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
-        DataError: a JSON file that is not a manifest. StreamError: a list or manifest that cannot be read.
+        UsageError: a spec that cannot be: unbalanced braces or more of them than names of shards
+            have, a pattern of more than 10 million names, a pattern on a server that cannot list, a
+            ``pipe:`` that is not allowed, standard input named twice, a list or manifest that is an
+            output.
+        MissingInputError: a pattern that matches nothing; a list that does not exist or names no
+            shard.
+        DataError: a JSON file that is not a manifest.
+        StreamError: a list or manifest that cannot be read.
     """
     stdin_uses: list[str] = []
     for spec in spec_texts(specs):
@@ -96,7 +101,11 @@ def expand(
 
 
 def spec_texts(specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Iterator[str]:
-    """The text of one spec or each of several. Raises: UsageError: one has none, such as an open file."""
+    """The text of one spec or each of several.
+
+    Raises:
+        UsageError: one has none, such as an open file.
+    """
     several = isinstance(specs, Iterable) and not isinstance(specs, str) and not hasattr(specs, "read")
     for item in cast("Iterable[Any]", specs if several else [specs]):
         spec = os.fspath(item) if isinstance(item, os.PathLike) else item
@@ -139,12 +148,18 @@ def _expand_one(
 
 
 def _check_source(source: str, outputs: Sequence[str]) -> None:
-    """Refuse a list or manifest that is one of the outputs. Raises: UsageError."""
+    """Refuse a list or manifest that is one of the outputs.
+
+    Raises: UsageError.
+    """
     check_other_than(outputs, (source if source == "-" or scheme_of(source) else Path(source),))
 
 
 def _listed(manifest: str, outputs: Sequence[str]) -> Iterator[str]:
-    """The shards that a manifest lists. A folder that is called like one is what it is."""
+    """The shards that a manifest lists.
+
+    A folder that is called like one is what it is.
+    """
     if os.path.isdir(manifest):
         return iter((manifest,))
     _check_source(manifest, outputs)
@@ -152,9 +167,15 @@ def _listed(manifest: str, outputs: Sequence[str]) -> Iterator[str]:
 
 
 def fixed_names(spec: str) -> Product | None:
-    """The names that a spec stands for, each to be had by its number, if nothing need be listed or read for them.
-    None: it is ``-``, a command, a list, a manifest or a glob; or a name may be what braces may not stand for.
-    Raises: UsageError: unbalanced braces."""
+    """The names that a spec stands for, each to be had by its number, if nothing need be listed or
+    read for them.
+
+    None: it is ``-``, a command, a list, a manifest or a glob; or a name may be what braces may not
+    stand for.
+
+    Raises:
+        UsageError: unbalanced braces.
+    """
     if _is_special(spec) or _GLOB.search(spec) or is_manifest(spec):
         return None
     if not scheme_of(spec) and os.path.exists(spec):
@@ -165,7 +186,10 @@ def fixed_names(spec: str) -> Product | None:
 
 def patterns_of(specs: Sequence[str]) -> list[Product] | None:
     """The names of each spec, if nothing has to be listed or read to know them all; else None.
-    Raises: UsageError: unbalanced braces."""
+
+    Raises:
+        UsageError: unbalanced braces.
+    """
     found = [pattern for spec in specs if (pattern := fixed_names(spec)) is not None]
     return found if len(found) == len(specs) else None
 
@@ -174,7 +198,8 @@ def _may_hide(names: Product) -> bool:
     """Whether a name may be a command, a list, standard input or nothing."""
     if names.count <= _FEW:
         return any(map(_is_special, names.items(0, names.count)))
-    # Of a larger pattern the text before its first braces must rule it out; a number is the middle of no such word.
+    # Of a larger pattern the text before its first braces must rule it out; a number is the middle
+    # of no such word.
     head, rest = "", names.parts
     if isinstance(rest[0], Choice) and rest[0].count == 1:
         head, rest = next(rest[0].items(0, 1)).lower(), rest[1:]
@@ -220,7 +245,9 @@ def _is_there(url: str) -> bool:
 
 
 def _as_path(path: str) -> str:
-    """The path of a file, so written that it is taken for nothing else: a file may be called ``pipe:…`` or ``-``."""
+    """The path of a file, so written that it is taken for nothing else: a file may be called
+    ``pipe:…`` or ``-``.
+    """
     return f"./{path}" if _is_special(path) or scheme_of(path) else path
 
 
@@ -261,8 +288,12 @@ def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
 
 
 def _check_local(names: Iterable[str]) -> None:
-    """Look whether the shards that are on this machine exist, before hours are spent on the first of them.
-    Raises: MissingInputError: several are named, and some are missing: how many, with examples."""
+    """Look whether the shards that are on this machine exist, before hours are spent on the first
+    of them.
+
+    Raises:
+        MissingInputError: several are named, and some are missing: how many, with examples.
+    """
     local = [path for name in names if not is_stream(name) and (path := local_path(name)) is not None]
     missing = [path for path in local if not os.path.exists(path)]
     if missing and len(local) > 1:
@@ -273,9 +304,18 @@ def _check_local(names: Iterable[str]) -> None:
 def counted_shards(
     specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Sequence[str] = (), must_exist: bool = False
 ) -> tuple[Iterator[str], int | None]:
-    """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
-    must_exist: those on this machine are looked for now, unless it is the only one: the reader says it better.
-    Raises: UsageError: one of them is one of the outputs. MissingInputError: some do not exist. As :func:`expand`."""
+    """The shards that ``specs`` name, and how many.
+
+    None if there are very many, or the only one is a stream.
+
+    Args:
+        must_exist: those on this machine are looked for now, unless it is the only one: the reader
+            says it better.
+
+    Raises:
+        UsageError: one of them is one of the outputs.
+        MissingInputError: some do not exist. As :func:`expand`.
+    """
     shards = other_than(outputs, expand(specs, allow_pipe_in_lists=allow_pipe_in_lists, outputs=outputs))
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
     if must_exist:
@@ -286,8 +326,8 @@ def counted_shards(
 
 
 def take_slice(n: int, i: int, w: int) -> range:
-    """Which of ``n`` things are in slice ``i`` of ``w``: the slices are disjoint, complete, in order,
-    and their lengths differ by at most one.
+    """Which of ``n`` things are in slice ``i`` of ``w``: the slices are disjoint, complete, in
+    order, and their lengths differ by at most one.
 
     Raises:
         UsageError: not n >= 0 and 0 <= i < w.

@@ -1,10 +1,13 @@
-"""A list of shards in a bucket, cut into slices beforehand, so that a pod reads only its own part of it.
+"""A list of shards in a bucket, cut into slices beforehand, so that a pod reads only its own part
+of it.
 
-``LIST`` is text: one path or URL a line, no patterns, no comments; so everything that reads an @list
-reads it. ``LIST.offsets`` beside it says where the slices are, all of it little-endian: the header
-(``_HEADER``: magic, number of shards, number of slices, length of LIST, 1 if it was checked that no two shards
-become the same output, SHA-256 of LIST), then the W+1 borders of the slices as 64-bit offsets into LIST, then a CRC-32
-for the bytes of each slice. The slices need not have the same number of shards."""
+``LIST`` is text: one path or URL a line, no patterns, no comments; so everything that reads an
+@list reads it. ``LIST.offsets`` beside it says where the slices are, all of it little-endian: the
+header (``_HEADER``: magic, number of shards, number of slices, length of LIST, 1 if it was checked
+that no two shards become the same output, SHA-256 of LIST), then the W+1 borders of the slices as
+64-bit offsets into LIST, then a CRC-32 for the bytes of each slice. The slices need not have the
+same number of shards.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,19 @@ _SURELY_PLAIN = re.compile(r"(?:(?:s3|gs|hdfs|https?)://|/)[A-Za-z0-9_./:+=@%,~-
 
 @dataclass(frozen=True)
 class SlicedList:
-    """What LIST.offsets says. url: of LIST. n: shards. w: slices. size: bytes of LIST. checked: whether it was
-    checked that no two shards become the same output. sha256: of LIST, in hex. borders: w + 1 offsets. sums: w CRCs.
-    offsets_sha256: of LIST.offsets itself, so of all that decides what slice i is."""
+    """What LIST.offsets says.
+
+    Attributes:
+        url: of LIST.
+        n: shards.
+        w: slices.
+        size: bytes of LIST.
+        checked: whether it was checked that no two shards become the same output.
+        sha256: of LIST, in hex.
+        borders: w + 1 offsets.
+        sums: w CRCs.
+        offsets_sha256: of LIST.offsets itself, so of all that decides what slice i is.
+    """
 
     url: str
     n: int
@@ -55,7 +68,11 @@ class SlicedList:
 
     def shards(self, index: int) -> list[str]:
         """The shards of a slice.
-        Raises: UsageError: the slice does not exist. DataError: LIST is not the one whose slices these are."""
+
+        Raises:
+            UsageError: the slice does not exist.
+            DataError: LIST is not the one whose slices these are.
+        """
         if not 0 <= index < self.w:
             raise UsageError(f"{quoted(self.url)} has slices 0 to {self.w - 1}; slice {index} does not exist")
         start, stop = self.borders[index], self.borders[index + 1]
@@ -73,7 +90,10 @@ _CHANGED = "the list was changed after its slices were planned; make the manifes
 
 def check_name(name: str, list_url: str) -> str:
     """The name of a shard, if a line of a list can hold it so that it is read as just this name.
-    Raises: UsageError: it cannot."""
+
+    Raises:
+        UsageError: it cannot.
+    """
     if _SURELY_PLAIN.fullmatch(name):
         return name
     kept = name.strip() == name and "\n" not in name and "\r" not in name and not name.startswith(("#", _BOM))
@@ -99,13 +119,16 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
     """Publish a list of shards, and then the file of its slices.
 
     Args:
-        url: of the list. names: of the shards, those of slice 0 first.
+        url: of the list.
+        names: of the shards, those of slice 0 first.
         counts: how many shards each slice has, see :func:`even_counts`.
-        outdir: where the run's outputs go. No two shards may become the same output; this is checked
-            here, since a pod that sees only one slice cannot. None: each pod has to look at the whole list.
+        outdir: where the run's outputs go. No two shards may become the same output; this is
+            checked here, since a pod that sees only one slice cannot. None: each pod has to look at
+            the whole list.
 
     Raises:
-        UsageError: a name that a list cannot hold; the names do not fill the slices; as ``plan_outputs``.
+        UsageError: a name that a list cannot hold; the names do not fill the slices; as
+            ``plan_outputs``.
         StreamError, TemporaryStreamError: it cannot be written.
     """
     if compression_for_name(url) is not None:
@@ -152,10 +175,15 @@ def even_counts(n: int, w: int) -> list[int]:
 
 
 def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
-    """Numbers of the shards in each of ``w`` slices of about the same number of bytes, the largest slice first.
-    Largest shard first, each into the slice that has least so far (longest processing time first). In a slice the
-    shards keep their order. The same sizes give the same slices.
-    Raises: UsageError: w is not positive, or a size is negative."""
+    """Numbers of the shards in each of ``w`` slices of about the same number of bytes, the largest
+    slice first.
+
+    Largest shard first, each into the slice that has least so far (longest processing time first).
+    In a slice the shards keep their order. The same sizes give the same slices.
+
+    Raises:
+        UsageError: w is not positive, or a size is negative.
+    """
     if w < 1 or min(sizes, default=0) < 0:
         raise UsageError(f"{w} slices of shards of {min(sizes, default=0)} bytes and more; both must be positive")
     members: list[list[int]] = [[] for _ in range(w)]
@@ -171,8 +199,12 @@ def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
 
 def open_list(url: str) -> SlicedList | None:
     """The slices that were planned for a list; None if none were.
-    Raises: DataError: the file of the slices is damaged. StreamError: it is on this machine, and cannot be read.
-    TemporaryStreamError: it cannot be asked for now."""
+
+    Raises:
+        DataError: the file of the slices is damaged.
+        StreamError: it is on this machine, and cannot be read.
+        TemporaryStreamError: it cannot be asked for now.
+    """
     beside = _offsets_url(url)
     if beside is None:
         return None

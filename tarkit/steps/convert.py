@@ -1,8 +1,9 @@
 """Shards to record files and back, and record files to one another.
 
-How a sample is a record: as its piece of the tar (joined, they are the tar again, byte for byte), as one of its
-fields, or as a tf.train.Example whose features are its fields. An archive of files has each field as a file; a row of
-Parquet is a sample, with a column for each field."""
+How a sample is a record: as its piece of the tar (joined, they are the tar again, byte for byte),
+as one of its fields, or as a tf.train.Example whose features are its fields. An archive of files
+has each field as a file; a row of Parquet is a sample, with a column for each field.
+"""
 
 from __future__ import annotations
 
@@ -59,19 +60,25 @@ def convert(
     """Write all records of the inputs as one file of another format; the number of records.
 
     Args:
-        inputs: paths, URLs or shard specs, of any formats. output: published whole, or not at all.
-        to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`; None: by the end of the output's name.
-        encoding: for tars or Parquet on either side. Between two record files, records are copied as they are.
+        inputs: paths, URLs or shard specs, of any formats.
+        output: published whole, or not at all.
+        to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`; None: by the end of the
+            output's name.
+        encoding: for tars or Parquet on either side. Between two record files, records are copied
+            as they are.
         on_damage: error; or skip what is damaged: it is counted in ``tally``.
         source_format: of the inputs; None: by their names and first bytes.
         verify: read the output, and compare each record with what was written.
         progress: called with the number of records so far, often.
 
     Raises:
-        UsageError: no inputs, a format that does not exist or that the output's name does not show, tar to tar, an
-        encoding that these formats do not have, an output whose name is that of another format, or ``verify`` of a
+        UsageError: no inputs, a format that does not exist or that the output's name does not show,
+            tar to tar, an.
+        encoding that these formats do not have, an output whose name is that of another format, or
+            ``verify`` of a
         stream.
-        VerifyError: ``verify`` found a difference. DataError: damage; a sample without the field; a record that the
+        VerifyError: ``verify`` found a difference.
+        DataError: damage; a sample without the field; a record that the.
         encoding does not know. What reading and writing raise.
     """
     inputs = [inputs] if isinstance(inputs, str) else list(inputs)
@@ -113,7 +120,10 @@ def convert(
 
 
 def _check_encoding(encoding: Encoding, to: str, first: str) -> None:
-    """Refuse what rows cannot be. Raises: UsageError."""
+    """Refuse what rows cannot be.
+
+    Raises: UsageError.
+    """
     rows = {each for each in (to, first) if holds_rows(each)}
     others = {to, first} - rows - {"tar"}
     if encoding.columns is not None and not rows:
@@ -128,7 +138,10 @@ def _check_encoding(encoding: Encoding, to: str, first: str) -> None:
 
 
 def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The inputs after the first one. One that holds samples is of its format, or the records would differ in kind."""
+    """The inputs after the first one.
+
+    One that holds samples is of its format, or the records would differ in kind.
+    """
     for name, found in others:
         if found != first[1] and (holds_samples(found) or holds_samples(first[1])):
             if "tar" in (found, first[1]):
@@ -141,7 +154,10 @@ def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterato
 
 
 def _add(digest: hashlib._Hash, parts: Iterable[str | bytes | None]) -> None:
-    """A record: its texts and contents, each with its length. Where records have no names, names do not count."""
+    """A record: its texts and contents, each with its length.
+
+    Where records have no names, names do not count.
+    """
     for part in parts:
         content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
         if content is not None:
@@ -199,7 +215,9 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
 
 
 def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: hashlib._Hash | None) -> None:
-    """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no reader takes."""
+    """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no
+    reader takes.
+    """
     of_input: list[Exception] = []
 
     def passed_on(write: Callable[[bytes], object]) -> Iterator[bytes]:

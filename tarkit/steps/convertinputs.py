@@ -26,8 +26,12 @@ Record = tuple[str, bytes]
 
 @dataclass
 class Inputs:
-    """The inputs, each with its format, as records or as samples. number: of those that were drawn. rows: numbers for
-    them."""
+    """The inputs, each with its format, as records or as samples.
+
+    Attributes:
+        number: of those that were drawn.
+        rows: numbers for them.
+    """
 
     inputs: Iterator[tuple[str, str]]
     encoding: Encoding
@@ -101,7 +105,10 @@ class Inputs:
                 yield sample_of(name, key.removesuffix(suffix), content, encoding)
 
     def _of_records(self, name: str, source: str, *, empty_keys: bool = False) -> Iterator[Record]:
-        """empty_keys: whether an empty key stays; else its record is named by its number, as one without a key."""
+        """Args:
+        empty_keys: whether an empty key stays; else its record is named by its number, as one
+            without a key.
+        """
         mem = self.encoding.mem
         for key, content in read_named(source, name, on_damage=self.on_damage, tally=self.tally, mem=mem):
             if key is None or not (key or empty_keys):
@@ -141,7 +148,11 @@ class Inputs:
 
 
 def samples_of_tar(name: str, encoding: Encoding, **policies: Any) -> Iterator[Sample]:
-    """The samples of a shard. policies: other arguments of ``read_samples``."""
+    """The samples of a shard.
+
+    Args:
+        policies: other arguments of ``read_samples``.
+    """
     return read_samples(
         name,
         literal=True,
@@ -154,14 +165,21 @@ def samples_of_tar(name: str, encoding: Encoding, **policies: Any) -> Iterator[S
 
 
 def samples_of_rows(name: str, source: str, encoding: Encoding, numbers: Iterator[int]) -> Iterator[Sample]:
-    """The rows of a file as samples. numbers: of the rows; the key of a row that has none."""
+    """The rows of a file as samples.
+
+    Args:
+        numbers: of the rows; the key of a row that has none.
+    """
     for row in format_module(source).read_rows(name, columns=encoding.columns, mem=encoding.mem):
         yield sample_of_row(name, f"{next(numbers):09d}", row)
 
 
 def check_tar(name: str) -> None:
     """Look whether a file is a tar that was taken for one because it is of no other format.
-    Raises: DataError: it is not; what it looks like."""
+
+    Raises:
+        DataError: it is not; what it looks like.
+    """
     if not reads_once(name):
         with open_read(name) as stream:
             next(read_members(stream.read, url=stream.name), None)

@@ -1,6 +1,7 @@
 """Samples to try things out with: small pictures drawn by code, the same at every call.
 
-Pictures are PPM (netpbm, "PPM Format Specification", raw variant), which needs no library to write."""
+Pictures are PPM (netpbm, "PPM Format Specification", raw variant), which needs no library to write.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ SIDE = 48
 
 
 def demo_samples(count: int) -> Iterator[Sample]:
-    """Samples ``000000`` to ``count - 1``, each with ``ppm`` (the picture), ``cls`` (0 to 2, as text) and
-    ``json`` (shape, colour, size), all bytes. Classes take turns."""
+    """Samples ``000000`` to ``count - 1``, each with ``ppm`` (the picture), ``cls`` (0 to 2, as
+    text) and ``json`` (shape, colour, size), all bytes.
+
+    Classes take turns.
+    """
     for number in range(count):
         kind = number % len(SHAPES)
         colour = (number * 83 % 200 + 55, number * 151 % 200 + 55, number * 211 % 200 + 55)

@@ -1,8 +1,9 @@
 """How a sample is a record, and a record a sample.
 
-A record may be a set of named values: the features of a tf.train.Example, the row of a table. Such a value is the
-field of its name if it is bytes; text is NAME.txt, and numbers, lists and null are NAME.json. A slash in a name, which
-no field has, is %2F."""
+A record may be a set of named values: the features of a tf.train.Example, the row of a table. Such
+a value is the field of its name if it is bytes; text is NAME.txt, and numbers, lists and null are
+NAME.json. A slash in a name, which no field has, is %2F.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +26,18 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
 
 @dataclass(frozen=True)
 class Encoding:
-    """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
+    """How samples are records.
 
-    files: a file for each field. Without one of them: files or rows where a format holds such, else a piece.
-    columns: of rows; None: all. typed: of samples that become Examples or rows, fields NAME.json are the numbers or
-    texts of NAME, and in rows NAME.txt are texts.
-    rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples."""
+    Attributes:
+        field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
+        files: a file for each field. Without one of them: files or rows where a format holds such,
+            else a piece.
+        columns: of rows; None: all.
+        typed: of samples that become Examples or rows, fields NAME.json are the numbers or texts of
+            NAME, and in rows NAME.txt are texts.
+        rule, on_repeated_key, mem: as for read_samples.
+        on_others, on_same_extension: as for har_samples.
+    """
 
     field: str | None = None
     example: bool = False
@@ -67,7 +74,9 @@ _SLASH = re.compile(r"%((?:25)*)2F")
 
 
 def field_of_name(name: str) -> str:
-    """The field for the value of a name. Each text is the name for just one field, see :func:`name_of_field`.
+    """The field for the value of a name.
+
+    Each text is the name for just one field, see :func:`name_of_field`.
 
     >>> field_of_name("image/encoded"), field_of_name("50%"), field_of_name("a%2Fb")
     ('image%2Fencoded', '50%', 'a%252Fb')
@@ -81,8 +90,12 @@ def name_of_field(field: str) -> str:
 
 
 def content_of(sample: Sample, encoding: Encoding) -> bytes:
-    """The record that a sample is: one of its fields, or an Example. Raises: DataError: it has not that field, or (with
-    ``typed``) one that is not values of a feature. EncodeError: a name that a feature cannot have."""
+    """The record that a sample is: one of its fields, or an Example.
+
+    Raises:
+        DataError: it has not that field, or (with ``typed``) one that is not values of a feature.
+        EncodeError: a name that a feature cannot have.
+    """
     fields = {name: value for name, value in sample.items() if not is_reserved(name)}
     if encoding.field is None:
         features = values_of(sample, encoding)
@@ -104,7 +117,11 @@ def content_of(sample: Sample, encoding: Encoding) -> bytes:
 
 def values_of(sample: Sample, encoding: Encoding, *, rows: bool = False) -> dict[str, Any]:
     """The features that the fields of a sample are; or (rows) the values of a row of a table.
-    Raises: DataError: (with ``typed``) two fields become one, or one is not what such values are written as."""
+
+    Raises:
+        DataError: (with ``typed``) two fields become one, or one is not what such values are
+            written as.
+    """
     what, ends = ("column", (".json", ".txt")) if rows else ("feature", (".json",))
     values: dict[str, Any] = {}
     for field, content in sample.items():
@@ -121,7 +138,10 @@ def values_of(sample: Sample, encoding: Encoding, *, rows: bool = False) -> dict
 
 
 def _feature(field: str, found: Any) -> Any:
-    """What the value of a JSON field is for ``encode_example``. An empty list has no kind."""
+    """What the value of a JSON field is for ``encode_example``.
+
+    An empty list has no kind.
+    """
     kinds = {type(each) for each in found} if isinstance(found, list) else set()
     if found is None or found == []:
         return None
@@ -144,7 +164,10 @@ def _cell(field: str, found: Any) -> Any:
 
 def sample_of(url: str, key: str, content: bytes, encoding: Encoding) -> Sample:
     """The sample that a record is; its ``__url__`` is where it comes from.
-    Raises: DataError: it is not an Example, or one whose features cannot be fields."""
+
+    Raises:
+        DataError: it is not an Example, or one whose features cannot be fields.
+    """
     if encoding.field is not None:
         return {"__key__": key, "__url__": display_name(url), encoding.field: content}
     with _of_record(url, key, _WHOLE):
@@ -152,8 +175,14 @@ def sample_of(url: str, key: str, content: bytes, encoding: Encoding) -> Sample:
 
 
 def sample_of_row(url: str, key: str, row: Mapping[str, Any]) -> Sample:
-    """The sample that a row of a table is. key: unless the row has its own.
-    Raises: DataError: two values become one field, or one cannot be a field."""
+    """The sample that a row of a table is.
+
+    Args:
+        key: unless the row has its own.
+
+    Raises:
+        DataError: two values become one field, or one cannot be a field.
+    """
     with _of_record(url, key, "leave the column out with --columns"):
         return _fields_of(url, key, row, "column")
 
@@ -192,7 +221,12 @@ def _value(name: str, feature: Feature) -> Any:
 
 
 def _fields_of(url: str, key: str, values: Mapping[str, Any], what: str) -> Sample:
-    """The sample of values by their names. key: unless it is one of them. what: they are called."""
+    """The sample of values by their names.
+
+    Args:
+        key: unless it is one of them.
+        what: they are called.
+    """
     sample: Sample = {"__key__": key, "__url__": display_name(url)}
     for name, value in values.items():
         if name == "__url__":

@@ -20,18 +20,21 @@ def har_samples(
     mem: int | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Sample]:
-    """The files of an archive as samples, in the order in which their keys come first in the archive's contents.
+    """The files of an archive as samples, in the order in which their keys come first in the
+    archive's contents.
 
     Args:
         rule: key rule, by which names of files are keys and fields.
-        on_others: error, or skip, for files that are not part of a sample; those are counted in ``tally.skipped``.
+        on_others: error, or skip, for files that are not part of a sample; those are counted in
+            ``tally.skipped``.
         on_same_extension: error, or allow, for two files of one sample with the same last extension
             (:func:`tarkit.samples.gather.refuse_same_extension`).
         mem: bytes that a file may have; None: any number.
         tally: members and samples, and what was skipped.
 
     Raises:
-        DataError: the archive is damaged; ``on_others`` or ``on_same_extension``. StreamError, TemporaryStreamError: it
+        DataError: the archive is damaged; ``on_others`` or ``on_same_extension``.
+        StreamError, TemporaryStreamError: it.
         cannot be read. UsageError: a wrong argument.
     """
     check_policy("on_others", on_others, ("error", "skip"))

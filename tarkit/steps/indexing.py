@@ -31,13 +31,20 @@ from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20
 MADE, RENEWED, FRESH = "made", "renewed", "fresh"
-"""What became of an index: there was none, it was stale (or force asked for another), or it was left as it is."""
+"""What became of an index: there was none, it was stale (or force asked for another), or it was
+left as it is.
+"""
 
 
 @dataclass(frozen=True)
 class IndexOutcome:
-    """What became of the index of one shard. error: why it failed; then there is no state. tally: of reading the shard,
-    if its index was made or compared. listed: the shard as a manifest lists it, if that was asked for."""
+    """What became of the index of one shard.
+
+    Attributes:
+        error: why it failed; then there is no state.
+        tally: of reading the shard, if its index was made or compared.
+        listed: the shard as a manifest lists it, if that was asked for.
+    """
 
     url: str
     state: str = ""
@@ -56,11 +63,18 @@ def index_all(
     listed: bool = False,
     rule: str | KeyRule = first_dot,
 ) -> Generator[IndexOutcome, None, None]:
-    """Put an index beside each shard that has no fresh one, several at a time; what became of each, in order. A shard
-    that fails stops no other.
-    force: make all of them anew. check: write nothing, and read each shard to compare its index with it. listed: read
-    each shard for its MD5, so that the outcomes are those of a manifest.
-    Raises: UsageError: a shard of this name has no index, or nothing can be written at its place."""
+    """Put an index beside each shard that has no fresh one, several at a time.
+
+    What became of each, in order. A shard that fails stops no other.
+
+    Args:
+        force: make all of them anew.
+        check: write nothing, and read each shard to compare its index with it.
+        listed: read each shard for its MD5, so that the outcomes are those of a manifest.
+
+    Raises:
+        UsageError: a shard of this name has no index, or nothing can be written at its place.
+    """
     if parallel < 1:
         raise UsageError(f"shards at a time is {parallel}; it must be at least 1")
     act = partial(_compare if check else partial(ensure_index, force=force), rule=rule, listed=listed)
@@ -90,7 +104,9 @@ def index_all(
 def ensure_index(
     url: str, *, force: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
 ) -> IndexOutcome:
-    """Make the index of a shard, unless a fresh one is there: one that fits the shard's end, and is not older."""
+    """Make the index of a shard, unless a fresh one is there: one that fits the shard's end, and is
+    not older.
+    """
     if reads_once(url):
         # Opening a pipe without a writer waits for ever.
         raise UsageError(f"{display_name(url)} is a pipe or a device; only a file has an index")

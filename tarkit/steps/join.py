@@ -1,7 +1,8 @@
 """Joins tar shards, byte for byte.
 
 Everything is read through :class:`tarkit.formats.tar.walk.Archive` all the same, so that what is
-damaged, cut or no tar is found, and samples that would run into each other are refused."""
+damaged, cut or no tar is found, and samples that would run into each other are refused.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,17 @@ from tarkit.store.publish import PublishStream
 from tarkit.store.read import open_read
 
 _OTHER_KEYS = "tarproc -c 'echo \"NAME-$(cat __key__)\" > __key__' SHARD -o OTHER"
-"""Puts a name before each key. (What --on-repeated-key allow joins, no program reads without that option.)"""
+"""Puts a name before each key. (What --on-repeated-key allow joins, no program reads without that
+option.)
+"""
 
 
 class Joined:
-    """What was joined so far: how many shards and samples. size: bytes written, before compression."""
+    """What was joined so far: how many shards and samples.
+
+    Attributes:
+        size: bytes written, before compression.
+    """
 
     def __init__(self, on_repeated_key: str) -> None:
         self.shards = self.samples = self.size = 0
@@ -58,18 +65,22 @@ def concatenate(
     allow_pipe_in_lists: bool = False,
     target: str = "-",
 ) -> Joined:
-    """Write all members of several shards as one shard; the caller commits ``output``, which is of ``target``.
+    """Write all members of several shards as one shard.
+
+    The caller commits ``output``, which is of ``target``.
 
     Members keep their bytes and their order, also folders, links and files that are no part of a
     sample; only with ``on_damage="skip"`` these are left out. End-of-archive marks are dropped, but
-    for one at the end, padded to 10,240 bytes. All is written as it comes; with ``on_damage="skip"``
-    one sample is held, large content in files. Keys are held in memory. A key that comes back may be allowed, in one
-    shard or in another, but not right after itself: without the mark in between the two samples would become one.
-    ``tally.skipped`` counts the members that are not part of a sample.
+    for one at the end, padded to 10,240 bytes. All is written as it comes; with
+    ``on_damage="skip"`` one sample is held, large content in files. Keys are held in memory. A key
+    that comes back may be allowed, in one shard or in another, but not right after itself: without
+    the mark in between the two samples would become one. ``tally.skipped`` counts the members that
+    are not part of a sample.
 
     Raises:
         DataError: damage; a repeated key or field; a global extended header that would apply to the
-            members of the archives after its own. UsageError: a shard is the output itself.
+            members of the archives after its own.
+        UsageError: a shard is the output itself.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     tally = Tally() if tally is None else tally

@@ -1,6 +1,8 @@
-"""Files to serialized records: by built-in rules for images, tables and MNIST, or by a function of the user's.
+"""Files to serialized records: by built-in rules for images, tables and MNIST, or by a function of
+the user's.
 
-The features of the built-in rules are those of ElasticDL's generators: ``image`` and ``label``; the columns of a table.
+The features of the built-in rules are those of ElasticDL's generators: ``image`` and ``label``; the
+columns of a table.
 """
 
 from __future__ import annotations
@@ -37,8 +39,13 @@ Prepare = Callable[[SourceFile], Iterator[bytes]]
 
 
 def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Iterator[bytes]:
-    """The records of files. Files that give none are counted in ``tally.skipped``, as ``no-record``.
-    Raises: DataError: as ``prepare``."""
+    """The records of files.
+
+    Files that give none are counted in ``tally.skipped``, as ``no-record``.
+
+    Raises:
+        DataError: as ``prepare``.
+    """
     for file in files:
         gave_some = False
         for record in prepare(file):
@@ -49,14 +56,15 @@ def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Ite
 
 
 def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepare:
-    """A record for each image: ``image``, and ``label``, the index of its folder's name in ``classes``.
+    """A record for each image: ``image``, and ``label``, the index of its folder's name in
+    ``classes``.
+
+    Raises (by the function):
+        DataError: an image that does not decode, or in a folder that is not a class.
 
     Args:
         classes: names of the folders that the images are in; None writes no label.
         image: bytes as they are in the file, or floats, the pixels from 0 to 255.
-
-    Raises (by the function):
-        DataError: an image that does not decode, or in a folder that is not a class.
     """
     check_policy("image", image, IMAGES)
     index = {name: number for number, name in enumerate(classes or ())}
@@ -102,9 +110,14 @@ def classes_of(names: Iterable[str]) -> list[str]:
 def shard_records(
     shards: str | Iterable[str], tally: Tally, fields: Sequence[str] = (), *, on_damage: str = "error"
 ) -> Iterator[bytes]:
-    """A record for each sample of tar shards: a feature for each field, or those that are named, and ``__key__``.
+    """A record for each sample of tar shards: a feature for each field, or those that are named,
+    and ``__key__``.
+
     ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
-    Raises: DataError: a sample has not all fields that are named; damage."""
+
+    Raises:
+        DataError: a sample has not all fields that are named; damage.
+    """
     for sample in read_samples(shards, split=True, tally=tally, on_damage=on_damage):
         missing = [name for name in fields if name not in sample]
         if missing:
@@ -121,16 +134,18 @@ def shard_records(
 def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> Prepare:
     """Records by the functions of a model file.
 
-    ``prepare_data_for_a_single_file(file, name)`` gets an open binary file and its name; one with a single parameter
-    gets the path of a file on disk. It gives a record (bytes), features (a dict), features and label (a tuple; the
-    model file's ``feature_columns()`` and ``label_columns()`` have the names, each a ``key``), None, or an iterable of
-    these.
+    ``prepare_data_for_a_single_file(file, name)`` gets an open binary file and its name; one with a
+    single parameter gets the path of a file on disk. It gives a record (bytes), features (a dict),
+    features and label (a tuple; the model file's ``feature_columns()`` and ``label_columns()`` have
+    the names, each a ``key``), None, or an iterable of these.
 
     Args:
-        model: what the model file defines. codec: tf_example; or bytes, the bytes of the columns' arrays, concatenated.
+        model: what the model file defines.
+        codec: tf_example; or bytes, the bytes of the columns' arrays, concatenated.
 
     Raises:
-        UsageError: the model file lacks a function. DataError (by the function): that function raised an exception.
+        UsageError: the model file lacks a function. DataError (by the function): that function
+            raised an exception.
     """
     check_policy("codec", codec, CODECS)
     function = model.get("prepare_data_for_a_single_file")
@@ -195,13 +210,25 @@ def _encoded(features: Mapping[str, Any], codec: str) -> bytes:
 
 
 def load_model_file(path: str) -> dict[str, Any]:
-    """What a Python file defines. path: may be a URL.
-    Raises: MissingInputError: no such file. UsageError: it is not Python, or raises an exception."""
+    """What a Python file defines.
+
+    Args:
+        path: may be a URL.
+
+    Raises:
+        MissingInputError: no such file.
+        UsageError: it is not Python, or raises an exception.
+    """
     return load_model(read_model_file(path), path)
 
 
 def read_model_file(path: str) -> str:
-    """The text of a Python file. Raises: MissingInputError: no such file. UsageError: it is not Python."""
+    """The text of a Python file.
+
+    Raises:
+        MissingInputError: no such file.
+        UsageError: it is not Python.
+    """
     data = read_whole(path, compression=None)
     try:
         ast.parse(data, path)
@@ -211,8 +238,14 @@ def read_model_file(path: str) -> str:
 
 
 def load_model(text: str, path: str) -> dict[str, Any]:
-    """What the text of a Python file defines. path: for tracebacks and its ``__file__``.
-    Raises: UsageError: it raises an exception."""
+    """What the text of a Python file defines.
+
+    Args:
+        path: for tracebacks and its ``__file__``.
+
+    Raises:
+        UsageError: it raises an exception.
+    """
     model: dict[str, Any] = {"__name__": "model_file", "__file__": path}
     try:
         exec(compile(text, path, "exec"), model)

@@ -26,7 +26,9 @@ def write_record_files(
     if_absent: bool = False,
     published: Callable[[str, int], object] = lambda name, records: None,
 ) -> int:
-    """Write ``PREFIX-00000``, ``PREFIX-00001`` …; the number of records. Memory does not depend on it.
+    """Write ``PREFIX-00000``, ``PREFIX-00001`` …; the number of records.
+
+    Memory does not depend on it.
 
     Without records no file is written, and no file is empty.
 
@@ -36,7 +38,8 @@ def write_record_files(
         published: called with the name of each file and its number of records, once it is there.
 
     Raises:
-        UsageError: records_per_file is not positive. AlreadyPublishedError: see ``if_absent``. What reading the records
+        UsageError: records_per_file is not positive.
+        AlreadyPublishedError: see ``if_absent``. What reading the records.
         and writing raise: files that are there stay, the one at work is discarded.
     """
     if records_per_file < 1:
@@ -54,8 +57,14 @@ def write_record_files(
 
 
 def clear_record_files(folder: str, *, force: bool = False, sources: Iterable[str] = ()) -> int:
-    """Make sure that no file of an earlier run would be taken for one of this run; how many were removed.
-    Raises: UsageError: there are such files, and ``force`` was not asked for; or one of them is one of the sources."""
+    """Make sure that no file of an earlier run would be taken for one of this run.
+
+    How many were removed.
+
+    Raises:
+        UsageError: there are such files, and ``force`` was not asked for; or one of them is one of
+            the sources.
+    """
     pattern = re.compile(r"data(-\d+)+")
     try:
         found = [entry for entry in entries(folder) if not entry.is_folder and pattern.fullmatch(entry.name)]

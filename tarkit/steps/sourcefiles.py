@@ -15,7 +15,12 @@ from tarkit.store.read import open_read, read_whole
 
 
 class SourceFile(NamedTuple):
-    """A file to prepare. url: its own, None in a tar. read: its content."""
+    """A file to prepare.
+
+    Attributes:
+        url: its own, None in a tar.
+        read: its content.
+    """
 
     name: str
     url: str | None
@@ -23,9 +28,17 @@ class SourceFile(NamedTuple):
 
 
 def files_of(source: str, tally: Tally, *, on_damage: str = "error") -> Iterator[SourceFile]:
-    """All files of a folder at any depth, by name, or of a tar in its order; hidden ones are skipped and counted.
-    on_damage: of the tar; skip goes on after damage, with what was lost in ``tally``.
-    Raises: DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
+    """All files of a folder at any depth, by name, or of a tar in its order.
+
+    Hidden ones are skipped and counted.
+
+    Args:
+        on_damage: of the tar; skip goes on after damage, with what was lost in ``tally``.
+
+    Raises:
+        DataError: the tar is damaged.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+    """
     if is_tar_name(source):
         with open_read(source) as stream:
             for name, content, _ in read_members(stream.read, url=stream.name, tally=tally, on_damage=on_damage):
@@ -38,8 +51,13 @@ def files_of(source: str, tally: Tally, *, on_damage: str = "error") -> Iterator
 
 
 def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
-    """All files of a folder at any depth, by name; hidden ones and symbolic links to folders are skipped and counted.
-    Raises: MissingInputError, StreamError, TemporaryStreamError: it cannot be listed."""
+    """All files of a folder at any depth, by name.
+
+    Hidden ones and symbolic links to folders are skipped and counted.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be listed.
+    """
     for entry in sorted(entries(folder, recursive=True), key=lambda entry: entry.name):
         if is_hidden(entry.name):
             tally.skip("hidden")

@@ -22,22 +22,26 @@ def table_records(
     url: str, *, columns: Sequence[str] | None = None, label: str | None = None,
     skip_rows: int = 0, with_text: Callable[[list[str]], object] = lambda names: None,
 ) -> Iterator[bytes]:  # fmt: skip
-    """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes for the others.
+    """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes
+    for the others.
 
     An integer that a float of 32 bits cannot hold is not taken for a number.
 
-    The file is read twice: first to know the types, and the values of the label. Blanks around the names of columns
-    and before values are not part of them, unless they are in quotes.
+    The file is read twice: first to know the types, and the values of the label. Blanks around the
+    names of columns and before values are not part of them, unless they are in quotes.
 
     Args:
         columns: their names; None takes them from the first row.
-        label: this column is written as ``label``, the index of its value among all its values, sorted.
+        label: this column is written as ``label``, the index of its value among all its values,
+            sorted.
         skip_rows: rows at the beginning that are passed over.
         with_text: called with the names of the columns that are written as bytes.
 
     Raises:
-        DataError: a row has another number of columns, or is not UTF-8 or CSV. StreamError: the file was replaced
-        between the two. UsageError: no such column, two of one name, a number as a name, or a source that cannot be
+        DataError: a row has another number of columns, or is not UTF-8 or CSV.
+        StreamError: the file was replaced.
+        between the two. UsageError: no such column, two of one name, a number as a name, or a
+            source that cannot be
         read twice.
     """
     shown = display_name(url)

@@ -14,17 +14,22 @@ _LARGEST_THRESHOLD = 32 * 1024 * 1024
 def keep_freed_memory() -> None:
     """Let the C library keep freed blocks of up to 16 MiB, at most 32 MiB in all.
 
-    Samples are allocated and freed in an unending row. By default glibc gives memory at the end of its heap back as
-    soon as 128 KiB are free there, and blocks above that size at once; the system then has to clear new pages for the
-    next sample, which takes longer than reading it. glibc raises both limits by itself when a large block is freed
-    (mallopt(3), M_MMAP_THRESHOLD), so one is allocated, never touched, and freed;
-    once, since later ones would come from that very heap and be cleared. Elsewhere this does nothing."""
+    Samples are allocated and freed in an unending row. By default glibc gives memory at the end of
+    its heap back as soon as 128 KiB are free there, and blocks above that size at once; the system
+    then has to clear new pages for the next sample, which takes longer than reading it. glibc
+    raises both limits by itself when a large block is freed (mallopt(3), M_MMAP_THRESHOLD), so one
+    is allocated, never touched, and freed; once, since later ones would come from that very heap
+    and be cleared. Elsewhere this does nothing.
+    """
     bytes(_BLOCK)
 
 
 def keep_all_freed_memory() -> None:
-    """Let the C library keep all freed blocks of up to 32 MiB, for a process that only makes batches: one of decoded
-    photos is larger than what :func:`keep_freed_memory` keeps. Elsewhere than with glibc this does nothing."""
+    """Let the C library keep all freed blocks of up to 32 MiB, for a process that only makes
+    batches: one of decoded photos is larger than what :func:`keep_freed_memory` keeps.
+
+    Elsewhere than with glibc this does nothing.
+    """
     import ctypes
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,12 +1,16 @@
-"""Parts of remote files, kept in a folder of this machine, so that its processes fetch each of them once.
+"""Parts of remote files, kept in a folder of this machine, so that its processes fetch each of them
+once.
 
-A part is a file whose name is a digest of the URL, of the identity of the remote file and of the range. So a part of a
-file that was replaced is never found again. It appears whole under this name, as everything that is published: a
-process that is killed leaves a temporary file, which is not looked for, and which the next one that needs room removes.
+A part is a file whose name is a digest of the URL, of the identity of the remote file and of the
+range. So a part of a file that was replaced is never found again. It appears whole under this name,
+as everything that is published: a process that is killed leaves a temporary file, which is not
+looked for, and which the next one that needs room removes.
 
-Nobody reads through a lock. Two kinds of locks are held while a part is fetched: one of 256 by its name, so that
-other processes wait for it and do not fetch it too; and for a moment that of the folder's sum of bytes, in which room
-is made: the parts that were used least recently go. The sum is noted before a file is made, so it is never too low."""
+Nobody reads through a lock. Two kinds of locks are held while a part is fetched: one of 256 by its
+name, so that other processes wait for it and do not fetch it too; and for a moment that of the
+folder's sum of bytes, in which room is made: the parts that were used least recently go. The sum is
+noted before a file is made, so it is never too low.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,13 @@ _USED_SECONDS = 1.0
 
 
 class Part(NamedTuple):
-    """A range of a remote file. name: of it in the folder. start: where it begins in the remote file. size: in bytes.
-    Of what has no digest of its own, such as an index, ``start`` is 0."""
+    """A range of a remote file.
+
+    Attributes:
+        name: of it in the folder.
+        start: where it begins in the remote file.
+        size: in bytes. Of what has no digest of its own, such as an index, ``start`` is 0.
+    """
 
     name: str
     start: int
@@ -47,7 +56,11 @@ class Part(NamedTuple):
 
 
 def range_part(url: str, identity: Identity, start: int, stop: int, *more: object) -> Part:
-    """The part from ``start`` up to ``stop`` of what had this identity. more: what else makes it another one."""
+    """The part from ``start`` up to ``stop`` of what had this identity.
+
+    Args:
+        more: what else makes it another one.
+    """
     words = repr((url, *identity, start, stop, *more)).encode("utf-8", "surrogateescape")
     return Part(f"{blake2b(words, digest_size=16).hexdigest()}.part", start, stop - start)
 
@@ -59,15 +72,18 @@ def default_folder() -> str:
 
 
 class PartCache:
-    """The folder, for any number of processes. It can be handed to other processes.
+    """The folder, for any number of processes.
 
-    Where the folder cannot be written, has no locks or is on a full disk, nothing more is kept by this process, and a
-    warning is logged once: what is read then comes from the remote file.
+    It can be handed to other processes.
+
+    Where the folder cannot be written, has no locks or is on a full disk, nothing more is kept by
+    this process, and a warning is logged once: what is read then comes from the remote file.
 
     Args:
-        folder: a local folder, made for this user alone if it is not there; None: :func:`default_folder`.
-        size: bytes of all parts in it, at most; None: 16 GiB, or half of what would be free on its disk without it, if
-            that is less.
+        folder: a local folder, made for this user alone if it is not there; None:
+            :func:`default_folder`.
+        size: bytes of all parts in it, at most; None: 16 GiB, or half of what would be free on its
+            disk without it, if that is less.
 
     Raises:
         UsageError: a size below 1.
@@ -110,8 +126,12 @@ class PartCache:
         return data if len(data) == end - begin else None
 
     def keep(self, part: Part, fetch: Callable[[], bytes]) -> None:
-        """See to it that a part is here. fetch: gives its bytes; it is not called if the part is here, nor if it
-        cannot be kept. Raises: what ``fetch`` raises."""
+        """See to it that a part is here.
+
+        Args:
+            fetch: gives its bytes; it is not called if the part is here, nor if it cannot be kept.
+                Raises: what ``fetch`` raises.
+        """
         if self.closed:
             return
         try:
@@ -158,7 +178,10 @@ class PartCache:
             os.close(file)
 
     def _reserved(self, part: Part) -> tuple[int, str] | None:
-        """A temporary file of the part's length, within the bound; None: a part of this size is not kept."""
+        """A temporary file of the part's length, within the bound.
+
+        None: a part of this size is not kept.
+        """
         with self._locked(_SUM) as noted:
             text = os.pread(noted, 32, 0)
             held = int(text) if text.isdigit() else None
@@ -185,7 +208,10 @@ class PartCache:
         return min(_MOST, (shutil.disk_usage(self.folder).free + held) // 2)
 
     def _evicted(self, wanted: int) -> int:
-        """Remove what was used least recently, and what dead processes left, until there is room; the sum of bytes."""
+        """Remove what was used least recently, and what dead processes left, until there is room.
+
+        The sum of bytes.
+        """
         found, held = [], 0
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -231,7 +257,10 @@ def _drop(file: int, path: str) -> None:
 
 
 class _NotKept(Exception):
-    """A part cannot be kept. Never leaves this module."""
+    """A part cannot be kept.
+
+    Never leaves this module.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -239,7 +268,10 @@ class _NotKept(Exception):
 
 
 class _Failed(Exception):
-    """What fetching raised, which may be an OSError, too. Never leaves this module."""
+    """What fetching raised, which may be an OSError, too.
+
+    Never leaves this module.
+    """
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)

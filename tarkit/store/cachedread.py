@@ -11,10 +11,14 @@ _PART = 16 << 20
 
 
 def open_through_cache(url: str, cache: PartCache, *, mem: int) -> ReadStream:
-    """The stream of :func:`tarkit.store.read.open_read`, of which each part of 16 MiB is fetched once.
+    """The stream of :func:`tarkit.store.read.open_read`, of which each part of 16 MiB is fetched
+    once.
 
-    What is local, is a command, or has no version or time is read without the cache: it could not be known that it
-    was replaced. mem: as of ``open_read``.
+    What is local, is a command, or has no version or time is read without the cache: it could not
+    be known that it was replaced.
+
+    Args:
+        mem: as of ``open_read``.
 
     Raises:
         StreamError: it was replaced while it was read. What ``open_read`` raises.

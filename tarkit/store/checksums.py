@@ -24,7 +24,11 @@ class _Crc32:
 
 class Checksum:
     """What a store says about the bytes of an object.
-    name: crc32, crc32c, md5, sha1 or sha256. expected: the digest, big-endian."""
+
+    Args:
+        name: crc32, crc32c, md5, sha1 or sha256.
+        expected: the digest, big-endian.
+    """
 
     def __init__(self, name: str, expected: bytes) -> None:
         self.name = name
@@ -54,7 +58,10 @@ _LENGTHS = {"crc32": 4, "crc32c": 4, "md5": 16, "sha1": 20, "sha256": 32}
 
 
 def _decoded(name: str, text: str) -> Checksum | None:
-    """Of base64; None if it is none, or not as long as this checksum is (a checksum of parts, ``…-3``)."""
+    """Of base64.
+
+    None if it is none, or not as long as this checksum is (a checksum of parts, ``…-3``).
+    """
     try:
         expected = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -71,12 +78,14 @@ def _listed(values: list[str]) -> dict[str, str]:
 def from_headers(headers: Message, host: str) -> Checksum | None:
     """The checksum that an answer of status 200 gives for the whole object, if any.
 
-    Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent decompressed;
-    ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256; ``x-amz-checksum-`` crc32c, crc32, sha256 and
-    sha1 of type FULL_OBJECT, or without a type if the ETag is not that of a multipart object; ``Content-MD5``; and the
-    ETag of Amazon S3 itself where its documentation says that it is an MD5: 32 hex digits (so no multipart), not
-    encrypted with KMS or a customer's key, not in a directory bucket. The ETags of other stores look the same and may
-    be anything."""
+    Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent
+    decompressed; ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256;
+    ``x-amz-checksum-`` crc32c, crc32, sha256 and sha1 of type FULL_OBJECT, or without a type if the
+    ETag is not that of a multipart object; ``Content-MD5``; and the ETag of Amazon S3 itself where
+    its documentation says that it is an MD5: 32 hex digits (so no multipart), not encrypted with
+    KMS or a customer's key, not in a directory bucket. The ETags of other stores look the same and
+    may be anything.
+    """
     given: list[tuple[str, str]] = []
     stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
     if stored == headers.get("Content-Encoding", "identity").strip().lower():
@@ -85,7 +94,8 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
     for header in ("Repr-Digest", "Digest"):
         text = _listed(headers.get_all(header, [])).get("sha-256", "")
         given.append(("sha256", text.strip().strip(":")))
-    # Other stores than Amazon's leave the type out; but an object whose ETag has no number of parts was put at once.
+    # Other stores than Amazon's leave the type out; but an object whose ETag has no number of parts
+    # was put at once.
     kind = headers.get("x-amz-checksum-type", "" if "-" in headers.get("ETag", "-") else "FULL_OBJECT")
     if kind.upper() == "FULL_OBJECT":
         given += [(name, headers.get(f"x-amz-checksum-{name}", "")) for name in ("crc32c", "crc32", "sha256", "sha1")]
@@ -105,7 +115,9 @@ def _amazon_md5(headers: Message, host: str) -> Checksum | None:
 
 def from_info(info: Mapping[str, Any]) -> Checksum | None:
     """The checksum in what fsspec's ``info()`` says, if any: GCS gives crc32c and md5Hash.
-    The ETag of S3 is not used: ``info()`` does not tell whether it is an MD5."""
+
+    The ETag of S3 is not used: ``info()`` does not tell whether it is an MD5.
+    """
     if info.get("contentEncoding"):
         return None
     given = (("crc32c", info.get("crc32c")), ("md5", info.get("md5Hash")))

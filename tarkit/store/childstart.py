@@ -14,10 +14,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def signals_after_start() -> Iterator[None]:
-    """Within it a child process is started and assigned; a signal that ends this program has its effect at the end.
+    """Within it a child process is started and assigned.
 
-    A signal whose handler raises in between would leave a process that this program does not know: it would go on, and
-    take the end of its input for the true one."""
+    A signal that ends this program has its effect at the end.
+
+    A signal whose handler raises in between would leave a process that this program does not know:
+    it would go on, and take the end of its input for the true one.
+    """
     if threading.current_thread() is not threading.main_thread():
         # Handlers run in the main thread alone.
         yield

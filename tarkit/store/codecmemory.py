@@ -1,4 +1,7 @@
-"""How much memory a compressed stream needs, by the header of its first frame or block. Pure: bytes to numbers."""
+"""How much memory a compressed stream needs, by the header of its first frame or block.
+
+Pure: bytes to numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ ZSTD_MOST = 1 << 31
 
 
 def zstd_window(head: bytes) -> int | None:
-    """Bytes of content that a frame needs at hand. head: its first 18 bytes. None: it is cut, or needs no window.
-    Source: RFC 8878, 3.1.1.1."""
+    """Bytes of content that a frame needs at hand.
+
+    Args:
+        head: its first 18 bytes. None: it is cut, or needs no window. Source: RFC 8878, 3.1.1.1.
+    """
     if len(head) < 6:
         return None
     descriptor = head[4]
@@ -34,8 +40,12 @@ def _id_size(descriptor: int) -> int:
 
 
 def xz_dictionary(head: bytes) -> int | None:
-    """Bytes of the dictionary of the first block. head: the first 128 bytes of a stream. None: it is not found.
-    Source: The .xz File Format 1.1.0, 3.1 (block header) and 5.3.1 (LZMA2)."""
+    """Bytes of the dictionary of the first block.
+
+    Args:
+        head: the first 128 bytes of a stream. None: it is not found. Source: The .xz File Format
+            1.1.0, 3.1 (block header) and 5.3.1 (LZMA2).
+    """
     if len(head) < 14 or not head[12]:
         return None
     flags, at = head[13], 14
@@ -45,7 +55,8 @@ def xz_dictionary(head: bytes) -> int | None:
             at += 1
         at += 1
     for _ in range(flags & 3):
-        # Another filter before LZMA2, which is the last one: its ID, and the size of its properties.
+        # Another filter before LZMA2, which is the last one: its ID, and the size of its
+        # properties.
         at += 2 + int.from_bytes(head[at + 1 : at + 2], "little")
     if head[at : at + 2] != b"\x21\x01" or len(head) < at + 3 or head[at + 2] > 40:
         return None

@@ -1,9 +1,12 @@
-"""Compression of whole streams: recognised by magic bytes when reading, chosen by name when writing.
+"""Compression of whole streams: recognised by magic bytes when reading, chosen by name when
+writing.
 
-Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0), the LZ4 frame format 1.6.4, and
-zlib (RFC 1950) where it is asked for. All of them may be several members or frames one after another; such a stream is
-read to its true end. Memory is bounded whatever the input says: every step of decompression yields at most 1 MiB, and
-a window or dictionary that is larger than the limit is refused."""
+Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0), the LZ4 frame
+format 1.6.4, and zlib (RFC 1950) where it is asked for. All of them may be several members or
+frames one after another; such a stream is read to its true end. Memory is bounded whatever the
+input says: every step of decompression yields at most 1 MiB, and a window or dictionary that is
+larger than the limit is refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ ReadFunction = Callable[[int], bytes]
 
 CODECS = ("gz", "zst", "bz2", "xz", "lz4")
 ZLIB = "zlib"
-"""A codec without magic bytes and without an ending: only for formats that name it, such as TFRecord."""
+"""A codec without magic bytes and without an ending: only for formats that name it, such as
+TFRecord.
+"""
 SNIFF_BYTES = 10
 """How many bytes ``sniff`` wants to see."""
 
@@ -60,9 +65,15 @@ def _ending(name: str) -> str:
 
 
 def write_compression(choice: str | bool | None, name: str) -> str | None:
-    """The codec for writing: ``choice`` itself, or the one that ``name`` stands for if it is "auto".
+    """The codec for writing: ``choice`` itself, or the one that ``name`` stands for if it is
+    "auto".
+
     True means gz; None and False mean none.
-    Raises: UsageError: no codec has this name; or by its name the file is of a format that is not written."""
+
+    Raises:
+        UsageError: no codec has this name; or by its name the file is of a format that is not
+            written.
+    """
     if choice == "auto":
         if _ending(name) in _NOT_WRITTEN:
             raise _not_written(name, _ending(name))
@@ -73,9 +84,12 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
 
 
 def check_tar_name(name: str) -> None:
-    """Refuse the path or URL of a tar to write that has ``.tar`` before an unknown ending: by its name it is neither a
-    plain tar nor one of a known compression; and one that ends with ``.json``, which would be read as a manifest. What
-    a command does with a tar is its own matter. Raises: UsageError."""
+    """Refuse the path or URL of a tar to write that has ``.tar`` before an unknown ending: by its
+    name it is neither a plain tar nor one of a known compression; and one that ends with
+    ``.json``, which would be read as a manifest.
+
+    What a command does with a tar is its own matter. Raises: UsageError.
+    """
     base = "" if is_stream(name) else name.partition("?")[0]
     base = base[base.rfind("/") + 1 :]
     ending = _ending(base)
@@ -91,14 +105,20 @@ def _not_written(name: str, ending: str) -> UsageError:
 
 
 def check_codec(name: object) -> str:
-    """``name``, if it is the name of a codec. Raises: UsageError: it is not."""
+    """``name``, if it is the name of a codec.
+
+    Raises:
+        UsageError: it is not.
+    """
     if isinstance(name, str) and name in (*CODECS, ZLIB):
         return name
     raise UsageError(f"no compression {name!r}; known are auto, {', '.join(CODECS)}, {ZLIB}, or None for none")
 
 
 def sniff(head: bytes) -> str | None:
-    """The codec of a stream that begins with ``head`` (SNIFF_BYTES bytes, or fewer if the stream is shorter)."""
+    """The codec of a stream that begins with ``head`` (SNIFF_BYTES bytes, or fewer if the stream is
+    shorter).
+    """
     if _is_skippable(head):
         # A skippable frame may begin both zst and lz4 streams; only pzstd really writes one first.
         return "zst"
@@ -109,17 +129,26 @@ def sniff(head: bytes) -> str | None:
 
 
 def begins_zlib(head: bytes) -> bool:
-    """Whether ``head`` has the two bytes of a zlib header; many other files begin with such two as well."""
+    """Whether ``head`` has the two bytes of a zlib header.
+
+    Many other files begin with such two as well.
+    """
     return len(head) >= 2 and head[0] & 0x8F == 8 and not head[1] & 0x20 and int.from_bytes(head[:2], "big") % 31 == 0
 
 
 def _is_skippable(head: bytes) -> bool:
-    """Whether a skippable frame begins here; zst and lz4 have the same sixteen magic numbers for it."""
+    """Whether a skippable frame begins here.
+
+    Zst and lz4 have the same sixteen magic numbers for it.
+    """
     return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
 
 
 class _CompressedInput(Window):
-    """Compressed bytes to come, with their position; ``fail`` makes the errors, so that all say where."""
+    """Compressed bytes to come, with their position.
+
+    ``fail`` makes the errors, so that all say where.
+    """
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
         super().__init__(read)
@@ -153,7 +182,9 @@ class _CompressedInput(Window):
 
 
 def zstd_library() -> Any:
-    """The module for zstd: of the standard library from Python 3.14 on, before of the package backports.zstd."""
+    """The module for zstd: of the standard library from Python 3.14 on, before of the package
+    backports.zstd.
+    """
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -191,7 +222,10 @@ def _new_decoder(codec: str, memory: int) -> Any:
 
 def _next_member(source: _CompressedInput, codec: str, first: bool) -> str | None:
     """The codec of the member or frame that begins here; None at the end of the stream.
-    Raises: CompressionError: something else does."""
+
+    Raises:
+        CompressionError: something else does.
+    """
     if codec in ("zst", "lz4") and _skip_frames(source):
         # Behind them at the beginning, either may follow: only now it is known which.
         codec = "lz4" if first and source.peek(4) == _MAGIC["lz4"] else codec
@@ -229,7 +263,10 @@ def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
 
 
 def _check_memory(source: _CompressedInput, codec: str, memory: int) -> None:
-    """Raises: TooLargeError: the member that begins here needs more memory. CompressionError: it needs a dictionary."""
+    """Raises:
+    TooLargeError: the member that begins here needs more memory.
+    CompressionError: it needs a dictionary.
+    """
     if codec == "xz":
         needed = xz_dictionary(source.peek(128))
     elif codec == "zst":
@@ -274,9 +311,14 @@ def _members(source: _CompressedInput, codec: str, memory: int) -> Iterator[byte
 
 class DecompressingReader(Window):
     """What a compressed stream holds; its end comes only when every checksum was right.
-    memory: bytes that its window may have; those that any stream may have are less.
-    Raises (by read): CompressionError: damaged, cut short, or followed by other bytes. TooLargeError: more memory is
-    needed."""
+
+    Args:
+        memory: bytes that its window may have; those that any stream may have are less. Raises (by
+            read): CompressionError: damaged, cut short, or followed by other bytes.
+
+    Raises:
+        TooLargeError: more memory is needed.
+    """
 
     def __init__(self, read: ReadFunction, codec: str, url: str, memory: int = 0) -> None:
         members = _members(_CompressedInput(read, codec, url), codec, memory)
@@ -309,8 +351,13 @@ class _Lz4Compressor:
 
 
 def new_compressor(codec: str) -> Compressor:
-    """A compressor for one stream. Same input, same output: no time, no name.
-    Raises: UsageError: no codec has this name."""
+    """A compressor for one stream.
+
+    Same input, same output: no time, no name.
+
+    Raises:
+        UsageError: no codec has this name.
+    """
     compressor: Compressor
     if check_codec(codec) in ("gz", ZLIB):
         from isal import isal_zlib

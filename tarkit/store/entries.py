@@ -1,8 +1,10 @@
-"""What is at a local path or URL: an entry, an identity, a folder's entries, the matches of a pattern; removing it.
+"""What is at a local path or URL: an entry, an identity, a folder's entries, the matches of a
+pattern; removing it.
 
 All of these raise MissingInputError where nothing is (``glob`` finds nothing then); StreamError and
-TemporaryStreamError where the place cannot be asked; UsageError and MissingExtraError for a URL of which no place is
-known, or that is at one which cannot do this, such as a command."""
+TemporaryStreamError where the place cannot be asked; UsageError and MissingExtraError for a URL of
+which no place is known, or that is at one which cannot do this, such as a command.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def stat(url: str) -> Entry:
 
 
 def pinned(url: str) -> str:
-    """The URL or pattern, with the version in it that is there now if its place has such: of hf://, the commit."""
+    """The URL or pattern, with the version in it that is there now if its place has such: of hf://,
+    the commit.
+    """
     pin = None if "://" not in url or is_chain(url) else _pin_of(scheme_of(url))
     return url if pin is None else str(pin(url))
 
@@ -59,19 +63,29 @@ def exists(url: str) -> bool:
 
 
 def identify(url: str) -> Identity:
-    """Which content is there right now, without reading it. A local folder has none (StreamError)."""
+    """Which content is there right now, without reading it.
+
+    A local folder has none (StreamError).
+    """
     found: Identity = function_of(url, "identify")(url)
     return found
 
 
 def check_same(url: str, identity: Identity) -> None:
-    """Refuse to go on if what is there is not what had this identity. Raises: TemporaryStreamError: it was replaced."""
+    """Refuse to go on if what is there is not what had this identity.
+
+    Raises:
+        TemporaryStreamError: it was replaced.
+    """
     if identify(url) != identity:
         raise TemporaryStreamError("was replaced while it was read", url=display_name(url))
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
-    """What is in a folder, by name; with ``recursive``, the files below it at any depth. Of a file: itself."""
+    """What is in a folder, by name; with ``recursive``, the files below it at any depth.
+
+    Of a file: itself.
+    """
     itself = stat(url)
     if itself.is_folder:
         yield from function_of(url, "entries")(url, recursive)
@@ -86,7 +100,10 @@ def glob(url: str) -> list[str]:
 
 
 def remove(url: str, recursive: bool = False) -> None:
-    """Remove a file; with ``recursive``, a folder and all that is in it. Without it, a folder is a UsageError."""
+    """Remove a file; with ``recursive``, a folder and all that is in it.
+
+    Without it, a folder is a UsageError.
+    """
     name = display_name(url)
     remove_one = function_of(url, "remove")
     path = local_path(url)
@@ -97,14 +114,17 @@ def remove(url: str, recursive: bool = False) -> None:
 
 
 def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterator[str]:
-    """Remove what killed programs left in a folder under temporary names; the names, as they may be shown.
-    A local file that a living program still writes is locked, and stays. Elsewhere a dead writer looks like a slow one,
-    so only what is older than ``older_than`` seconds at the time ``now`` goes; on S3 that is also parts of uploads that
-    were never finished."""
+    """Remove what killed programs left in a folder under temporary names.
+
+    The names, as they may be shown. A local file that a living program still writes is locked, and
+    stays. Elsewhere a dead writer looks like a slow one, so only what is older than ``older_than``
+    seconds at the time ``now`` goes; on S3 that is also parts of uploads that were never finished.
+    """
     try:
         left = [entry for entry in entries(folder) if not entry.is_folder and is_temporary_name(entry.name)]
     except MissingInputError:
-        # In an object store a folder without objects does not exist, but may have unfinished uploads.
+        # In an object store a folder without objects does not exist, but may have unfinished
+        # uploads.
         if local_path(folder) is not None:
             raise
         left = []

@@ -1,6 +1,8 @@
-"""Which errors are temporary, so that trying again may help: of HTTP servers, storage libraries and Hadoop.
+"""Which errors are temporary, so that trying again may help: of HTTP servers, storage libraries and
+Hadoop.
 
-How often and how long it is tried again is the part of :mod:`tarkit.store.retry`."""
+How often and how long it is tried again is the part of :mod:`tarkit.store.retry`.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ _NO_CREDENTIALS = {
     "ClientAuthenticationError",
 }
 _NO_CREDENTIALS_WORDS = ("Anonymous caller", "Must provide either a connection_string or account_name")
-# Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
-# same name was under way.
+# Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another
+# write to the same name was under way.
 _S3_CODES = {
     *("BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted"),
     *("RequestTimeout", "ServiceUnavailable", "SlowDown", "XAmzContentSHA256Mismatch"),
@@ -62,10 +64,14 @@ def is_temporary_java(exception: str, message: str) -> bool:
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
-    Judged by the code and status of an answer that it or its cause carries, by Python's own classes, and by the names
-    of the libraries' classes, which are not imported for this. If none of them says anything, by errno (s3fs: EBUSY for
-    throttling, EIO for faults of the server, and for every answer that it does not know)."""
+    """Whether an error of a storage library speaks of the network or a busy server, so that trying
+    again may help.
+
+    Judged by the code and status of an answer that it or its cause carries, by Python's own
+    classes, and by the names of the libraries' classes, which are not imported for this. If none of
+    them says anything, by errno (s3fs: EBUSY for throttling, EIO for faults of the server, and for
+    every answer that it does not know).
+    """
     import asyncio
 
     chain = list(_causes(error))
@@ -86,8 +92,11 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether trying again cannot help, although a library may call it an error of the connection: a certificate that
-    is not trusted, a file of certificates that cannot be read. A host that is not known may be about to start."""
+    """Whether trying again cannot help, although a library may call it an error of the connection:
+    a certificate that is not trusted, a file of certificates that cannot be read.
+
+    A host that is not known may be about to start.
+    """
     if any(kind.__name__ == "SSLCertVerificationError" for kind in type(error).__mro__):
         return True
     return isinstance(error, (FileNotFoundError, PermissionError, NotImplementedError))
@@ -101,7 +110,10 @@ def lacks_credentials(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised from, the nearest first; botocore and aiohttp keep that in a field."""
+    """An error, and what it was raised from, the nearest first.
+
+    Botocore and aiohttp keep that in a field.
+    """
     while error is not None:
         yield error
         kept = getattr(error, "kwargs", None)
@@ -110,7 +122,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int:
-    """Of the answer that botocore, gcsfs, aiohttp and requests keep with an error; 0 if there is none."""
+    """Of the answer that botocore, gcsfs, aiohttp and requests keep with an error.
+
+    0 if there is none.
+    """
     answer: Any = getattr(error, "response", None)
     if isinstance(answer, dict):
         status: Any = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -123,12 +138,18 @@ def _status(error: BaseException) -> int:
 
 
 def answered_status(error: BaseException) -> int:
-    """The status of the answer that an error of a storage library, or its cause, carries; 0 if there is none."""
+    """The status of the answer that an error of a storage library, or its cause, carries.
+
+    0 if there is none.
+    """
     return next(filter(None, map(_status, _causes(error))), 0)
 
 
 def code_of(error: BaseException) -> str:
-    """The code of S3 that an error or its cause carries, such as ``ExpiredToken``; "" if there is none but a status."""
+    """The code of S3 that an error or its cause carries, such as ``ExpiredToken``.
+
+    "" if there is none but a status.
+    """
     for found in _causes(error):
         answer = getattr(found, "response", None)
         code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None

@@ -1,4 +1,6 @@
-"""The content of a field that is too large for memory, in a file: read from and written to in pieces."""
+"""The content of a field that is too large for memory, in a file: read from and written to in
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ _ZEROS = bytes(PIECE)
 
 
 class _Descriptor:
-    """An open file, closed with the last field that is in it. end: where the next one may be written."""
+    """An open file, closed with the last field that is in it.
+
+    Attributes:
+        end: where the next one may be written.
+    """
 
     __slots__ = ("end", "number")
 
@@ -36,8 +42,13 @@ class _Descriptor:
 
 class FieldFile:
     """Takes the place of a field's bytes in a sample; its ``len()`` is their number.
-    The file has no name, or may lose it: it is there as long as this object is. Several fields can share one. url,
-    member: where the content comes from, for errors."""
+
+    The file has no name, or may lose it: it is there as long as this object is. Several fields can
+    share one.
+
+    Args:
+        url, member: where the content comes from, for errors.
+    """
 
     __slots__ = ("_file", "_mtime", "_size", "_start", "member", "url")
 
@@ -61,8 +72,12 @@ class FieldFile:
         url: str | None = None,
         member: str | None = None,
     ) -> FieldFile:
-        """Write pieces to a file without a name. folder: where; None means the system's (``$TMPDIR``). after: the last
-        field that was kept of the same sample; its file is taken, since a process can have few open at once.
+        """Write pieces to a file without a name.
+
+        Args:
+            folder: where; None means the system's (``$TMPDIR``).
+            after: the last field that was kept of the same sample; its file is taken, since a
+                process can have few open at once.
 
         Raises:
             StreamError: it cannot be written. What ``pieces`` raises.
@@ -94,7 +109,10 @@ class FieldFile:
 
     @classmethod
     def opened(cls, descriptor: int, name: str) -> FieldFile:
-        """The content of an open file, of the length that it has now. It is closed with the last field in it."""
+        """The content of an open file, of the length that it has now.
+
+        It is closed with the last field in it.
+        """
         file = _Descriptor(descriptor)
         return cls(file, os.fstat(descriptor).st_size, url=name)
 
@@ -102,9 +120,14 @@ class FieldFile:
         return self._size
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, in pieces of at most 1 MiB. It can be read again.
-        Raises: StreamError: the file cannot be read, or is shorter than it was. TemporaryStreamError: it was written
-        to since it was opened with :meth:`at`."""
+        """All of it, in pieces of at most 1 MiB.
+
+        It can be read again.
+
+        Raises:
+            StreamError: the file cannot be read, or is shorter than it was.
+            TemporaryStreamError: it was written to since it was opened with :meth:`at`.
+        """
         position, end = self._start, self._start + self._size
         while position < end:
             try:
@@ -133,7 +156,11 @@ class FieldFile:
 
 class SampleRoom:
     """Which fields of one sample are held in memory, and which wait in a file.
-    limit: bytes held together. folder: where the file is; None means the system's (``$TMPDIR``)."""
+
+    Args:
+        limit: bytes held together.
+        folder: where the file is; None means the system's (``$TMPDIR``).
+    """
 
     def __init__(self, limit: int = 2 * LARGE, folder: str | None = None) -> None:
         self._room = limit
@@ -152,8 +179,11 @@ class SampleRoom:
 
 
 def write_piece(file: int, piece: bytes, position: int) -> int:
-    """Write all of a piece to an open file, and return its length. The caller sets the file's length at the end.
-    1 MiB of zeros becomes a hole: a few bytes of a compressed shard can stand for gigabytes of them."""
+    """Write all of a piece to an open file, and return its length.
+
+    The caller sets the file's length at the end. 1 MiB of zeros becomes a hole: a few bytes of a
+    compressed shard can stand for gigabytes of them.
+    """
     # Compared with zeros, which ends at the first difference; nothing else in Python is as fast.
     is_hole = len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
     written = len(piece) if is_hole else 0

@@ -1,4 +1,6 @@
-"""Messages of libraries, servers and commands, as they may be shown: without the secrets of the URL they are about."""
+"""Messages of libraries, servers and commands, as they may be shown: without the secrets of the URL
+they are about.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ _SEPARATORS = re.compile(r"[\s:/?#@&;=]+"), re.compile(r"[\s'\"`$=;|&()<>{}?:#@,
 
 
 def without_secrets(text: str, url: str) -> str:
-    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` and parts of them taken out.
-    Of a ``pipe:`` command, these are all its words of three characters or more, but for names of programs and files."""
+    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` and parts
+    of them taken out.
+
+    Of a ``pipe:`` command, these are all its words of three characters or more, but for names of
+    programs and files.
+    """
     is_command = url.startswith("pipe:")
     text = text.replace(url, redact(url))
     for secret in sorted(_secret_words(url, is_command), key=len, reverse=True):

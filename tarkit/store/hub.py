@@ -1,8 +1,11 @@
-"""Files of the Hugging Face Hub, ``hf://[datasets/|spaces/]OWNER/NAME[@REVISION]/PATH``: read and listed at one commit.
+"""Files of the Hugging Face Hub, ``hf://[datasets/|spaces/]OWNER/NAME[@REVISION]/PATH``: read and
+listed at one commit.
 
-A branch or tag stands for a commit, and soon for another one: it is looked up once in a process, and from then on every
-URL names the commit. Endpoint, token and listings are those of huggingface_hub. Bytes are asked of the Hub by plain
-HTTP; for large files it redirects to a store (https://huggingface.co/docs/hub/api)."""
+A branch or tag stands for a commit, and soon for another one: it is looked up once in a process,
+and from then on every URL names the commit. Endpoint, token and listings are those of
+huggingface_hub. Bytes are asked of the Hub by plain HTTP; for large files it redirects to a store
+(https://huggingface.co/docs/hub/api).
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,10 @@ _SECONDS = 10.0
 
 
 def without_retries(kind: Any) -> Any:
-    """HfFileSystem that keeps what it has listed, for all threads, since a commit does not change; it has an instance,
-    and a copy of all that, for each thread. Its retries of a listing stay."""
+    """HfFileSystem that keeps what it has listed, for all threads, since a commit does not change.
+
+    It has an instance, and a copy of all that, for each thread. Its retries of a listing stay.
+    """
     kept: dict[tuple[str, str], Any] = {}
 
     def shared(name: str) -> property:
@@ -52,8 +57,13 @@ def without_retries(kind: Any) -> Any:
 
 
 def pinned(url: str) -> str:
-    """The URL, or pattern, with the commit that its revision stands for, which is looked up once in a process.
-    Raises: UsageError: it names no repository. MissingInputError: there is none, or no such revision."""
+    """The URL, or pattern, with the commit that its revision stands for, which is looked up once in
+    a process.
+
+    Raises:
+        UsageError: it names no repository.
+        MissingInputError: there is none, or no such revision.
+    """
     _, _, revision, path = _parts(url)
     if _COMMIT.fullmatch(revision):
         return url
@@ -84,7 +94,11 @@ def _endpoint(url: str) -> str:
 
 @functools.cache
 def _commit(url: str, endpoint: str) -> str:
-    """The commit of a repository's URL, which has no path. endpoint: of the Hub, so that each has its own."""
+    """The commit of a repository's URL, which has no path.
+
+    Args:
+        endpoint: of the Hub, so that each has its own.
+    """
     name = display_name(url)
     fs, _ = filesystem(url, name)
     kind, repository, revision, _ = _parts(url)
@@ -109,7 +123,13 @@ def _commit(url: str, endpoint: str) -> str:
 
 
 def _library() -> Any:
-    """huggingface_hub. Raises: MissingExtraError. StreamError: it is to ask nothing."""
+    """huggingface_hub.
+
+    Raises: MissingExtraError.
+
+    Raises:
+        StreamError: it is to ask nothing.
+    """
     hub = library("huggingface_hub", "hf://", EXTRA)
     if hub.constants.HF_HUB_OFFLINE:
         raise StreamError("hf:// cannot be read, since HF_HUB_OFFLINE is set")
@@ -123,7 +143,9 @@ def _raise_denied(is_missing: bool, status: int, name: str) -> NoReturn:
 
 
 def _seen(url: str) -> str:
-    """The pinned URL of a repository that was seen: huggingface_hub takes one that it may not see for an empty one."""
+    """The pinned URL of a repository that was seen: huggingface_hub takes one that it may not see
+    for an empty one.
+    """
     url = pinned(url)
     head = url.removesuffix(_parts(url)[3]).rstrip("/")
     _commit(head, _endpoint(head))
@@ -147,7 +169,10 @@ def stat(url: str) -> Entry:
 
 
 def identify(url: str) -> Identity:
-    """Size of a file, and a digest of its number in git, which its content gives. A listing has those of a folder."""
+    """Size of a file, and a digest of its number in git, which its content gives.
+
+    A listing has those of a folder.
+    """
     return place.identify(_seen(url))
 
 
@@ -162,7 +187,10 @@ def glob(url: str) -> list[str]:
 
 
 class HubOrigin(HttpOrigin):
-    """A file of one commit. The Hub alone gets the token; of a large file it gives the SHA-256 with the redirect."""
+    """A file of one commit.
+
+    The Hub alone gets the token; of a large file it gives the SHA-256 with the redirect.
+    """
 
     def __init__(self, url: str, retry: Retry, stop: int | None = None) -> None:
         name = display_name(url)

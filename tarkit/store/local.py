@@ -25,8 +25,11 @@ _READ_AGAIN = "read it again when nothing writes to it"
 
 class FileReader:
     """A file descriptor: of a file, of stdin, of a named pipe.
-    path: if it is a regular file, it must be the same at its end as when it was opened, by this path too. None: it must
-    not be shorter; something may still append to it."""
+
+    Args:
+        path: if it is a regular file, it must be the same at its end as when it was opened, by this
+            path too. None: it must not be shorter; something may still append to it.
+    """
 
     def __init__(self, file: io.FileIO, path: str | None = None, name: str = "") -> None:
         self.file = file
@@ -48,7 +51,8 @@ class FileReader:
         return self.file.tell() - self._start if self.seekable else 0
 
     def read(self, count: int) -> bytes:
-        # Where the file is read next is one place for this process and those that are forked from it.
+        # Where the file is read next is one place for this process and those that are forked from
+        # it.
         self._owner.check(self.name)
         data = self.file.read(count) or b""
         if not data:
@@ -56,8 +60,10 @@ class FileReader:
         return data
 
     def check_unchanged(self) -> None:
-        """Raises: TemporaryStreamError: the file was written to since it was opened; or another one has its path now,
-        unless ``may_be_replaced``. A file that was removed is as it was."""
+        """Raises:
+        TemporaryStreamError: the file was written to since it was opened; or another one has
+            its path now, unless ``may_be_replaced``. A file that was removed is as it was.
+        """
         if not self.seekable:
             return
         now = _content_of(os.fstat(self.file.fileno()))
@@ -77,7 +83,10 @@ class FileReader:
 
 
 def _content_of(status: os.stat_result) -> tuple[int, int]:
-    """What changes when the content of a file does. Not its inode, which some network filesystems make up anew."""
+    """What changes when the content of a file does.
+
+    Not its inode, which some network filesystems make up anew.
+    """
     return status.st_size, status.st_mtime_ns
 
 
@@ -86,7 +95,11 @@ def _path(url: str) -> str:
 
 
 def open_read(url: str, name: str, retry: Retry) -> FileReader:
-    """A file. Raises: MissingInputError, StreamError: it cannot be opened."""
+    """A file.
+
+    Raises:
+        MissingInputError, StreamError: it cannot be opened.
+    """
     return open_path(_path(url), name)
 
 
@@ -132,7 +145,10 @@ def _entry(path: str, name: str) -> Entry:
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
-    """What is in a folder. A link to a folder is an entry, and not followed."""
+    """What is in a folder.
+
+    A link to a folder is an entry, and not followed.
+    """
     return _entries(_path(url), "", recursive)
 
 
@@ -155,8 +171,12 @@ def _entries(folder: str, below: str, recursive: bool) -> Iterator[Entry]:
 
 
 def remove(url: str, name: str, is_folder: bool) -> None:
-    """Remove a file, a link or a folder. Raises: MissingInputError, StreamError: it cannot be removed, or something is
-    mounted there; what is mounted stays as it is."""
+    """Remove a file, a link or a folder.
+
+    Raises:
+        MissingInputError, StreamError: it cannot be removed, or something is mounted there; what is
+            mounted stays as it is.
+    """
     path = _path(url)
     try:
         remove_tree(path) if is_folder else os.unlink(path)

@@ -1,6 +1,8 @@
-"""Streams, which have no name, length or identity: standard input and output, and commands behind ``pipe:`` URLs.
+"""Streams, which have no name, length or identity: standard input and output, and commands behind
+``pipe:`` URLs.
 
-Commands are run by bash, in a process group of their own, and never left behind."""
+Commands are run by bash, in a process group of their own, and never left behind.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ _PIPE_CAPACITY = 1 << 20
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
     """A copy of standard input, so that closing it does no harm; or the output of a command.
-    Raises: StreamError: standard input is closed, or the command cannot be started."""
+
+    Raises:
+        StreamError: standard input is closed, or the command cannot be started.
+    """
     if url != "-":
         return CommandReader(url, name)
     try:
@@ -44,12 +49,19 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
 
 
 def open_sink(url: str, name: str, *, if_absent: bool, sync: bool) -> Sink:
-    """Standard output, or the input of a command. They have no name that could be absent."""
+    """Standard output, or the input of a command.
+
+    They have no name that could be absent.
+    """
     return open_stdout() if url == "-" else CommandSink(url, name)
 
 
 class _Command:
-    """One running command. end: which of its streams is a pipe to us, ``stdin`` or ``stdout``."""
+    """One running command.
+
+    Args:
+        end: which of its streams is a pipe to us, ``stdin`` or ``stdout``.
+    """
 
     def __init__(self, url: str, name: str, end: str) -> None:
         command = url[5:]
@@ -63,7 +75,8 @@ class _Command:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, end: subprocess.PIPE}
         try:
             with ExitStack() as opened:
-                # A file and not a pipe: a talkative command cannot block, and what it leaves running holds up nothing.
+                # A file and not a pipe: a talkative command cannot block, and what it leaves
+                # running holds up nothing.
                 self._stderr = opened.enter_context(tempfile.TemporaryFile())
                 with signals_after_start():
                     self._process = subprocess.Popen(
@@ -76,17 +89,25 @@ class _Command:
             raise StreamError(f"{shell[0]} cannot be started: {error.strerror}", url=name) from None
         self._pipe = cast("io.FileIO", getattr(self._process, end))
         if hasattr(fcntl, "F_SETPIPE_SZ"):
-            # Fewer switches between us and the command; a user over the limit for pipes keeps the default.
+            # Fewer switches between us and the command; a user over the limit for pipes keeps the
+            # default.
             with suppress(OSError):
                 fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
 
     def close(self) -> None:
-        """Terminate the command and all that it started; kill what does not go. Again: nothing."""
+        """Terminate the command and all that it started; kill what does not go.
+
+        Again: nothing.
+        """
         self._finalizer()
 
     def _finish(self, written: int | None = None) -> None:
         """Wait for the end of the command.
-        Raises: StreamError: it failed; or, if ``written`` bytes were all that it took, it stopped reading."""
+
+        Raises:
+            StreamError: it failed; or, if ``written`` bytes were all that it took, it stopped
+                reading.
+        """
         if not self._pipe.closed:
             with suppress(BrokenPipeError):
                 self._pipe.close()
@@ -105,7 +126,10 @@ class _Command:
 
 
 def _last_lines(file: IO[bytes]) -> str:
-    """Up to three. Its position is also that of what still writes to it, and stays."""
+    """Up to three.
+
+    Its position is also that of what still writes to it, and stays.
+    """
     start = max(0, os.fstat(file.fileno()).st_size - _KEPT_STDERR)
     text = os.pread(file.fileno(), _KEPT_STDERR, start).decode("utf-8", "replace")
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
@@ -131,7 +155,10 @@ class CommandReader(_Command, Window):
 
 
 class CommandSink(_Command):
-    """The input of a command. It must take everything, and succeed."""
+    """The input of a command.
+
+    It must take everything, and succeed.
+    """
 
     def __init__(self, url: str, name: str) -> None:
         super().__init__(url, name, "stdin")
@@ -147,7 +174,8 @@ class CommandSink(_Command):
         self._written += memoryview(data).nbytes
 
     def commit(self) -> None:
-        # Some of the bytes may still be in the pipe. A command that succeeds may have left them there.
+        # Some of the bytes may still be in the pipe. A command that succeeds may have left them
+        # there.
         left = wait_until_read(self._pipe.fileno())
         self._finish(self._written - left if left else None)
 

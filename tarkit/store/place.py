@@ -13,7 +13,8 @@ A place is a module that has some of these functions, and is named in :mod:`tark
 - ``check(url)``: refuse a URL that can never be written to; where nothing has to be looked at, there is none.
 - ``remove_unfinished(url, older_than, now)``: abort uploads that were never finished; the URLs of these.
 
-They raise the errors of :mod:`tarkit.errors`, without secrets."""
+They raise the errors of :mod:`tarkit.errors`, without secrets.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,13 @@ from typing import NamedTuple, Protocol
 
 
 class RawReader(Protocol):
-    """Bytes to read. ``read(n)`` gives at most n bytes, and b"" only when the source was read to its verified end.
-    size: length in bytes, None if it is not known."""
+    """Bytes to read.
+
+    ``read(n)`` gives at most n bytes, and b"" only when the source was read to its verified end.
+
+    Attributes:
+        size: length in bytes, None if it is not known.
+    """
 
     @property
     def size(self) -> int | None: ...
@@ -40,9 +46,14 @@ class Sink(Protocol):
 
 class Entry(NamedTuple):
     """A file or folder.
-    url: to open it by; it may hold secrets. name: relative to what was listed, without a slash at the ends. size:
-    bytes, None if it is not known, and for folders. mtime: seconds since 1970, None if it is not known. checksum:
-    ``NAME:VALUE`` as the store gives it."""
+
+    Attributes:
+        url: to open it by; it may hold secrets.
+        name: relative to what was listed, without a slash at the ends.
+        size: bytes, None if it is not known, and for folders.
+        mtime: seconds since 1970, None if it is not known.
+        checksum: ``NAME:VALUE`` as the store gives it.
+    """
 
     url: str
     name: str
@@ -53,8 +64,12 @@ class Entry(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Which content is under a URL. size: in bytes, or None if the store does not give it. tag: changes when the
-    content does (ETag, generation, checksum, time of change), or None."""
+    """Which content is under a URL.
+
+    Attributes:
+        size: in bytes, or None if the store does not give it.
+        tag: changes when the content does (ETag, generation, checksum, time of change), or None.
+    """
 
     size: int | None
     tag: str | None

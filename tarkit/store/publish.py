@@ -26,19 +26,27 @@ _BUFFER = 1 << 20
 
 
 class WholeOutput(ABC):
-    """What is published whole or not at all: on a clean exit from a ``with`` block, not after an exception in it."""
+    """What is published whole or not at all: on a clean exit from a ``with`` block, not after an
+    exception in it.
+    """
 
     @abstractmethod
     def close(self) -> None:
-        """Publish it. Again: nothing.
+        """Publish it.
+
+        Again: nothing.
 
         Raises:
-            StreamError, TemporaryStreamError, OutputClosedError, AlreadyPublishedError: it is not published.
+            StreamError, TemporaryStreamError, OutputClosedError, AlreadyPublishedError: it is not
+                published.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Publish nothing. After close, or again: nothing."""
+        """Publish nothing.
+
+        After close, or again: nothing.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -55,8 +63,14 @@ class WholeOutput(ABC):
 
 
 class Unpublished:
-    """What will not be published if a stream is forgotten. count: of what was written so far, unit: such as sample; for
-    the line that reports it. name: of the stream."""
+    """What will not be published if a stream is forgotten.
+
+    Args:
+        name: of the stream.
+
+    Attributes:
+        count: of what was written so far, unit: such as sample; for the line that reports it.
+    """
 
     __slots__ = ("count", "name", "unit")
 
@@ -77,11 +91,22 @@ class Unpublished:
 
 
 class PublishStream(WholeOutput):
-    """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
-    If it is forgotten, it discards, and reports that. A process that was forked meanwhile can neither write to it nor
-    publish it, and its discard does nothing. name: the URL as it may be shown. bytes_written: before compression.
-    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go
-    through it. unpublished: what a writer counts."""
+    """Bytes to write.
+
+    Nothing is under the final name before ``commit``, and nothing ever after ``discard``. If it is
+    forgotten, it discards, and reports that. A process that was forked meanwhile can neither write
+    to it nor publish it, and its discard does nothing.
+
+    Args:
+        name: the URL as it may be shown.
+
+    Attributes:
+        bytes_written: before compression.
+        bytes_sent: after it.
+        digest: if the caller puts a hash here before the first write, all bytes that are sent go
+            through it.
+        unpublished: what a writer counts.
+    """
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
         self.name = name
@@ -103,8 +128,13 @@ class PublishStream(WholeOutput):
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Take all of ``data``; its length in bytes.
-        Raises: StreamError: the disk is full, the command ended, and so on; the stream is discarded then.
-        OutputClosedError: the reader of standard output has closed it. BrokenPipeError: that of a file object."""
+
+        Raises:
+            StreamError: the disk is full, the command ended, and so on; the stream is discarded
+                then.
+            OutputClosedError: the reader of standard output has closed it.
+            BrokenPipeError: that of a file object.
+        """
         if self._outcome is not None:
             self._refuse("written to")
         if not isinstance(data, (bytes, bytearray)):
@@ -124,8 +154,14 @@ class PublishStream(WholeOutput):
         return size
 
     def commit(self) -> None:
-        """Publish what was written. Again: nothing.
-        Raises: StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing is left of it."""
+        """Publish what was written.
+
+        Again: nothing.
+
+        Raises:
+            StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing
+                is left of it.
+        """
         if self._outcome == "committed":
             return
         if self._outcome is not None:
@@ -139,19 +175,28 @@ class PublishStream(WholeOutput):
         self._end("committed")
 
     def discard(self) -> None:
-        """Give up what was written. After commit, or again: nothing."""
+        """Give up what was written.
+
+        After commit, or again: nothing.
+        """
         if self._outcome is None:
             self._end("discarded")
             self._discard_own()
 
     def fail(self, error: BaseException) -> None:
-        """Give up what was written, because of an error that every later call raises again. After the end: nothing."""
+        """Give up what was written, because of an error that every later call raises again.
+
+        After the end: nothing.
+        """
         if self._outcome is None:
             self._end(error)
             self._discard_own()
 
     def close(self) -> None:
-        """Commit, unless that or discard was done. An earlier failure is raised again."""
+        """Commit, unless that or discard was done.
+
+        An earlier failure is raised again.
+        """
         if self._outcome != "discarded":
             self.commit()
 
@@ -193,8 +238,14 @@ def _abandon(sink: Sink, owner: Owner, unpublished: Unpublished) -> None:
 
 
 def check_target(url: str) -> None:
-    """Refuse a URL that can never be written to. Nothing is opened, and no store is asked.
-    Raises: UsageError: http, or no such protocol. MissingExtraError: a library is not installed."""
+    """Refuse a URL that can never be written to.
+
+    Nothing is opened, and no store is asked.
+
+    Raises:
+        UsageError: http, or no such protocol.
+        MissingExtraError: a library is not installed.
+    """
     function_of(url, "open_sink")
     check = offered(url, "check")
     if check is not None:
@@ -210,24 +261,27 @@ def open_publish(
 ) -> PublishStream:
     """Open a stream that is published all or nothing.
 
-    A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``, which is locked
-    meanwhile; those of runs that were killed are removed. Its folder is made if there is none. Standard output, devices
-    and named pipes are written to as they are. A command is killed on discard. S3 and GCS are uploaded in parts, a few
-    at a time, and finish at commit; for other filesystems the bytes wait in a local temporary file.
+    A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``,
+    which is locked meanwhile; those of runs that were killed are removed. Its folder is made if
+    there is none. Standard output, devices and named pipes are written to as they are. A command is
+    killed on discard. S3 and GCS are uploaded in parts, a few at a time, and finish at commit; for
+    other filesystems the bytes wait in a local temporary file.
 
     Args:
         url: a local path or file://, ``-``, ``pipe:COMMAND``, or whatever fsspec writes to; or a
             binary file object, which is flushed at commit and not closed.
-        compression: gz, zst, bz2, xz, lz4 or zlib; True is gz; None and False are none; "auto" goes by
-            the name (none for ``-``, commands and file objects).
+        compression: gz, zst, bz2, xz, lz4 or zlib; True is gz; None and False are none; "auto" goes
+            by the name (none for ``-``, commands and file objects).
         sync: whether commit waits until a local file and its name are on the disk.
         if_absent: publish only if nothing is under the name, now and at commit. Of several writers
             one wins; the others get the error, and change nothing. Local disks, S3 and GCS decide
-            it in one step; filesystems without hard links and other stores are looked at right before.
+            it in one step; filesystems without hard links and other stores are looked at right
+            before.
 
     Raises:
         AlreadyPublishedError: with ``if_absent``, something is there (also raised by commit).
-        StreamError: it cannot be written. UsageError: no such protocol or codec, http, a
+        StreamError: it cannot be written.
+        UsageError: no such protocol or codec, http, a.
         terminal. MissingExtraError: a library is not installed.
     """
     if if_absent and (not isinstance(url, (str, os.PathLike)) or is_stream(str(url))):
@@ -249,13 +303,17 @@ def open_publish(
 
 
 class FileWriter(WholeOutput):
-    """A writer of one file, of whatever format. Arguments: those of :func:`open_publish`."""
+    """A writer of one file, of whatever format.
+
+    Arguments: those of :func:`open_publish`.
+    """
 
     _unit = "record"
     """What is counted, for the line that reports a writer that was never closed."""
     _room = 0
-    """Bytes that a writer still gathers before it writes. Below 0, as when the file has ended: it writes at once,
-    which a stream that has ended refuses."""
+    """Bytes that a writer still gathers before it writes. Below 0, as when the file has ended: it
+    writes at once, which a stream that has ended refuses.
+    """
 
     def __init__(
         self,
@@ -284,7 +342,10 @@ class FileWriter(WholeOutput):
         return self._out.closed
 
     def close(self) -> None:
-        """Write what was gathered, and publish the file. Again: nothing."""
+        """Write what was gathered, and publish the file.
+
+        Again: nothing.
+        """
         try:
             if not self._out.closed:
                 self._write_rest()
@@ -293,7 +354,10 @@ class FileWriter(WholeOutput):
             self._room = -1
 
     def discard(self) -> None:
-        """Publish nothing. After close, or again: nothing."""
+        """Publish nothing.
+
+        After close, or again: nothing.
+        """
         self._out.discard()
         self._room = -1
 

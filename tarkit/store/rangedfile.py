@@ -32,9 +32,17 @@ def offsets_from(base: int, url: str) -> Iterator[None]:
 
 @contextmanager
 def open_range(url: str, start: int, stop: int | None = None, *, known: Identity | None = None) -> Iterator[Read]:
-    """``read(n)`` for what a file has from ``start`` up to ``stop``: 1 to n bytes, b"" at the end. A local file is read
-    piece by piece, any other by requests of 16 MiB; after each of them the file is still the same one.
-    known: which one it must be. Raises: DataError: it is another one. As :class:`RangedFile`."""
+    """``read(n)`` for what a file has from ``start`` up to ``stop``: 1 to n bytes, b"" at the end.
+
+    A local file is read piece by piece, any other by requests of 16 MiB; after each of them the
+    file is still the same one.
+
+    Args:
+        known: which one it must be.
+
+    Raises:
+        DataError: it is another one. As :class:`RangedFile`.
+    """
     file = RangedFile(url, stop)
     if known not in (None, file.identity):
         raise DataError("was replaced since it was looked at", url=display_name(url))
@@ -61,10 +69,22 @@ def open_range(url: str, start: int, stop: int | None = None, *, known: Identity
 
 
 class RangedFile(io.RawIOBase):
-    """A seekable file over requests for ranges. size: of it, in bytes. identity: of it, when it was opened.
-    stop: where what is wanted of it ends; nothing behind it is asked for. Raises: MissingInputError: there is nothing
-    of this name. UsageError: the place cannot be read in parts. StreamError, TemporaryStreamError: it cannot be read,
-    or its length is not known, or (from read) it was replaced meanwhile. DataError: its size has changed."""
+    """A seekable file over requests for ranges.
+
+    Args:
+        stop: where what is wanted of it ends; nothing behind it is asked for.
+
+    Attributes:
+        size: of it, in bytes.
+        identity: of it, when it was opened.
+
+    Raises:
+        MissingInputError: there is nothing of this name.
+        UsageError: the place cannot be read in parts.
+        StreamError, TemporaryStreamError: it cannot be read, or its length is not known, or (from
+            read) it was replaced meanwhile.
+        DataError: its size has changed.
+    """
 
     def __init__(self, url: str, stop: int | None = None) -> None:
         self._url = url

@@ -1,7 +1,8 @@
 """Streams of bytes by URL: open one to read, or read some bytes out of the middle.
 
 A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or
-whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …)."""
+whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
+"""
 
 from __future__ import annotations
 
@@ -26,10 +27,15 @@ _MEM = 1 << 30
 
 
 class ReadStream:
-    """Bytes to read, decompressed.
-    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit codes were verified, and
-    that a local file is as it was (OSErrors are those of the system). name: the URL as it may be shown. size_hint:
-    length in bytes of a plain local file, else None."""
+    """Bytes to read, decompressed. read(n): at most n > 0 bytes.
+
+    b"" only at the true end, when lengths, checksums and exit codes were verified, and that a local
+    file is as it was (OSErrors are those of the system).
+
+    Args:
+        name: the URL as it may be shown.
+        size_hint: length in bytes of a plain local file, else None.
+    """
 
     __slots__ = ("__weakref__", "_raw", "_source", "name", "read", "size_hint")
 
@@ -45,14 +51,20 @@ class ReadStream:
         self.size_hint = size_hint
 
     def part_read(self) -> float:
-        """How much of the source was read, from 0.0 to 1.0; 0.0 while its length is not known. For people only."""
+        """How much of the source was read, from 0.0 to 1.0; 0.0 while its length is not known.
+
+        For people only.
+        """
         if self.read is _closed or not isinstance(self._source, (FileReader, ResumingReader)):
             return 0.0
         size = self._source.size
         return min(1.0, self._source.position / size) if size else 0.0
 
     def close(self) -> None:
-        """Close the source (a file object that was handed in stays open). A command is stopped. Again: nothing."""
+        """Close the source (a file object that was handed in stays open).
+
+        A command is stopped. Again: nothing.
+        """
         self.read = _closed
         self._raw.close()
 
@@ -84,25 +96,33 @@ def open_read(
 ) -> ReadStream:
     """Open a stream of bytes.
 
-    Over a network it is read to its verified end: when the connection drops, the same object is opened again at the
-    same byte; if it is not the same any more, that is an error. A thread reads ahead, from the first read on.
+    Over a network it is read to its verified end: when the connection drops, the same object is
+    opened again at the same byte; if it is not the same any more, that is an error. A thread reads
+    ahead, from the first read on.
 
     Args:
         url: see the head of this file; or a binary file object, which is not closed.
-        compression: gz, zst, bz2, xz, lz4 or zlib; None for none; "auto" looks at the first bytes (not for zlib).
+        compression: gz, zst, bz2, xz, lz4 or zlib; None for none; "auto" looks at the first bytes
+            (not for zlib).
         allow_pipe: whether ``pipe:`` URLs may run a command.
         retry: how often, and how patiently, a read over a network is tried again.
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.
-        may_be_replaced: whether another local file may take the name meanwhile; what is read is the old one then.
-        mem: bytes that the window of a compressed stream may have; at least 128 MiB of zst and 1 GiB of xz.
+        may_be_replaced: whether another local file may take the name meanwhile; what is read is the
+            old one then.
+        mem: bytes that the window of a compressed stream may have; at least 128 MiB of zst and 1
+            GiB of xz.
 
     Raises:
-        MissingInputError: no such file. StreamError: it cannot be read, has not the
+        MissingInputError: no such file.
+        StreamError: it cannot be read, has not the.
         length or checksum that its store gives, or was changed while it was read.
-        TemporaryStreamError: the last attempt failed, or (at its end) a local file was changed or replaced while it
+        TemporaryStreamError: the last attempt failed, or (at its end) a local file was changed or
+            replaced while it.
         was read; a later try may help.
-        CompressionError (by read): damaged or cut. TooLargeError (by read): it needs more memory than ``mem``.
-        UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
+        CompressionError (by read): damaged or cut. TooLargeError (by read): it needs more memory
+            than ``mem``.
+        UsageError: no such protocol or codec.
+        MissingExtraError: a library is not installed.
     """
     if compression not in ("auto", None):
         check_codec(compression)
@@ -156,8 +176,14 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
 
 def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEFAULT_RETRY) -> bytes:
     """Bytes ``start`` to ``stop``, not counting the latter, of what has ``size`` bytes in all.
-    What is before them is not read, where the place allows that. Raises: DataError: it has another length.
-    MissingInputError: no such file. StreamError, TemporaryStreamError: it cannot be read."""
+
+    What is before them is not read, where the place allows that.
+
+    Raises:
+        DataError: it has another length.
+        MissingInputError: no such file.
+        StreamError, TemporaryStreamError: it cannot be read.
+    """
     if start >= stop:
         return b""
     data: bytes = function_of(url, "read_range")(url, display_name(url), start, stop, size, retry)
@@ -165,14 +191,20 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
 
 
 def first_bytes(url: str, count: int, *, compression: str | None = "auto") -> bytes:
-    """The first ``count`` bytes of a file, fewer only if it has not so many. Raises: as :func:`open_read`."""
+    """The first ``count`` bytes of a file, fewer only if it has not so many.
+
+    Raises: as :func:`open_read`.
+    """
     with open_read(url, compression=compression, read_ahead=0, may_be_replaced=True) as stream:
         return Window(lambda _: stream.read(count)).peek(count)
 
 
 def read_whole(url: str | os.PathLike[str], *, compression: str | None = "auto") -> bytes:
-    """The content of a file, whatever its size: the old or the new one of a local file that is replaced meanwhile.
-    Raises: as :func:`open_read`."""
+    """The content of a file, whatever its size: the old or the new one of a local file that is
+    replaced meanwhile.
+
+    Raises: as :func:`open_read`.
+    """
     with open_read(url, compression=compression, may_be_replaced=True) as stream:
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
 

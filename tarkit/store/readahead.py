@@ -20,8 +20,10 @@ _GRACE = 0.5
 
 
 class _Pump:
-    """What the thread and the reader share. It knows nothing of the reader, so that one that is
-    forgotten is collected, and stops it."""
+    """What the thread and the reader share.
+
+    It knows nothing of the reader, so that one that is forgotten is collected, and stops it.
+    """
 
     def __init__(self, source: ResumingReader, limit: int) -> None:
         self.source = source
@@ -36,7 +38,8 @@ class _Pump:
         self.thread: threading.Thread | None = None
 
     def run(self) -> None:
-        # Otherwise the system clears new pages for every piece, which takes as long as receiving it.
+        # Otherwise the system clears new pages for every piece, which takes as long as receiving
+        # it.
         keep_freed_memory()
         waits.may_be_left_behind()
         size = min(_PIECE, self.limit)
@@ -67,7 +70,11 @@ class _Pump:
 
     def take(self) -> bytes:
         """The next piece, b"" at the end; or the error, after all that came before it.
-        Raises: StreamError: in a process that was forked since this was opened; or what the source raises."""
+
+        Raises:
+            StreamError: in a process that was forked since this was opened; or what the source
+                raises.
+        """
         self.owner.check()
         with self.changed:
             if self.thread is None:
@@ -98,7 +105,8 @@ class _Pump:
             self.source.interrupt()
             thread.join(_GRACE)
             if thread.is_alive():
-                # In a library that cannot be interrupted: the thread closes the source when it returns.
+                # In a library that cannot be interrupted: the thread closes the source when it
+                # returns.
                 return
         self.source.close()
 
@@ -106,7 +114,8 @@ class _Pump:
 class ReadAhead(Window):
     """A :class:`tarkit.store.place.RawReader` that reads another one in a thread.
 
-    The thread starts with the first read. Errors come where they belong: behind the bytes that came before them.
+    The thread starts with the first read. Errors come where they belong: behind the bytes that came
+    before them.
 
     Args:
         source: what is read, and closed.
@@ -125,5 +134,8 @@ class ReadAhead(Window):
         return self._source.size
 
     def close(self) -> None:
-        """Stop the thread and close the source. Again: nothing."""
+        """Stop the thread and close the source.
+
+        Again: nothing.
+        """
         self._finalizer()

@@ -46,7 +46,10 @@ def module_of(url: str) -> Any:
 
 
 def offered(url: str, function: str) -> Callable[..., Any] | None:
-    """A function of the place of a URL; the stores of fsspec have in common what they have not themselves."""
+    """A function of the place of a URL.
+
+    The stores of fsspec have in common what they have not themselves.
+    """
     module = module_of(url)
     found = getattr(module, function, None)
     if found is None and module.__name__.startswith(f"{__package__}.objects."):
@@ -60,7 +63,11 @@ def _module(name: str) -> Any:
 
 
 def function_of(url: str, function: str) -> Callable[..., Any]:
-    """What the place of a URL does for one of FUNCTIONS. Raises: UsageError: the place cannot do that."""
+    """What the place of a URL does for one of FUNCTIONS.
+
+    Raises:
+        UsageError: the place cannot do that.
+    """
     found = offered(url, function)
     if found is None:
         kind = f"{scheme_of(url)}://" if "://" in url else "a stream"

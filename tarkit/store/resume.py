@@ -1,7 +1,9 @@
-"""Reading one remote object, or a part of it, to its verified end, however often the connection drops.
+"""Reading one remote object, or a part of it, to its verified end, however often the connection
+drops.
 
-This is the policy; how an object is opened at a byte, and how it is known that it is still the
-same object, is the part of an :class:`Origin`, of which each place over a network has one."""
+This is the policy; how an object is opened at a byte, and how it is known that it is still the same
+object, is the part of an :class:`Origin`, of which each place over a network has one.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,16 @@ _STEP = 1 << 20
 
 
 class Body:
-    """Bytes of an object from some offset on. Those of this class itself are none, at the very end of an object."""
+    """Bytes of an object from some offset on.
+
+    Those of this class itself are none, at the very end of an object.
+    """
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` bytes, b"" at the end of this body. Raises: Dropped, or a TarkitError."""
+        """At most ``count`` bytes, b"" at the end of this body.
+
+        Raises: Dropped, or a TarkitError.
+        """
         return b""
 
     def interrupt(self) -> None:
@@ -36,7 +44,14 @@ class Body:
 
 class Origin:
     """One object in a store, the same one through all of its openings.
-    name: as it may be shown. size: in bytes, None while it is not known. checksum: of all bytes, if there is one."""
+
+    Args:
+        name: as it may be shown.
+
+    Attributes:
+        size: in bytes, None while it is not known.
+        checksum: of all bytes, if there is one.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,7 +60,11 @@ class Origin:
 
     def open(self, offset: int) -> Body:
         """The object from byte ``offset`` on.
-        Raises: Dropped: try again. StreamError: it is another object now, or cannot be read."""
+
+        Raises:
+            Dropped: try again.
+            StreamError: it is another object now, or cannot be read.
+        """
         raise NotImplementedError
 
     def delivered(self, data: bytes) -> None:
@@ -55,29 +74,46 @@ class Origin:
 
     def at_end(self, body: Body, offset: int) -> bool:
         """After ``body`` gave b"": whether the object ends at ``offset``, verified.
+
         False: it goes on, in another body.
-        Raises: Dropped: the body was cut. StreamError: the length or checksum is wrong, or it is another object now."""
+
+        Raises:
+            Dropped: the body was cut.
+            StreamError: the length or checksum is wrong, or it is another object now.
+        """
         raise NotImplementedError
 
     def check_sum(self, problem: str | None, offset: int) -> None:
-        """Raise, of the object that ended at ``offset``, what is wrong with it: a problem, or its checksum."""
+        """Raise, of the object that ended at ``offset``, what is wrong with it: a problem, or its
+        checksum.
+        """
         problem = problem or (self.checksum.problem() if self.checksum is not None else None)
         if problem:
             raise StreamError(problem, url=self.name, offset=offset)
 
 
 class ReportedOrigin(Origin):
-    """An origin whose store reports what tells one content of a name from the next, at each opening and at the end."""
+    """An origin whose store reports what tells one content of a name from the next, at each opening
+    and at the end.
+    """
 
     _marks: Mapping[str, Any] | None = None
 
     def report(self) -> tuple[Mapping[str, Any], Checksum | None]:
-        """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one.
-        Raises: MissingInputError: it is not there. Dropped, StreamError: it cannot be asked."""
+        """The marks of the content, ``size`` among them if it is known, and its checksum, if there
+        is one.
+
+        Raises:
+            MissingInputError: it is not there.
+            Dropped, StreamError: it cannot be asked.
+        """
         raise NotImplementedError
 
     def open_at(self, offset: int) -> Body:
-        """The object from byte ``offset`` on. Raises: Dropped. StreamError."""
+        """The object from byte ``offset`` on.
+
+        Raises: Dropped. StreamError.
+        """
         raise NotImplementedError
 
     def open(self, offset: int) -> Body:
@@ -113,9 +149,13 @@ class ReportedOrigin(Origin):
 
 class ResumingReader:
     """A :class:`tarkit.store.place.RawReader` over an origin, opened at once.
+
     An error is raised again by every later read: it never turns into an end.
-    Raises: MissingInputError, StreamError: what trying again does not change. TemporaryStreamError: given up, as
-    ``retry`` says; with offset, reason and attempts."""
+
+    Raises:
+        MissingInputError, StreamError: what trying again does not change.
+        TemporaryStreamError: given up, as ``retry`` says; with offset, reason and attempts.
+    """
 
     def __init__(self, origin: Origin, retry: Retry) -> None:
         self._origin = origin
@@ -146,7 +186,11 @@ class ResumingReader:
         return self._offset
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the verified end. Raises: StreamError: in a forked process."""
+        """At most ``count`` > 0 bytes; b"" only at the verified end.
+
+        Raises:
+            StreamError: in a forked process.
+        """
         self.owner.check(self._origin.name)
         if self._error is not None:
             raise self._error
@@ -194,7 +238,8 @@ class ResumingReader:
         with self._lock:
             body, self._body = self._body, None
         if body is not None:
-            # It broke already, or is not needed any more: how it ends says nothing. A read may still be under way.
+            # It broke already, or is not needed any more: how it ends says nothing. A read may
+            # still be under way.
             with suppress(Exception):
                 body.interrupt()
                 body.close()
@@ -207,7 +252,10 @@ class ResumingReader:
                 self._body.interrupt()
 
     def close(self) -> None:
-        """Close the connection. Again, or in a process that was forked meanwhile: nothing."""
+        """Close the connection.
+
+        Again, or in a process that was forked meanwhile: nothing.
+        """
         if self.owner.is_here():
             self._stopped = True
             self._drop_body()
@@ -215,7 +263,10 @@ class ResumingReader:
 
 def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``.
-    Raises: DataError: it has another length. StreamError, TemporaryStreamError."""
+
+    Raises:
+        DataError: it has another length. StreamError, TemporaryStreamError.
+    """
     reader = ResumingReader(_Part(origin, start, stop, size), retry)
     try:
         return read_up_to(reader, stop - start)
@@ -233,13 +284,18 @@ def read_up_to(reader: RawReader | Body, count: int) -> bytes:
 
 
 def check_size(found: int | None, size: int, name: str) -> None:
-    """Raises: DataError: what is there has not the length that its parts were planned for."""
+    """Raises:
+    DataError: what is there has not the length that its parts were planned for.
+    """
     if found is not None and found != size:
         raise DataError(f"has {found} bytes, but had {size} when its parts were planned", url=name)
 
 
 class _Part(Origin):
-    """A part of an object, as if it were one. A checksum would be of the whole object."""
+    """A part of an object, as if it were one.
+
+    A checksum would be of the whole object.
+    """
 
     def __init__(self, origin: Origin, start: int, stop: int, size: int) -> None:
         super().__init__(origin.name)

@@ -1,11 +1,13 @@
 """When to try again, how long to wait, when to give up: for everything that goes over a network.
 
-One operation (reading an object, publishing one, asking for one) has one :class:`Patience`. The retries of the
-libraries below are switched off where they allow that, and nothing above tries again what it gave up (GivenUpError).
+One operation (reading an object, publishing one, asking for one) has one :class:`Patience`. The
+retries of the libraries below are switched off where they allow that, and nothing above tries again
+what it gave up (GivenUpError).
 
-Waits grow exponentially with full jitter (M. Brooker, "Exponential Backoff And Jitter": a wait
-is drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do
-not come back in step. What a server asks for by Retry-After is the least that is waited."""
+Waits grow exponentially with full jitter (M. Brooker, "Exponential Backoff And Jitter": a wait is
+drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do not come
+back in step. What a server asks for by Retry-After is the least that is waited.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ _JITTER = random.SystemRandom().random
 class Retry:
     """How a stream over a network is tried again.
 
-    attempts: failures in a row, without one byte of progress between them, after which it is given up. deadline:
-    seconds since the first of these attempts began, waits included. base, cap: the n-th wait is at most base * 2**(n-1)
-    seconds, and at most cap. timeout: seconds for one answer of the system: a connection, a piece of data. sleep,
-    clock, now, random: where waits, seconds passed, seconds since 1970 and numbers in [0, 1) come from.
+    Attributes:
+        attempts: failures in a row, without one byte of progress between them, after which it is
+            given up.
+        deadline: seconds since the first of these attempts began, waits included.
+        base, cap: the n-th wait is at most base * 2**(n-1) seconds, and at most cap.
+        timeout: seconds for one answer of the system: a connection, a piece of data.
+        sleep, clock, now, random: where waits, seconds passed, seconds since 1970 and numbers in
+            [0, 1) come from.
 
     Raises:
         UsageError: a number that makes no sense.
@@ -72,9 +78,15 @@ DEFAULT_RETRY = Retry()
 
 
 class Dropped(Exception):
-    """An attempt failed in a way that the next one may not meet. Never leaves the package.
-    reason: a phrase without secrets. retry_after: seconds that the other side asked for. answered: whether there is
-    another side at all, as far as is known."""
+    """An attempt failed in a way that the next one may not meet.
+
+    Never leaves the package.
+
+    Args:
+        reason: a phrase without secrets.
+        retry_after: seconds that the other side asked for.
+        answered: whether there is another side at all, as far as is known.
+    """
 
     def __init__(self, reason: str, retry_after: float | None = None, *, answered: bool = True) -> None:
         super().__init__(reason)
@@ -104,15 +116,19 @@ class Patience:
         return max(1.0, self._retry.deadline - passed)
 
     def run(self, attempt: Callable[[float], T]) -> T:
-        """What ``attempt`` returns in the end. Its argument: how many seconds it may take.
-        Raises: GivenUpError; and what the attempt raises, other than Dropped and Late."""
+        """What ``attempt`` returns in the end.
+
+        Its argument: how many seconds it may take. Raises: GivenUpError; and what the attempt
+        raises, other than Dropped and Late.
+        """
         while True:
             began = self._retry.clock()
             try:
                 return attempt(self.left())
             except Dropped as problem:
                 drop = problem
-                # One that failed late, of many requests or bytes, does not use up the budget by itself.
+                # One that failed late, of many requests or bytes, does not use up the budget by
+                # itself.
                 began = max(began, self._retry.clock() - self._retry.deadline / 2)
             except waits.Late as late:
                 drop = Dropped(f"no answer within {late.seconds:.0f} s", answered=False)
@@ -120,14 +136,24 @@ class Patience:
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0) -> T:
         """What a function returns in the end that waits for a network; see :meth:`run`.
-        seconds: that an attempt may take even if that is more than is left: for many requests, or many bytes."""
+
+        Args:
+            seconds: that an attempt may take even if that is more than is left: for many requests,
+                or many bytes.
+        """
         return self.run(lambda left: waits.call(function, *arguments, seconds=max(left, seconds)))
 
     def failed(
         self, drop: Dropped, offset: int | None, began: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the next attempt is due; at once if ``stopped`` turns true. began: when the failed one did.
-        Raises: GivenUpError: enough; with the last reason and the number of attempts."""
+        """Wait until the next attempt is due; at once if ``stopped`` turns true.
+
+        Args:
+            began: when the failed one did.
+
+        Raises:
+            GivenUpError: enough; with the last reason and the number of attempts.
+        """
         retry = self._retry
         now = retry.clock()
         if not self.failures:
@@ -161,7 +187,9 @@ class Patience:
 
 
 class GoneStores:
-    """Stores that did not answer for as long as an operation is tried: the rest of a run asks nothing of them."""
+    """Stores that did not answer for as long as an operation is tried: the rest of a run asks
+    nothing of them.
+    """
 
     def __init__(self) -> None:
         self._gone: set[str] = set()
@@ -169,7 +197,10 @@ class GoneStores:
     @contextmanager
     def asking(self, *urls: str) -> Iterator[None]:
         """For an operation of the run on some URLs; that it fails is noted.
-        Raises: TemporaryStreamError: one of the URLs is in such a store."""
+
+        Raises:
+            TemporaryStreamError: one of the URLs is in such a store.
+        """
         self.refuse(*urls)
         try:
             yield
@@ -183,7 +214,9 @@ class GoneStores:
             self._gone.add(_store_of(error.url))
 
     def refuse(self, *urls: str) -> None:
-        """Raises: TemporaryStreamError: one of the URLs is in such a store."""
+        """Raises:
+        TemporaryStreamError: one of the URLs is in such a store.
+        """
         for url in urls:
             if self._gone and _store_of(url) in self._gone:
                 raise TemporaryStreamError("not tried, since its store did not answer before", url=redact(url))

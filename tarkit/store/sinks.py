@@ -32,8 +32,11 @@ def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
 
 
 class DescriptorSink:
-    """Standard output, a device, a named pipe: written to as it is; what was written cannot be taken back.
-    Only the reader of standard output may close it early. A named pipe is a file that must come out whole."""
+    """Standard output, a device, a named pipe: written to as it is.
+
+    What was written cannot be taken back. Only the reader of standard output may close it early. A
+    named pipe is a file that must come out whole.
+    """
 
     def __init__(self, fd: int, name: str, is_stdout: bool = False) -> None:
         self._fd = fd
@@ -71,12 +74,16 @@ class DescriptorSink:
 
 
 def _is_read_by_others(fd: int) -> bool:
-    """Whether it is a pipe with readers of its own; one that is open to read and write keeps what was written."""
+    """Whether it is a pipe with readers of its own.
+
+    One that is open to read and write keeps what was written.
+    """
     return stat.S_ISFIFO(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
 
 
 def wait_until_read(pipe: int) -> int:
-    """Wait until the readers of a pipe have taken everything that was written to it, or have all closed their end.
+    """Wait until the readers of a pipe have taken everything that was written to it, or have all
+    closed their end.
 
     Returns:
         How many bytes the readers have left in the pipe.
@@ -103,7 +110,11 @@ def _bytes_in(pipe: int) -> int:
 
 def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     """A copy of standard output, or of another descriptor.
-    Raises: UsageError: it is a terminal. StreamError: it is closed."""
+
+    Raises:
+        UsageError: it is a terminal.
+        StreamError: it is closed.
+    """
     try:
         copy = os.dup(fd)
     except OSError as error:
@@ -115,9 +126,14 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
 
 
 def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
-    """A file that appears under ``path`` at commit, in a folder that is made if there is none; or ``path`` itself, if
-    it is a device or a named pipe. Raises: StreamError: the folder cannot be made or written to, or ``path`` is a
-    folder. AlreadyPublishedError: ``if_absent``, and there is a file."""
+    """A file that appears under ``path`` at commit, in a folder that is made if there is none.
+
+    Or ``path`` itself, if it is a device or a named pipe.
+
+    Raises:
+        StreamError: the folder cannot be made or written to, or ``path`` is a folder.
+        AlreadyPublishedError: ``if_absent``, and there is a file.
+    """
     if match := _DESCRIPTOR.fullmatch(path):
         # Opened again, it would have a position of its own, and so write over earlier output.
         return open_stdout(int(match[2]) if match[2] else 1 if match[1] == "stdout" else 2, name)
@@ -141,8 +157,14 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
 
 
 def make_folder(folder: str, name: str) -> None:
-    """Make a local folder, and those above it, for what is to be written as ``name``; unless it is there.
-    Raises: StreamError: it cannot be made. UsageError: by its name, a URL was meant."""
+    """Make a local folder, and those above it, for what is to be written as ``name``.
+
+    Unless it is there.
+
+    Raises:
+        StreamError: it cannot be made.
+        UsageError: by its name, a URL was meant.
+    """
     if os.path.isdir(folder):
         # Asked for each file that is published: makedirs would try to make it each time.
         return
@@ -159,7 +181,10 @@ def make_folder(folder: str, name: str) -> None:
 
 class FileSink:
     """A temporary file that gets its final name at commit.
-    It is locked as long as it is open, so that every process can tell it from one whose writer died."""
+
+    It is locked as long as it is open, so that every process can tell it from one whose writer
+    died.
+    """
 
     def __init__(self, target: str, name: str, sync: bool, mode: int | None, if_absent: bool) -> None:
         self._if_absent = if_absent
@@ -182,8 +207,9 @@ class FileSink:
             raise_write_error(error, self._name)
 
     def _start_write_back(self) -> None:
-        # So that the disk works while we do, and fsync finds little left: Linux answers this advice by
-        # starting to write dirty pages. Pages still to be written stay in memory for the next reader.
+        # So that the disk works while we do, and fsync finds little left: Linux answers this advice
+        # by starting to write dirty pages. Pages still to be written stay in memory for the next
+        # reader.
         if hasattr(os, "posix_fadvise"):
             length = self._written - self._started
             os.posix_fadvise(self._fd, self._started, length, os.POSIX_FADV_DONTNEED)
@@ -208,7 +234,10 @@ class FileSink:
             raise_write_error(error, self._name)
 
     def _link(self) -> None:
-        """Give the file its final name, unless another one has it. A hard link does that in one step."""
+        """Give the file its final name, unless another one has it.
+
+        A hard link does that in one step.
+        """
         try:
             os.link(self._temporary, self._target)
         except OSError as error:
@@ -258,7 +287,8 @@ class BorrowedSink:
         rest = bytes(data)
         with self._errors():
             while rest:
-                # What returns no number took everything: so do many objects that are only like files.
+                # What returns no number took everything: so do many objects that are only like
+                # files.
                 done = self._file.write(rest)
                 rest = rest[done:] if isinstance(done, int) else b""
 

@@ -1,7 +1,10 @@
-"""Temporary names of files that are being written, locked as long as their writer lives, and removed once it is dead.
+"""Temporary names of files that are being written, locked as long as their writer lives, and
+removed once it is dead.
 
-A lock (flock) lasts as long as any process has the descriptor open. It is a sign of life, so it must not live on in a
-child that outlives its parent: what is locked here is closed in every process that is forked from this one."""
+A lock (flock) lasts as long as any process has the descriptor open. It is a sign of life, so it
+must not live on in a child that outlives its parent: what is locked here is closed in every process
+that is forked from this one.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,14 @@ _LISTING_SHARE = 100
 _MOST_FOLDERS = 1000
 
 _held: dict[str, int | None] = {}
-"""Path -> descriptor of the files that this process has created and locked; None while it does so."""
+"""Path -> descriptor of the files that this process has created and locked; None while it does so.
+"""
 
 
 def temporary_name(base: str) -> str:
-    """``.BASE.tarkit-RANDOM``: the name of a file ``base`` while it is written, cut to what fits into 255 bytes."""
+    """``.BASE.tarkit-RANDOM``: the name of a file ``base`` while it is written, cut to what fits
+    into 255 bytes.
+    """
     room = _LONGEST_NAME - len(b"..tarkit-") - _RANDOM_DIGITS
     return f".{os.fsencode(base)[:room].decode('utf-8', 'ignore')}.tarkit-{os.urandom(_RANDOM_DIGITS // 2).hex()}"
 
@@ -36,7 +42,10 @@ def is_temporary_name(name: str) -> bool:
 
 def try_lock(fd: int) -> bool:
     """Lock an open file for this process; False: another one has locked it.
-    Raises: OSError: the filesystem has no locks."""
+
+    Raises:
+        OSError: the filesystem has no locks.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,14 +65,21 @@ def may_run(pid: str | bytes) -> bool:
 
 
 def create_locked(path: str) -> int:
-    """Create a file that must not exist yet, and lock it; its descriptor, which :func:`close_locked` closes.
-    It is removed when this process ends before that. Raises: FileExistsError. OSError: it cannot be created."""
+    """Create a file that must not exist yet, and lock it.
+
+    Its descriptor, which :func:`close_locked` closes. It is removed when this process ends before
+    that. Raises: FileExistsError.
+
+    Raises:
+        OSError: it cannot be created.
+    """
     # Noted before it is there: a signal may come before the caller has it.
     _held[path] = None
     try:
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            # Filesystems without locks have no stale files removed either, so nothing is at risk there.
+            # Filesystems without locks have no stale files removed either, so nothing is at risk
+            # there.
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_nlink:
@@ -77,16 +93,23 @@ def create_locked(path: str) -> int:
 
 
 def close_locked(fd: int, path: str) -> None:
-    """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is removed.
-    An error of the disk comes too late here: call :func:`raise_delayed` before the file gets its name."""
+    """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is
+    removed.
+
+    An error of the disk comes too late here: call :func:`raise_delayed` before the file gets its
+    name.
+    """
     with suppress(OSError):
         os.close(fd)
     _held.pop(path, None)
 
 
 def raise_delayed(fd: int) -> None:
-    """Raise what a network file system reports only when a file is closed, without closing it: the disk is full.
-    Raises: OSError."""
+    """Raise what a network file system reports only when a file is closed, without closing it: the
+    disk is full.
+
+    Raises: OSError.
+    """
     os.close(os.dup(fd))
 
 
@@ -111,7 +134,11 @@ atexit.register(remove_held)
 
 def remove_if_dead(path: str) -> bool:
     """Remove a file that no living process writes; whether that was done.
-    Raises: OSError: it may not be removed, or the filesystem has no locks that would show whether it is written."""
+
+    Raises:
+        OSError: it may not be removed, or the filesystem has no locks that would show whether it is
+            written.
+    """
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not try_lock(fd):
@@ -131,16 +158,21 @@ def _stays(path: str) -> bool:
 
 
 class LeftBehind:
-    """Temporary files that other writers left in folders, or are writing, as the last listing of each gave them.
-    A folder is listed again only once a hundred times as long has passed as its last listing took, so that publishing
-    costs the same with a million files in it as with none."""
+    """Temporary files that other writers left in folders, or are writing, as the last listing of
+    each gave them.
+
+    A folder is listed again only once a hundred times as long has passed as its last listing took,
+    so that publishing costs the same with a million files in it as with none.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
 
     def remove(self, folder: str, name: str) -> None:
-        """Remove the other temporary files of the file of which ``name`` is one, whose writers are gone."""
+        """Remove the other temporary files of the file of which ``name`` is one, whose writers are
+        gone.
+        """
         prefix = name[:-_RANDOM_DIGITS]
         with self._lock:
             start = time.monotonic()
@@ -151,7 +183,8 @@ class LeftBehind:
                 found = _temporary_files(folder)
                 end = time.monotonic()
                 self._listed[folder] = end + _LISTING_SHARE * (end - start), found
-            # A writer that is alive now may be killed before the next listing: it is looked at again.
+            # A writer that is alive now may be killed before the next listing: it is looked at
+            # again.
             if alive := list(filter(_stays, found.pop(prefix, []))):
                 found[prefix] = alive
 
@@ -167,13 +200,17 @@ def _temporary_files(folder: str) -> dict[str, list[str]]:
 
 
 LEFT_BEHIND = LeftBehind()
-# Another thread of the parent may have held its lock, and the child would wait for that thread for ever.
+# Another thread of the parent may have held its lock, and the child would wait for that thread for
+# ever.
 os.register_at_fork(after_in_child=LEFT_BEHIND.__init__)  # type: ignore[misc]
 
 
 def create_temporary(folder: str, base: str) -> tuple[int, str]:
     """Create and lock a file in a local folder under a :func:`temporary_name`: descriptor and path.
-    Raises: OSError: it cannot be created."""
+
+    Raises:
+        OSError: it cannot be created.
+    """
     name = temporary_name(base)
     LEFT_BEHIND.remove(folder, name)
     while True:

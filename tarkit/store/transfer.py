@@ -1,4 +1,6 @@
-"""Copies of whole files and folders between local disks and any store, each published all or nothing, and compared."""
+"""Copies of whole files and folders between local disks and any store, each published all or
+nothing, and compared.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ _ATTEMPTS = 3
 
 
 class FileCopy(NamedTuple):
-    """One file to copy. problem: why it cannot be copied, found while planning."""
+    """One file to copy.
+
+    Attributes:
+        problem: why it cannot be copied, found while planning.
+    """
 
     source: Entry
     target: str
@@ -38,7 +44,12 @@ class FileCopy(NamedTuple):
 
 
 class CopyOutcome(NamedTuple):
-    """What became of a job. size: bytes copied. kept: the target was there and was left alone."""
+    """What became of a job.
+
+    Attributes:
+        size: bytes copied.
+        kept: the target was there and was left alone.
+    """
 
     job: FileCopy
     size: int
@@ -49,13 +60,14 @@ class CopyOutcome(NamedTuple):
 def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
     """The files to copy.
 
-    A ``target`` that ends with a slash takes every source in, under its own name. Else a file goes into
-    ``target`` if that is a folder, and becomes ``target`` if not; what is in a source folder goes right into
-    ``target``. So a copy that is run again goes to where it went before. A file that would replace one of
-    the same copy is a problem of its job, as with cp.
+    A ``target`` that ends with a slash takes every source in, under its own name. Else a file goes
+    into ``target`` if that is a folder, and becomes ``target`` if not; what is in a source folder
+    goes right into ``target``. So a copy that is run again goes to where it went before. A file
+    that would replace one of the same copy is a problem of its job, as with cp.
 
     Raises:
-        UsageError: several sources, and ``target`` is not a folder; or it is inside of a source. MissingInputError,
+        UsageError: several sources, and ``target`` is not a folder; or it is inside of a source.
+            MissingInputError,.
         StreamError: of sources.
     """
     names = list(sources)
@@ -127,7 +139,8 @@ def _folder(source: str, target: str) -> Iterator[FileCopy]:
     for entry in entries(source, recursive=True):
         parts = entry.name.split("/")
         if is_temporary_name(parts[-1]):
-            # A file that is being written, or whose writer was killed: under its own name it does not exist.
+            # A file that is being written, or whose writer was killed: under its own name it does
+            # not exist.
             continue
         problem: TarkitError | None = None
         shown = display_name(entry.url)
@@ -149,10 +162,16 @@ def copy_all(
     overwrite: bool = True,
     under_way: Callable[[int], object] = lambda count: None,
 ) -> Generator[CopyOutcome, None, None]:
-    """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
-    overwrite: replace what is under the name. Without: keep it, which is an error if its length differs. under_way:
-    called from threads with the length of each piece that is copied; and where a try of a file fails, with the sum of
-    its pieces as a negative number."""
+    """Copy, several files at a time; what became of each, as they finish.
+
+    One that fails stops no other.
+
+    Args:
+        overwrite: replace what is under the name. Without: keep it, which is an error if its length
+            differs.
+        under_way: called from threads with the length of each piece that is copied; and where a try
+            of a file fails, with the sum of its pieces as a negative number.
+    """
     if parallel < 1:
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
     gone = GoneStores()
@@ -178,7 +197,8 @@ def _outcome(job: FileCopy, overwrite: bool, gone: GoneStores, under_way: Callab
                     size = copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
                     return CopyOutcome(job, size, False, None)
                 except TemporaryStreamError as error:
-                    # What reading and writing could not repair alone, such as a lost DataNode, begins anew.
+                    # What reading and writing could not repair alone, such as a lost DataNode,
+                    # begins anew.
                     if isinstance(error, GivenUpError) or attempt == _ATTEMPTS:
                         raise
                     attempt += 1
@@ -202,9 +222,18 @@ def _kept(job: FileCopy) -> CopyOutcome:
 def copy_file(
     source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = lambda count: None
 ) -> int:
-    """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``copy_all``.
-    Raises: AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it cannot be read or written,
-    or the lengths differ at the end. TemporaryStreamError: a later try may help."""
+    """Copy one file as it is; its length in bytes.
+
+    The folder of a local target is made.
+
+    Args:
+        under_way: as of ``copy_all``.
+
+    Raises:
+        AlreadyPublishedError: not ``overwrite``, and something is there.
+        StreamError: it cannot be read or written, or the lengths differ at the end.
+        TemporaryStreamError: a later try may help.
+    """
     size = 0
     try:
         with (

@@ -1,7 +1,9 @@
 """Removes folders with all that is in them, but nothing that is mounted there.
 
-The system refuses to remove a mount point (EBUSY), also that of a bind mount of the same device, which no device number
-shows. So each folder is removed first; only one of which the system says that it is not empty is opened and emptied."""
+The system refuses to remove a mount point (EBUSY), also that of a bind mount of the same device,
+which no device number shows. So each folder is removed first; only one of which the system says
+that it is not empty is opened and emptied.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,23 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_CLO
 
 
 def open_folder(path: str, within: int | None = None) -> int:
-    """A descriptor of a folder, not of one that a link leads to. within: open folder that ``path`` is in."""
+    """A descriptor of a folder, not of one that a link leads to.
+
+    Args:
+        within: open folder that ``path`` is in.
+    """
     return os.open(path, _OPEN_FOLDER, dir_fd=within)
 
 
 def remove_if_empty(folder: str, within: int | None = None) -> bool:
-    """Remove a folder; False if that is done, True if it is not empty. within: open folder that ``folder`` is in.
-    Raises: NotADirectoryError: it is a file or a link. OSError (EBUSY): it is a mount point."""
+    """Remove a folder; False if that is done, True if it is not empty.
+
+    Args:
+        within: open folder that ``folder`` is in.
+
+    Raises:
+        NotADirectoryError: it is a file or a link. OSError (EBUSY): it is a mount point.
+    """
     try:
         os.rmdir(folder, dir_fd=within)
     except OSError as error:
@@ -33,11 +45,14 @@ def remove_tree(folder: str, within: int | None = None, *, as_far_as_possible: b
     """Remove a folder with all that is in it.
 
     Args:
-        folder: its path, which is no link. within: open folder that ``folder`` is in.
-        as_far_as_possible: take back permissions that are in the way, and leave what cannot be removed.
+        folder: its path, which is no link.
+        within: open folder that ``folder`` is in.
+        as_far_as_possible: take back permissions that are in the way, and leave what cannot be
+            removed.
 
     Raises:
-        OSError: something is left; without ``as_far_as_possible``, its ``filename`` is the path of that.
+        OSError: something is left; without ``as_far_as_possible``, its ``filename`` is the path of
+            that.
     """
     if not remove_if_empty(folder, within):
         return

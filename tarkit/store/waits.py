@@ -1,8 +1,11 @@
-"""Waits that end: with a result, after some time, or because the work that they are part of is stopped.
+"""Waits that end: with a result, after some time, or because the work that they are part of is
+stopped.
 
-A signal interrupts only the main thread, and that only while it waits for a lock or a socket: not in a look-up of a
-host name, and not in a library of another language. So what may wait for a network is run by an assistant thread, and
-the caller waits for its result here. If the wait is ended, the assistant is left behind with what it was doing."""
+A signal interrupts only the main thread, and that only while it waits for a lock or a socket: not
+in a look-up of a host name, and not in a library of another language. So what may wait for a
+network is run by an assistant thread, and the caller waits for its result here. If the wait is
+ended, the assistant is left behind with what it was doing.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,20 @@ _FOREVER = 1e6
 
 
 class Stopped(BaseException):
-    """The work of this thread was stopped by another one. No Exception, so that only cleaning up is done on its way."""
+    """The work of this thread was stopped by another one.
+
+    No Exception, so that only cleaning up is done on its way.
+    """
 
 
 class Late(Exception):
-    """There was no result in the time that was given. Never leaves the package. seconds: that time."""
+    """There was no result in the time that was given.
+
+    Never leaves the package.
+
+    Args:
+        seconds: that time.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -39,7 +51,9 @@ class Late(Exception):
 
 
 class _Stop(threading.Event):
-    """at: of the monotonic clock, when it was set."""
+    """Attributes:
+    at: of the monotonic clock, when it was set.
+    """
 
     at = 0.0
 
@@ -49,7 +63,11 @@ class _Stop(threading.Event):
 
 
 class _Here(threading.local):
-    """What is known of the current thread. left_behind: it may be, so it need not hand over what waits."""
+    """What is known of the current thread.
+
+    Attributes:
+        left_behind: it may be, so it need not hand over what waits.
+    """
 
     stop: _Stop | None = None
     assistant: _Assistant | None = None
@@ -66,8 +84,11 @@ def raise_if_stopped() -> None:
 
 
 def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -> T:
-    """What a future gives. It is cancelled if the wait ends without that.
-    Raises: Late: nothing came in time. Stopped. What the future raises."""
+    """What a future gives.
+
+    It is cancelled if the wait ends without that. Raises: Late: nothing came in time. Stopped. What
+    the future raises.
+    """
     try:
         first_of((future,), time.monotonic() + seconds)
         if not future.done():
@@ -78,7 +99,10 @@ def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -
 
 
 def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) -> None:
-    """Wait until one of them is done, or until ``until`` of the monotonic clock. Raises: Stopped."""
+    """Wait until one of them is done, or until ``until`` of the monotonic clock.
+
+    Raises: Stopped.
+    """
     while (left := until - time.monotonic()) > 0:
         raise_if_stopped()
         slice_ = left if _here.stop is None else min(left, _LOOK_SECONDS)
@@ -88,8 +112,10 @@ def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) ->
 
 def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER) -> T:
     """What a function returns that may wait for a network.
-    Raises: Late: it did not return in time. Stopped. Then, or if a signal comes, it is left behind and its result is
-    lost."""
+
+    Raises: Late: it did not return in time. Stopped. Then, or if a signal comes, it is left behind
+    and its result is lost.
+    """
     if _here.left_behind:
         return function(*arguments)
     if _here.assistant is None or _here.assistant.owner != os.getpid():
@@ -103,18 +129,26 @@ def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER)
 
 
 def wait_for(condition: threading.Condition) -> None:
-    """Wait for a notice of a condition that is held, or a little. Raises: Stopped."""
+    """Wait for a notice of a condition that is held, or a little.
+
+    Raises: Stopped.
+    """
     raise_if_stopped()
     condition.wait(None if _here.stop is None else _LOOK_SECONDS)
 
 
 def may_be_left_behind() -> None:
-    """This thread is a daemon that other threads do not wait for: what it calls need not be handed to an assistant."""
+    """This thread is a daemon that other threads do not wait for: what it calls need not be handed
+    to an assistant.
+    """
     _here.left_behind = True
 
 
 class _Assistant:
-    """A thread that runs one function after the other. It ends when this object is forgotten."""
+    """A thread that runs one function after the other.
+
+    It ends when this object is forgotten.
+    """
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -147,18 +181,26 @@ def _assist(jobs: queue.SimpleQueue[Any]) -> None:
 
 
 class Workers(concurrent.futures.ThreadPoolExecutor):
-    """Threads whose waits end when they are stopped: by :meth:`stop`, or by leaving a with statement with an error."""
+    """Threads whose waits end when they are stopped: by :meth:`stop`, or by leaving a with
+    statement with an error.
+    """
 
     def __init__(self, count: int, name: str) -> None:
         self._stop = _Stop()
         super().__init__(count, thread_name_prefix=name, initializer=_adopt, initargs=(self._stop,))
 
     def stop(self) -> None:
-        """What waits for a network raises Stopped, and cleans up; what has not begun yet will do so as well."""
+        """What waits for a network raises Stopped, and cleans up.
+
+        What has not begun yet will do so as well.
+        """
         self._stop.set()
 
     def ahead(self, function: Callable[[S], T], items: Iterable[S], most: int) -> Iterator[T]:
-        """What a function gives of each item, in order. At most ``most`` items are drawn before their turn."""
+        """What a function gives of each item, in order.
+
+        At most ``most`` items are drawn before their turn.
+        """
         left, running = iter(items), collections.deque[concurrent.futures.Future[T]]()
         while True:
             for item in itertools.islice(left, most - len(running)):
@@ -179,7 +221,10 @@ def _adopt(stop: _Stop) -> None:
 
 @contextlib.contextmanager
 def cleaning_up() -> Iterator[float]:
-    """Within it, nothing is stopped. How many seconds it may take: few, if this program or thread is being ended."""
+    """Within it, nothing is stopped.
+
+    How many seconds it may take: few, if this program or thread is being ended.
+    """
     stop, error = _here.stop, sys.exc_info()[1]
     seconds = _CLEANUP_SECONDS
     if stop is not None and stop.is_set():

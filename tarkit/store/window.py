@@ -8,10 +8,16 @@ _PIECE = 1 << 20
 
 
 class Window:
-    """buffer: bytes of the stream. at: the next one to use, in it. base: offset in the stream of its first byte.
-    A length that a file gives is never allocated before the bytes are there: they come in pieces. read: gives some
-    bytes, at most as many as it is asked for or as many as it likes; b"" is the end. Its error comes again with every
-    later read."""
+    """Args:
+        buffer: bytes of the stream.
+        base: offset in the stream of its first byte. A length that a file gives is never allocated
+            before the bytes are there: they come in pieces.
+        read: gives some bytes, at most as many as it is asked for or as many as it likes; b"" is
+            the end. Its error comes again with every later read.
+
+    Attributes:
+        at: the next one to use, in it.
+    """
 
     def __init__(self, read: Callable[[int], bytes], base: int = 0, buffer: bytes = b"") -> None:
         self.buffer = buffer
@@ -31,7 +37,10 @@ class Window:
         return len(self.buffer) - self.at
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the end. The buffer goes on to hold them."""
+        """At most ``count`` > 0 bytes; b"" only at the end.
+
+        The buffer goes on to hold them.
+        """
         if self.at >= len(self.buffer):
             piece = self._next(count)
             self.base += len(self.buffer)
@@ -45,7 +54,10 @@ class Window:
         return data
 
     def have(self, count: int) -> bool:
-        """Read until ``count`` bytes are at hand; False if the stream ends before. What was used is dropped."""
+        """Read until ``count`` bytes are at hand; False if the stream ends before.
+
+        What was used is dropped.
+        """
         missing = count - len(self.buffer) + self.at
         if missing <= 0:
             return True
@@ -72,13 +84,20 @@ class Window:
         return self.buffer[self.at : self.at + count]
 
     def find(self, mark: bytes, start: int) -> int:
-        """How far from the next byte ``mark`` begins, at ``start`` or behind, in what is at hand; -1: nowhere."""
+        """How far from the next byte ``mark`` begins, at ``start`` or behind, in what is at hand.
+
+        -1: nowhere.
+        """
         found = self.buffer.find(mark, self.at + start)
         return found - self.at if found >= 0 else -1
 
     def go_to(self, mark: bytes, stop: int | None = None) -> bool:
         """Go to the next place of ``mark``; if there is none, to the end, and return False.
-        stop: an offset of the stream; a mark behind it is not looked for, and the window is behind it then."""
+
+        Args:
+            stop: an offset of the stream; a mark behind it is not looked for, and the window is
+                behind it then.
+        """
         while self.have(len(mark)):
             found = self.find(mark, 0)
             # The mark may begin in the last bytes that are at hand.

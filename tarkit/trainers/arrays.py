@@ -14,7 +14,8 @@ from tarkit.trainers.source import BatchSource
 def batches(
     urls: str | os.PathLike[str] | Iterable[str], *, batch: int, fields: str, decode: str | None = "rgb", **options: Any
 ) -> EpochLoader:
-    """Batches as tuples of columns: arrays where all values are arrays of one shape or numbers, else lists.
+    """Batches as tuples of columns: arrays where all values are arrays of one shape or numbers,
+    else lists.
 
     >>> for images, labels in batches("train-{0000..0147}.tar", batch=64, fields="jpg cls"):  # doctest: +SKIP
     ...     step(images, labels)
@@ -23,7 +24,8 @@ def batches(
         urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
 
     Raises:
-        UsageError: see there. MissingExtraError: NumPy is not installed.
+        UsageError: see there.
+        MissingExtraError: NumPy is not installed.
     """
     library("numpy", "a batch of arrays", "images")
     return EpochLoader(BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": columns, **options}))

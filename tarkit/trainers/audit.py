@@ -1,6 +1,8 @@
-"""Whether each sample was used once an epoch, by what the processes of a training wrote while they were given batches.
+"""Whether each sample was used once an epoch, by what the processes of a training wrote while they
+were given batches.
 
-What counts is in ``docs/formats/audit.md``."""
+What counts is in ``docs/formats/audit.md``.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,20 @@ _ORDER = ("batch", "seed", "lanes", "turns", "run", "block")
 
 @dataclass
 class EpochAudit:
-    """An epoch. samples: of the data set. batches: that it has. used: different samples that were used. left_out: that
-    fill no batch. dropped: that should be in a batch that was used, and failed, or were dropped by the transform.
-    again: samples that were used, and again after a later start. in_hand: of batches that were given and whose use is
-    not known. open_batches: batches of which not all was used, though it may still be. problems: samples that are
-    missing, twice or wrong, a sentence each."""
+    """An epoch.
+
+    Attributes:
+        samples: of the data set.
+        batches: that it has.
+        used: different samples that were used.
+        left_out: that fill no batch.
+        dropped: that should be in a batch that was used, and failed, or were dropped by the
+            transform.
+        again: samples that were used, and again after a later start.
+        in_hand: of batches that were given and whose use is not known.
+        open_batches: batches of which not all was used, though it may still be.
+        problems: samples that are missing, twice or wrong, a sentence each.
+    """
 
     epoch: int
     samples: int
@@ -51,7 +62,8 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
 
     Args:
         folder: the ``audit`` of its data sets.
-        urls: its shards: their indexes have the keys, with which those that were delivered are compared.
+        urls: its shards: their indexes have the keys, with which those that were delivered are
+            compared.
         rule: key rule of these.
 
     Raises:
@@ -188,7 +200,10 @@ class _EpochJudge:
         return found
 
     def _report_missing(self, number: int, first: int, end: int) -> None:
-        """Slots of a batch that no process used: a gap, if the training went on behind it; else it may still come."""
+        """Slots of a batch that no process used: a gap, if the training went on behind it.
+
+        Else it may still come.
+        """
         point = AuditPoint(self._epoch, number)
         passed = not self._is_last or any(each.point > point for each in self._begins)
         passed = passed or any(
@@ -207,8 +222,9 @@ class _EpochJudge:
 
 
 def _evidence(given: GivenBatch) -> tuple[list[tuple[int, int]], list[str], str]:
-    """Samples of a batch, the mark of each, and the digests of their keys, read again: all of them at once would fill
-    the memory."""
+    """Samples of a batch, the mark of each, and the digests of their keys, read again: all of them
+    at once would fill the memory.
+    """
     with open(given.path, "rb") as file:
         file.seek(given.offset)
         line = parsed_line(file.readline(), given.path, given.offset)

@@ -26,7 +26,11 @@ class AuditPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class AuditBegin:
-    """A loop began, or went on, here. state: of the training."""
+    """A loop began, or went on, here.
+
+    Attributes:
+        state: of the training.
+    """
 
     point: AuditPoint
     at: float
@@ -42,8 +46,12 @@ class AuditBegin:
 
 @dataclass
 class GivenBatch:
-    """A batch that a process was given. before: the launches to which the process belongs by then. used: whether the
-    process then wrote another line."""
+    """A batch that a process was given.
+
+    Attributes:
+        before: the launches to which the process belongs by then.
+        used: whether the process then wrote another line.
+    """
 
     point: AuditPoint
     at: float
@@ -112,8 +120,10 @@ def is_undone(
     point: AuditPoint, at: float, rank: int, own: Set[tuple[AuditPoint, int]],
     launches: dict[tuple[AuditPoint, int], dict[int, float]],
 ) -> bool:  # fmt: skip
-    """Whether the training went on, later than ``at``, from a point that is not behind ``point``. Other ranks of the
-    same launch may begin later, and undo nothing."""
+    """Whether the training went on, later than ``at``, from a point that is not behind ``point``.
+
+    Other ranks of the same launch may begin later, and undo nothing.
+    """
     return any(
         (ranks.get(rank, at) if launch in own else max(ranks.values())) > at
         for launch, ranks in launches.items()

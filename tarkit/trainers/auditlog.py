@@ -1,6 +1,8 @@
-"""What a training loop was given, written as it goes: a file for each process, a line for each batch.
+"""What a training loop was given, written as it goes: a file for each process, a line for each
+batch.
 
-``docs/formats/audit.md`` specifies the files."""
+``docs/formats/audit.md`` specifies the files.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ _NO_KEY = "0" * _DIGITS
 
 
 class Evidence(NamedTuple):
-    """What a batch has, as an audit writes it. samples: ``"5.0 0.12- 1.3*"``, each with the number of its shard and its
-    own in it; ``-`` marks one that was left out, ``*`` one that fills the batch. keys: of each, 8 digits of its digest,
-    or 0 if it was left out."""
+    """What a batch has, as an audit writes it.
+
+    Attributes:
+        samples: ``"5.0 0.12- 1.3*"``, each with the number of its shard and its own in it; ``-``
+            marks one that was left out, ``*`` one that fills the batch.
+        keys: of each, 8 digits of its digest, or 0 if it was left out.
+    """
 
     samples: str
     keys: str
@@ -41,8 +47,13 @@ def evidence_of(
     fillers: Sequence[Place],
     keys: Mapping[tuple[int, int], str],
 ) -> Evidence:
-    """Of a batch that was to have these samples. left_out: of each, whether it failed, or was dropped. fillers: what it
-    has in their place. keys: digests of those that were read."""
+    """Of a batch that was to have these samples.
+
+    Args:
+        left_out: of each, whether it failed, or was dropped.
+        fillers: what it has in their place.
+        keys: digests of those that were read.
+    """
     marks = ["-" if is_out else "*" if place.filler else "" for place, is_out in zip(places, left_out, strict=True)]
     marked = list(zip([*places, *fillers], [*marks, *"*" * len(fillers)], strict=True))
     samples = " ".join(f"{place.shard}.{place.sample}{mark}" for place, mark in marked)
@@ -50,17 +61,22 @@ def evidence_of(
 
 
 def key_digest(url: str, key: str) -> str:
-    """8 digits that stand for a sample: of the name of its shard, without folder and query, and of its key."""
+    """8 digits that stand for a sample: of the name of its shard, without folder and query, and of
+    its key.
+    """
     words = f"{name_of_shard(url)}\0{key}".encode("utf-8", "surrogateescape")
     return blake2b(words, digest_size=_DIGITS // 2).hexdigest()
 
 
 class AuditLog:
-    """The file of one process. Each line is written by one call, so that a kill leaves whole lines.
+    """The file of one process.
+
+    Each line is written by one call, so that a kill leaves whole lines.
 
     Args:
         folder: a local one, or of a file system that all machines share.
-        shards: name and number of samples of each. digest: that the state of the training has for them.
+        shards: name and number of samples of each.
+        digest: that the state of the training has for them.
 
     Raises:
         UsageError: the folder is not local.
@@ -135,7 +151,11 @@ def audit_line(fields: dict[str, Any]) -> bytes:
 
 
 def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
-    """What ``audit_line`` wrote. Raises: CorruptRecordError: it is another text."""
+    """What ``audit_line`` wrote.
+
+    Raises:
+        CorruptRecordError: it is another text.
+    """
     text, _, crc = line.removesuffix(b"\n").rpartition(b"\t")
     if crc != b"%08x" % crc32(text) or not text.startswith(b"{"):
         hint = "restore the file, or take it out of the folder: its batches are then reported as missing"
@@ -148,7 +168,8 @@ def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The lines of a file, each with its offset; one that a kill cut off at the end is left out.
 
     Raises:
-        CorruptRecordError: a line is damaged. DataError: the file is not of an audit, or of a later version.
+        CorruptRecordError: a line is damaged.
+        DataError: the file is not of an audit, or of a later version.
     """
     with open(path, "rb") as file:
         offset = 0
@@ -163,7 +184,11 @@ def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_shard_list(folder: str, digest: str) -> list[tuple[str, int]]:
-    """Name and number of samples of each shard. Raises: DataError: the list is missing or damaged."""
+    """Name and number of samples of each shard.
+
+    Raises:
+        DataError: the list is missing or damaged.
+    """
     path = os.path.join(folder, f"shards-{digest}.json")
     try:
         with open(path, "rb") as file:

@@ -33,7 +33,9 @@ from tarkit.world import Consumer
 _log = logging.getLogger(__name__)
 
 TORCH_WORDS = {"torch": "rgb", **{f"torch{word}": word for word in ("l", "rgb", "rgba", "l8", "rgb8", "rgba8")}}
-"""Images as tensors: word -> the word for the array of which the tensor is made, of shape (channel, height, width)."""
+"""Images as tensors: word -> the word for the array of which the tensor is made, of shape (channel,
+height, width).
+"""
 
 _COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
 
@@ -43,7 +45,8 @@ class BatchMaker:
 
     Args:
         samples: where they are read.
-        fields, decode, transform, collate, equalize: see :class:`tarkit.trainers.source.BatchSource`.
+        fields, decode, transform, collate, equalize: see
+            :class:`tarkit.trainers.source.BatchSource`.
         counts_errors: ``on_error="count"``.
         has_evidence: whether each batch comes with what an audit writes of it.
     """
@@ -94,8 +97,8 @@ class BatchMaker:
         """The rank's part of a global batch, and its evidence.
 
         Raises:
-            DataError: all samples were left out. UsageError, RuntimeError: see :meth:`_collated`. What reading a sample
-                raises.
+            DataError: all samples were left out.
+            UsageError, RuntimeError: see :meth:`_collated`. What reading a sample raises.
         """
         self._keys = {}
         places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), dict[int, Place]()
@@ -112,7 +115,11 @@ class BatchMaker:
         return self._collated(places, values, f"batch {number} of epoch {order.epoch}"), evidence
 
     def batch_of(self, places: Iterable[Place]) -> Any:
-        """The batch that these samples make. Raises: UsageError: the transform drops one. What reading them raises."""
+        """The batch that these samples make.
+
+        Raises:
+            UsageError: the transform drops one. What reading them raises.
+        """
         counts = Counter[str]()
         places = list(places)
         values = self._values(places, counts)
@@ -124,8 +131,9 @@ class BatchMaker:
         """The batch of some values, which are of the samples at these places.
 
         Raises:
-            UsageError: values of one field have several shapes, and do not make a batch. What ``collate`` raises, but
-                RuntimeError for StopIteration, which would be taken for the end of the worker's batches.
+            UsageError: values of one field have several shapes, and do not make a batch. What
+                ``collate`` raises, but RuntimeError for StopIteration, which would be taken for the
+                end of the worker's batches.
         """
         try:
             return self._collate(values)
@@ -186,8 +194,11 @@ class BatchMaker:
             _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)
 
     def _fill(self, order: EpochOrder, number: int, consumer: Consumer, values: list[Any]) -> dict[int, Place]:
-        """Fill the gaps of a rank's part, and return with what. With "drop" gaps are left, but for one sample; else
-        each has the next sample of the global batch that is left, the same for any number of ranks."""
+        """Fill the gaps of a rank's part, and return with what.
+
+        With "drop" gaps are left, but for one sample; else each has the next sample of the global
+        batch that is left, the same for any number of ranks.
+        """
         batch = order.batch(number)
         begin, _ = rank_slots(len(batch), *consumer)
         gaps = [at for at, value in enumerate(values) if value is None]
@@ -233,12 +244,16 @@ def _shapes(value: Any) -> dict[object, tuple[int, ...]]:
 
 
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The values of a sample, a tuple of fields, a batch, or its signature, each behind its name or number."""
+    """The values of a sample, a tuple of fields, a batch, or its signature, each behind its name or
+    number.
+    """
     return value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, tuple) else [value])
 
 
 def _with_tensors(sample: Sample, only: Collection[str] | None) -> Sample:
-    """The sample with tensors of shape (channel, height, width) in place of the arrays of its pictures."""
+    """The sample with tensors of shape (channel, height, width) in place of the arrays of its
+    pictures.
+    """
     torch = library("torch", "the image words of torch", "torch")
     made = dict(sample)
     for name, value in sample.items():

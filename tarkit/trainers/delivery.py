@@ -9,16 +9,24 @@ from tarkit.trainers.auditlog import Evidence
 from tarkit.trainers.sharednumbers import SharedNumbers
 
 KINDS = "failed", "filtered", "filled"
-"""Samples of a rank's part of a batch that could not be read or decoded; that the transform dropped; and places of
-these that have another sample of the batch."""
+"""Samples of a rank's part of a batch that could not be read or decoded; that the transform
+dropped; and places of these that have another sample of the batch.
+"""
 _ROWS = 8192
 _NUMBER_BITS = 40
 """Of the number of a batch, below that of its iteration."""
 
 
 class Delivery(NamedTuple):
-    """What a worker sends. worker: its number. number: of the batch; of a service, among those of this worker. empty:
-    there is no batch now, ask again. value: the batch. evidence: for an audit."""
+    """What a worker sends.
+
+    Attributes:
+        worker: its number.
+        number: of the batch; of a service, among those of this worker.
+        empty: there is no batch now, ask again.
+        value: the batch.
+        evidence: for an audit.
+    """
 
     worker: int
     number: int
@@ -30,9 +38,10 @@ class Delivery(NamedTuple):
 class UseCounts:
     """Which batches were used, of the iteration ``turn[0]``.
 
-    used: of each worker, how many of its batches the loop has used. The process of the loop writes it, and ``turn``.
-    Each worker writes how many of these are on the service's disk, together with its iteration: a worker of an earlier
-    one may write late.
+    Attributes:
+        used: of each worker, how many of its batches the loop has used. The process of the loop
+            writes it, and ``turn``. Each worker writes how many of these are on the service's disk,
+            together with its iteration: a worker of an earlier one may write late.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -56,8 +65,10 @@ class UseCounts:
 
 
 class GapCounts(SharedNumbers):
-    """How many samples each of the last 8192 batches lacks, and why. A batch has one writer, the worker that makes it,
-    and is read when it was received."""
+    """How many samples each of the last 8192 batches lacks, and why.
+
+    A batch has one writer, the worker that makes it, and is read when it was received.
+    """
 
     def __init__(self) -> None:
         super().__init__(len(KINDS) * _ROWS)

@@ -26,13 +26,16 @@ def log_gaps(counts: Counter[str], epoch: int, number: int) -> None:
 
 
 class EpochLoader:
-    """Each iteration is the next epoch of a source. ``len`` is the number of batches of an epoch.
+    """Each iteration is the next epoch of a source.
 
-    A state taken after batch k was delivered goes on with batch k + 1, whatever was read ahead. An iteration that is
-    left early is over: the next one is of the next epoch.
+    ``len`` is the number of batches of an epoch.
 
-    With a shard service, an iteration goes on to the end of the service's data set, over all its epochs, and the state
-    is the service's. A batch is acknowledged when the loop asks for the next one, or by :meth:`used`.
+    A state taken after batch k was delivered goes on with batch k + 1, whatever was read ahead. An
+    iteration that is left early is over: the next one is of the next epoch.
+
+    With a shard service, an iteration goes on to the end of the service's data set, over all its
+    epochs, and the state is the service's. A batch is acknowledged when the loop asks for the next
+    one, or by :meth:`used`.
     """
 
     def __init__(self, source: BatchSource) -> None:
@@ -43,8 +46,10 @@ class EpochLoader:
         """The batch in the hands of the loop."""
         self._ended = False
         self.counts: Counter[str] = Counter()
-        """Of the batches of this epoch that were delivered to this rank: samples that ``failed`` or were ``filtered``
-        out, and places of these that were ``filled``; see ``on_error`` and ``transform`` of the source."""
+        """Of the batches of this epoch that were delivered to this rank: samples that ``failed`` or
+        were ``filtered`` out, and places of these that were ``filled``; see ``on_error`` and
+        ``transform`` of the source.
+        """
         self._next = self._at = 0, 0
         """Epoch and batch with which the next iteration begins, and with which this one goes on."""
 
@@ -115,7 +120,9 @@ class EpochLoader:
         return ServedBatches(self.source, self._counts)
 
     def used(self) -> None:
-        """The loop has used the batch that it was given last; without this call, when it asks for the next one.
+        """The loop has used the batch that it was given last.
+
+        Without this call, when it asks for the next one.
 
         Call it, and :meth:`flush`, before you leave a loop early, or when the model was saved.
         """
@@ -126,22 +133,37 @@ class EpochLoader:
             self._audit.used()
 
     def flush(self, timeout: float = 300.0) -> None:
-        """Return when the service has on its disk which batches were used. Raises: ServiceLostError: not in time."""
+        """Return when the service has on its disk which batches were used.
+
+        Raises:
+            ServiceLostError: not in time.
+        """
         if not wait_until_settled(self._counts, timeout):
             raise ServiceLostError("the last batches that were used are not acknowledged; they may come again")
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration; without it, the one after the last.
-        Raises: UsageError: of a service, or not a whole number from 0 on."""
+
+        Raises:
+            UsageError: of a service, or not a whole number from 0 on.
+        """
         self.source.refuse_service()
         self._next = self._at = checked_number("epoch", epoch), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: under 1 kB, the same for each rank. Raises: UsageError: a service keeps it."""
+        """Where the training is: under 1 kB, the same for each rank.
+
+        Raises:
+            UsageError: a service keeps it.
+        """
         if self._audit is not None:
             self._audit.used()  # so this state has it
         return self.source.state(*self._at)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks and workers. Raises: UsageError: see the source's ``place_in``."""
+        """Go on there, with any number of ranks and workers.
+
+        Raises:
+            UsageError: see the source's ``place_in``.
+        """
         self._next = self._at = self.source.place_in(state)

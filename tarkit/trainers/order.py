@@ -1,7 +1,8 @@
 """One order of the samples of an epoch, dealt by arithmetic to any number of consumers.
 
-The global batches of an epoch are a function of the number of samples in each shard, the settings, and the epoch's
-number; ranks and workers only decide who reads which of them. ``docs/order.md`` has the same with a worked example.
+The global batches of an epoch are a function of the number of samples in each shard, the settings,
+and the epoch's number; ranks and workers only decide who reads which of them. ``docs/order.md`` has
+the same with a worked example.
 """
 
 from __future__ import annotations
@@ -21,23 +22,32 @@ from tarkit.errors import UsageError
 from tarkit.formats.tally import check_policy
 
 ORDER_VERSION = 2
-"""In the order of version 1, each epoch began with the first run: its states can be used where one begins."""
+"""In the order of version 1, each epoch began with the first run: its states can be used where one
+begins.
+"""
 EQUALIZE = ("drop", "pad", "repeat")
 _MOST_RUNS = 10**8
 _MOST_LANES = 1 << 20
-"""An order keeps some of each lane and run in memory: a count that a damaged index or state has must not fill it."""
+"""An order keeps some of each lane and run in memory: a count that a damaged index or state has
+must not fill it.
+"""
 
 
 @dataclass(frozen=True)
 class OrderSettings:
     """What decides an order, beside the shards and the epoch.
 
-    batch: samples of a global batch, that of all ranks together. seed: of all shuffles; None: none. lanes:
-    parts of a batch that are read one beside the other, a divisor of ``batch``; best a multiple of the number of ranks.
-    turns: batches that are so, too; best a multiple of the number of workers of a rank. run: samples of a shard that
-    stay together when shards are shuffled. block: samples of a lane that are shuffled among each other.
-    equalize: what becomes of samples that fill no batch: "drop" leaves them out; "pad" and "repeat" fill the last batch
-    with samples of the epoch's beginning, which "pad" marks. With a seed these are other samples in each epoch.
+    Attributes:
+        batch: samples of a global batch, that of all ranks together.
+        seed: of all shuffles; None: none.
+        lanes: parts of a batch that are read one beside the other, a divisor of ``batch``; best a
+            multiple of the number of ranks.
+        turns: batches that are so, too; best a multiple of the number of workers of a rank.
+        run: samples of a shard that stay together when shards are shuffled.
+        block: samples of a lane that are shuffled among each other.
+        equalize: what becomes of samples that fill no batch: "drop" leaves them out; "pad" and
+            "repeat" fill the last batch with samples of the epoch's beginning, which "pad" marks.
+            With a seed these are other samples in each epoch.
 
     Raises:
         UsageError: a number that cannot be; the message names the field.
@@ -66,8 +76,11 @@ class OrderSettings:
         check_policy("equalize", self.equalize, EQUALIZE)
 
     def batches(self, samples: int) -> int:
-        """Global batches of an epoch of so many samples. UsageError: none can be filled, or there are more than 10**8
-        runs."""
+        """Global batches of an epoch of so many samples.
+
+        Raises:
+            UsageError: none can be filled, or there are more than 10**8 runs.
+        """
         if samples > self.run * _MOST_RUNS:
             raise UsageError(f"{samples} samples are more than {_MOST_RUNS} runs of {self.run}: take a larger run")
         number = (samples + (self.batch - 1 if samples and self.equalize != "drop" else 0)) // self.batch
@@ -77,14 +90,22 @@ class OrderSettings:
         return number
 
     def check_world(self, world: int) -> None:
-        """Raises: UsageError: so many ranks would not have a sample each in a batch."""
+        """Raises:
+        UsageError: so many ranks would not have a sample each in a batch.
+        """
         if world > self.batch:
             shown = f"batch is {self.batch}, samples of all ranks together"
             raise UsageError(f"{shown}, and there are {world} ranks: some would have no sample")
 
 
 class Place(NamedTuple):
-    """Where a sample is. shard: its number. sample: the number in it. filler: it is there to fill the batch."""
+    """Where a sample is.
+
+    Attributes:
+        shard: its number.
+        sample: the number in it.
+        filler: it is there to fill the batch.
+    """
 
     shard: int
     sample: int
@@ -94,16 +115,16 @@ class Place(NamedTuple):
 class EpochOrder:
     """The global batches of an epoch.
 
+    >>> order = EpochOrder([4] * 6, OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4), epoch=0)
+    >>> [f"{place.shard}.{place.sample}" for place in order.batch(0)]
+    ['5.0', '5.1', '0.2', '0.1', '1.0', '1.1']
+
     Args:
         counts: samples of each shard.
         epoch: from 0.
 
     Raises:
         UsageError: no batch can be filled.
-
-    >>> order = EpochOrder([4] * 6, OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4), epoch=0)
-    >>> [f"{place.shard}.{place.sample}" for place in order.batch(0)]
-    ['5.0', '5.1', '0.2', '0.1', '1.0', '1.1']
     """
 
     def __init__(self, counts: Sequence[int], settings: OrderSettings, epoch: int) -> None:
@@ -128,11 +149,14 @@ class EpochOrder:
         self._ends = list(accumulate(length for _, _, length in runs))
         unequal = 0 if settings.seed is None else abs(self.samples - self.batches * settings.batch)
         self._begin = epoch * unequal
-        """Where in the sequence of runs the epoch begins. A sequence that always began with its first run would leave
-        out, or repeat, the same samples of a data set of few runs in each epoch."""
+        """Where in the sequence of runs the epoch begins. A sequence that always began with its
+        first run would leave out, or repeat, the same samples of a data set of few runs in each
+        epoch.
+        """
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
-        """The samples of a batch, or its slots from ``first`` to before ``end``, which are a rank's part of it.
+        """The samples of a batch, or its slots from ``first`` to before ``end``, which are a rank's
+        part of it.
 
         Raises:
             IndexError: the epoch has no such batch.
@@ -147,7 +171,10 @@ class EpochOrder:
         return self.batch(number, *rank_slots(self.settings.batch, rank, world))
 
     def _positions(self, number: int, first: int, end: int) -> Iterator[int]:
-        """The numbers in the epoch of the samples that fill slots of a batch; behind the last one: its first ones."""
+        """The numbers in the epoch of the samples that fill slots of a batch.
+
+        Behind the last one: its first ones.
+        """
         turns, turn = divmod(number, self.settings.turns)
         while first < end:
             lane, at = divmod(first, self._share)
@@ -169,7 +196,9 @@ class EpochOrder:
             at, count = at + some, count - some
 
     def _shuffle(self, lane: int, block: int) -> list[int]:
-        """The order of a block of a lane: by a drawn number each, which Python promises to be the same for ever."""
+        """The order of a block of a lane: by a drawn number each, which Python promises to be the
+        same for ever.
+        """
         settings = self.settings
         size = min(settings.block, self._lengths[lane] - block * settings.block)
         draw = Random(_hash(settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)).random
@@ -190,7 +219,9 @@ def rank_slots(size: int, rank: int, world: int) -> tuple[int, int]:
 
 
 def _digests(words: str, count: int) -> list[bytes]:
-    """The hash of these words and each number below ``count``, as bytes, which sort as the numbers that they are."""
+    """The hash of these words and each number below ``count``, as bytes, which sort as the numbers
+    that they are.
+    """
     begun, found = blake2b(words.encode(), digest_size=8), []
     for number in range(count):
         each = begun.copy()

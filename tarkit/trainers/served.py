@@ -1,4 +1,7 @@
-"""Batches of the samples that a shard service hands out. What is acknowledged was used by the training loop."""
+"""Batches of the samples that a shard service hands out.
+
+What is acknowledged was used by the training loop.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,20 @@ from tarkit.trainers.source import BatchSource
 from tarkit.world import loader_worker
 
 _WAIT = 0.05
-"""Seconds for a shard. A loop takes the batches of its workers in turn: a worker that waits longer holds up the others,
-whose batches may be what it waits for."""
+"""Seconds for a shard. A loop takes the batches of its workers in turn: a worker that waits longer
+holds up the others, whose batches may be what it waits for.
+"""
 _LOOK = 0.05
 """Seconds between two looks at what the loop has used."""
 
 
 class ServedBatches:
-    """The batches of one worker, to the end of the service's data set. Iterate once.
+    """The batches of one worker, to the end of the service's data set.
 
-    A record is acknowledged when the loop has used its batch. When the iteration ends early, all others are given back.
+    Iterate once.
+
+    A record is acknowledged when the loop has used its batch. When the iteration ends early, all
+    others are given back.
 
     Args:
         source: of the samples; it has a ``service``.
@@ -41,7 +48,9 @@ class ServedBatches:
             raise UsageError("the data set has no service=")
         self._source, self._counts, self._worker = source, counts, worker
         self._client = copy.copy(source.service)
-        """One of its own: a worker reads several times, and a client that was closed cannot be used again."""
+        """One of its own: a worker reads several times, and a client that was closed cannot be used
+        again.
+        """
         self._turn = counts.turn[0]
         self._loop_process = None if loader_worker() is None else os.getppid()
         self._shards = {url: number for number, url in enumerate(source.samples.urls)}
@@ -66,7 +75,8 @@ class ServedBatches:
                 raise self._error
             if found is not None:
                 records.append(found)
-            # Where no shard is left, the others of this epoch are with workers that may wait for these records.
+            # Where no shard is left, the others of this epoch are with workers that may wait for
+            # these records.
             full = len(records) == self._source.settings.batch
             if full or (found is None and records and not self._client.progress().todo):
                 yield Delivery(self._worker, number, False, self._batch(records))
@@ -162,7 +172,10 @@ class ServedBatches:
 
 
 def wait_until_settled(counts: UseCounts, seconds: float) -> bool:
-    """Return when all that was used is on the service's disk; False: it is not after so many seconds."""
+    """Return when all that was used is on the service's disk.
+
+    False: it is not after so many seconds.
+    """
     until = time.monotonic() + seconds
     while not counts.settled:
         if time.monotonic() > until:

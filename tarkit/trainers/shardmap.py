@@ -42,36 +42,44 @@ _LEAST_HELD, _MOST_HELD = 256, 4096
 
 
 class NoIndexError(UsageError):
-    """A shard has no index, or there is no such shard in a store that does not report what is missing."""
+    """A shard has no index, or there is no such shard in a store that does not report what is
+    missing.
+    """
 
 
 class ShardMap:
-    """A map-style data set: ``len(it)`` samples, ``it[number]``. Only the bytes of a sample are read.
+    """A map-style data set: ``len(it)`` samples, ``it[number]``.
 
-    It can be passed to other processes; each opens shards for itself, when it reads the first sample of them.
+    Only the bytes of a sample are read.
+
+    It can be passed to other processes; each opens shards for itself, when it reads the first
+    sample of them.
+
+    The first sample that is read of a shard raises UsageError if the shard has no index,
+    StaleIndexError if that is of another shard, DataError if it is damaged, or if the shard has
+    other samples or bytes than were listed or counted. Of a local shard's index, a line is verified
+    when its sample is read; that no key comes back, when a second one is; by another key rule than
+    ``first_dot``, all when it is opened.
+
+    >>> ShardMap("train-{0000..0147}.tar")[31_000]["jpg"]  # doctest: +SKIP
 
     Args:
-        urls: a path, URL or shard spec, or several; each shard has an index beside it (``tarkit index``). A name that
-            ends in ``.json`` is that of a manifest (``tarkit index --manifest``), which lists shards and their samples:
-            then nothing else is read to open the data set; without one, the first line of each index is.
+        urls: a path, URL or shard spec, or several; each shard has an index beside it (``tarkit
+            index``). A name that ends in ``.json`` is that of a manifest (``tarkit index
+            --manifest``), which lists shards and their samples: then nothing else is read to open
+            the data set; without one, the first line of each index is.
         rule: key rule of the samples.
-        held: shards whose indexes are kept in memory; by default those of two million samples, 256 to 4096 of them,
-            which is what the blocks of an order need. Fewer local ones have a descriptor: a quarter of those that a
-            process may have, 1024 at most.
-        cache: where parts of remote shards are kept on this machine, a folder; None: nowhere, so that each sample is
-            a request. cache_size: see :class:`tarkit.store.cache.PartCache`. run: consecutive samples that are fetched
-            at once then.
+        held: shards whose indexes are kept in memory; by default those of two million samples, 256
+            to 4096 of them, which is what the blocks of an order need. Fewer local ones have a
+            descriptor: a quarter of those that a process may have, 1024 at most.
+        cache: where parts of remote shards are kept on this machine, a folder; None: nowhere, so
+            that each sample is a request.
+        cache_size: see :class:`tarkit.store.cache.PartCache`.
+        run: consecutive samples that are fetched at once then.
 
     Raises:
         UsageError: a shard has no index, or none is named; or an argument that cannot be.
         DataError: a manifest, or an index, is damaged. What reading them raises.
-
-    The first sample that is read of a shard raises UsageError if the shard has no index, StaleIndexError if that is of
-    another shard, DataError if it is damaged, or if the shard has other samples or bytes than were listed or counted.
-    Of a local shard's index, a line is verified when its sample is read; that no key comes back, when a second one is;
-    by another key rule than ``first_dot``, all when it is opened.
-
-    >>> ShardMap("train-{0000..0147}.tar")[31_000]["jpg"]  # doctest: +SKIP
     """
 
     def __init__(
@@ -90,7 +98,9 @@ class ShardMap:
         self._run = run
         self.cache = None if cache is None else PartCache(cache, cache_size)
         self._fetched: set[tuple[int, int]] = set()
-        """Shard and first sample of the parts that this process knows to have been in the cache in this epoch."""
+        """Shard and first sample of the parts that this process knows to have been in the cache in
+        this epoch.
+        """
         self._again = self._read = 0
         """Bytes of parts that were fetched again, and of samples that were read, in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
@@ -115,7 +125,11 @@ class ShardMap:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, wanted: int) -> Sample:
-        """One sample. Raises: IndexError: there are not so many. What reading it raises."""
+        """One sample.
+
+        Raises:
+            IndexError: there are not so many. What reading it raises.
+        """
         number = wanted + len(self) if wanted < 0 else wanted
         if not 0 <= number < len(self):
             raise IndexError(f"sample {wanted} of {counted(len(self), 'sample')}")
@@ -123,7 +137,10 @@ class ShardMap:
         return self.sample(shard, number - self._ends[shard] + self.counts[shard])
 
     def sample(self, shard: int, number: int) -> Sample:
-        """A sample by the number of its shard and its number in it; see :meth:`IndexedShard.sample`."""
+        """A sample by the number of its shard and its number in it.
+
+        See :meth:`IndexedShard.sample`.
+        """
         found = self._shard(shard)
         return self._cached(shard, found, number) if isinstance(found, CachedShard) else found.sample(number)
 
@@ -149,7 +166,10 @@ class ShardMap:
         return self._shard(shard).keys()
 
     def take(self, samples: Sequence[tuple[int, int]]) -> list[Sample]:
-        """Samples, each by the numbers of its shard and in it. Neighbours of a local shard are read at once."""
+        """Samples, each by the numbers of its shard and in it.
+
+        Neighbours of a local shard are read at once.
+        """
         found: list[Sample] = []
         while (at := len(found)) < len(samples):
             shard, number = samples[at]
@@ -163,14 +183,20 @@ class ShardMap:
         return found
 
     def begin_epoch(self) -> None:
-        """From now on parts are fetched again if they are not in the cache. Until then, those that were removed from it
-        are as long as this does not more than double what is fetched; the samples of others are read one by one."""
+        """From now on parts are fetched again if they are not in the cache.
+
+        Until then, those that were removed from it are as long as this does not more than double
+        what is fetched; the samples of others are read one by one.
+        """
         self._fetched.clear()
         self._again = self._read = 0
 
     def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
-        """Have the parts of these samples, each the numbers of its shard and in it, in the cache, if there is one; some
-        are fetched at a time. What fails is tried again, and raised, when the sample is read."""
+        """Have the parts of these samples, each the numbers of its shard and in it, in the cache,
+        if there is one; some are fetched at a time.
+
+        What fails is tried again, and raised, when the sample is read.
+        """
         if not self._remote or self.cache is None or self.cache.closed:
             return
         wanted = [each for each in samples if each[0] in self._remote]
@@ -186,7 +212,11 @@ class ShardMap:
         _attempted(self._fetch, list(parts))
 
     def _fetch(self, number: int, shard: CachedShard, first: int) -> None:
-        """Have a part in the cache, unless this was done in this epoch. Raises: StreamError: it cannot be read."""
+        """Have a part in the cache, unless this was done in this epoch.
+
+        Raises:
+            StreamError: it cannot be read.
+        """
         if (number, first) not in self._fetched:
             shard.fetch(first)
             self._fetched.add((number, first))
@@ -231,7 +261,10 @@ def _most_files() -> int:
 
 
 def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], _T]]:
-    """What the calls return that raise no error of tarkit, each behind its arguments; some are made at a time."""
+    """What the calls return that raise no error of tarkit, each behind its arguments.
+
+    Some are made at a time.
+    """
 
     def attempt(each: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], _T]]:
         with suppress(TarkitError):
@@ -245,7 +278,9 @@ def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> lis
 
 
 def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[ManifestShard | str, str]]:
-    """The shards, those of a manifest as it lists them, each with what its number of samples is taken from."""
+    """The shards, those of a manifest as it lists them, each with what its number of samples is
+    taken from.
+    """
     for name in spec_texts(urls):
         if is_manifest(name) and not name.startswith("@"):
             for manifest in expand(name, manifests=False):
@@ -280,7 +315,9 @@ def _without_index(url: str) -> NoIndexError:
 
 
 def _check(shard: IndexedShard, listed: ManifestShard, source: str) -> None:
-    """Raises: DataError: a shard is not as it was listed."""
+    """Raises:
+    DataError: a shard is not as it was listed.
+    """
     index = display_name(index_url(shard.url))
     for what, found, wanted in (
         (f"samples by {index}", len(shard), listed.nsamples),

@@ -1,4 +1,6 @@
-"""Numbers that a training loop and its workers share, and the check of a number that a user or a state gives."""
+"""Numbers that a training loop and its workers share, and the check of a number that a user or a
+state gives.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,12 @@ _MOST = 1 << 62
 
 
 def checked_number(name: str, value: Any, least: int = 0) -> int:
-    """A whole number. Raises: UsageError: the value, which has this name, is not one, or too small or too
-    great for memory that is shared."""
+    """A whole number.
+
+    Raises:
+        UsageError: the value, which has this name, is not one, or too small or too great for memory
+            that is shared.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -23,9 +29,13 @@ def checked_number(name: str, value: Any, least: int = 0) -> int:
 
 
 class SharedNumbers:
-    """Numbers in memory that forked and spawned workers share with the process that made it; from 0, or a list of them.
+    """Numbers in memory that forked and spawned workers share with the process that made it.
 
-    Memory can be shared only with a process that is being started: any other copy has numbers of its own."""
+    From 0, or a list of them.
+
+    Memory can be shared only with a process that is being started: any other copy has numbers of
+    its own.
+    """
 
     def __init__(self, values: int | list[int]) -> None:
         from multiprocessing.sharedctypes import RawArray  # which few programs need

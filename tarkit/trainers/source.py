@@ -1,4 +1,6 @@
-"""The samples of shards as batches of an epoch, for any number of processes, without a trainer's library."""
+"""The samples of shards as batches of an epoch, for any number of processes, without a trainer's
+library.
+"""
 
 from __future__ import annotations
 
@@ -32,35 +34,42 @@ _DEALT = ("version", "batch", "lanes", "turns")
 
 
 class BatchSource:
-    """The batches of a rank, of any epoch, from any batch on. It can be handed to other processes.
+    """The batches of a rank, of any epoch, from any batch on.
+
+    It can be handed to other processes.
 
     Args:
         urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
-            :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit index``).
+            :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
+            index``).
         batch: samples of a global batch; each rank has its part of it.
         fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
-        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, or ``torchrgb`` or such for
-            tensors of (channel, height, width); other fields are decoded, too, but of ``fields`` those alone. None: all
-            fields stay bytes.
-        transform: is called with each sample, or tuple of fields; None that it returns drops the sample, and what it
-            raises becomes a TransformError with shard and key.
+        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, or
+            ``torchrgb`` or such for tensors of (channel, height, width); other fields are decoded,
+            too, but of ``fields`` those alone. None: all fields stay bytes.
+        transform: is called with each sample, or tuple of fields; None that it returns drops the
+            sample, and what it raises becomes a TransformError with shard and key.
         collate: makes a batch of a list of them; None: the list.
-        shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
-            :class:`tarkit.trainers.order.OrderSettings`; lanes is by default the largest power of two up to 8 that
-            divides the batch. With ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
+        shuffle, seed: another order in each epoch.
+        lanes, turns, run, block, equalize: see :class:`tarkit.trainers.order.OrderSettings`; lanes
+            is by default the largest power of two up to 8 that divides the batch. With
+            ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
         rank, world: see :func:`tarkit.world.consumer`.
         rule: key rule.
-        service: ``"HOST:PORT"`` of a shard service, or a :class:`tarkit.service.client.ShardClient`: ranges of samples
-            come from there, and ``batch`` is the number of samples of a batch of this process. The order, the number
-            of epochs and what is done are the service's; rank and world are not asked for.
-        on_error: "raise"; or "count": samples that cannot be read or decoded, for which transform raises an exception,
-            and those of shards that cannot be opened, are left out and counted, see
-            :attr:`tarkit.trainers.loader.EpochLoader.counts`.
-        cache: the folder of this machine where parts of remote shards are kept, for all processes and later runs; True:
-            ``tarkit/shards`` in the user's folder for caches; False: none, each sample is a request.
-        cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.
-        audit: a folder where each process writes which samples its loop was given; ``tarkit audit`` proves from it that
-            each was used once. None: nowhere.
+        service: ``"HOST:PORT"`` of a shard service, or a
+            :class:`tarkit.service.client.ShardClient`: ranges of samples come from there, and
+            ``batch`` is the number of samples of a batch of this process. The order, the number of
+            epochs and what is done are the service's; rank and world are not asked for.
+        on_error: "raise"; or "count": samples that cannot be read or decoded, for which transform
+            raises an exception, and those of shards that cannot be opened, are left out and
+            counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`.
+        cache: the folder of this machine where parts of remote shards are kept, for all processes
+            and later runs; True: ``tarkit/shards`` in the user's folder for caches; False: none,
+            each sample is a request.
+        cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if
+            that is less.
+        audit: a folder where each process writes which samples its loop was given; ``tarkit audit``
+            proves from it that each was used once. None: nowhere.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -132,13 +141,21 @@ class BatchSource:
 
     @property
     def consumer(self) -> Consumer:
-        """Rank and world. Raises: UsageError: they cannot be, or there are more ranks than samples of a batch."""
+        """Rank and world.
+
+        Raises:
+            UsageError: they cannot be, or there are more ranks than samples of a batch.
+        """
         found = consumer(*self._asked, sent=self._consumer)
         self.settings.check_world(found.world)
         return found
 
     def __len__(self) -> int:
-        """Batches of an epoch, the same for each rank. Raises: TypeError: it is not known, as a service deals them."""
+        """Batches of an epoch, the same for each rank.
+
+        Raises:
+            TypeError: it is not known, as a service deals them.
+        """
         if self.service is not None:
             raise TypeError("the shard service decides how many batches this process gets")
         return self.settings.batches(len(self.samples))
@@ -164,7 +181,9 @@ class BatchSource:
 
     @cached_property
     def _digest(self) -> str:
-        """Of the shards: a copy of the data set, at another place or under another signature, has the same."""
+        """Of the shards: a copy of the data set, at another place or under another signature, has
+        the same.
+        """
         shards = [[name_of_shard(url) for url in self.samples.urls], self.samples.counts]
         return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
 
@@ -176,7 +195,8 @@ class BatchSource:
         return AuditLog(self.audit, list(shards), self._digest)
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
-        """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB.
+        """The state of a training that goes on with a batch of an epoch: the same for each rank,
+        under 1 kB.
 
         Raises:
             UsageError: a service keeps it.
@@ -186,12 +206,14 @@ class BatchSource:
         return {"version": ORDER_VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Epoch and next batch of a state. Where it begins an epoch, it may have another ``batch``, ``lanes`` or
-        ``turns``: the epoch has those of this source.
+        """Epoch and next batch of a state.
+
+        Where it begins an epoch, it may have another ``batch``, ``lanes`` or ``turns``: the epoch
+        has those of this source.
 
         Raises:
-            UsageError: the state is of other shards, settings, or another version, or has a place that its epoch has
-                not; the message says which.
+            UsageError: the state is of other shards, settings, or another version, or has a place
+                that its epoch has not; the message says which.
         """
         mine = self.state(0, 0)
         if not isinstance(state, Mapping):
@@ -211,7 +233,9 @@ class BatchSource:
         return epoch, number
 
     def refuse_service(self) -> None:
-        """Raises: UsageError: the batches come from a service."""
+        """Raises:
+        UsageError: the batches come from a service.
+        """
         if self.service is not None:
             raise UsageError("the shard service keeps the state, and goes on where it is; see tarkit serve --state")
 

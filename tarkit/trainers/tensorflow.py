@@ -1,4 +1,5 @@
-"""Shards to TensorFlow: a tf.data.Dataset of batches, a state for it, and Keras callbacks that count what was used.
+"""Shards to TensorFlow: a tf.data.Dataset of batches, a state for it, and Keras callbacks that
+count what was used.
 
 ``docs/order.md`` says which batches those are.
 """
@@ -29,26 +30,30 @@ _NAME_THEM = (
     "distribute_datasets_from_function; rank=0, world=1 reads all of it"
 )
 _KEEPING = "apply", "enumerate", "map", "prefetch", "repeat", "scan", "with_options"
-"""Steps behind which a batch is still one batch, in its place. The others of a tf.data.Dataset may change that."""
+"""Steps behind which a batch is still one batch, in its place. The others of a tf.data.Dataset may
+change that.
+"""
 
 
 class TensorBatches(EpochLoader):
     """Batches of tensors: each sample once an epoch, over all processes.
 
-    Iterate over it, or give ``dataset()`` and ``callback()`` to ``fit``: then ``state_dict`` says which batches were
-    used, not which were read ahead.
+    Iterate over it, or give ``dataset()`` and ``callback()`` to ``fit``: then ``state_dict`` says
+    which batches were used, not which were read ahead.
 
     >>> batches = TensorBatches("train-{0000..0147}.tar", batch=64, fields="jpg cls", seed=1)  # doctest: +SKIP
     >>> model.fit(batches.dataset(), epochs=3, callbacks=[batches.callback()])  # doctest: +SKIP
 
     Args:
         urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
-        signature: the TensorSpecs of a batch; None: those of the first batch, with any number of samples.
+        signature: the TensorSpecs of a batch; None: those of the first batch, with any number of
+            samples.
         prefetch: batches that are read ahead.
 
     Raises:
-        UsageError: see there; or the values of a field do not make one tensor; or RANK and WORLD_SIZE or TF_CONFIG are
-            of several processes, and ``rank`` and ``world`` are not named.
+        UsageError: see there; or the values of a field do not make one tensor; or RANK and
+            WORLD_SIZE or TF_CONFIG are of several processes, and ``rank`` and ``world`` are not
+            named.
         MissingExtraError: TensorFlow is not installed.
     """
 
@@ -75,8 +80,9 @@ class TensorBatches(EpochLoader):
         self._prefetch = prefetch
         self._uncounted = False
         self._step = self._miscounted = ""
-        """What is behind the data set that is read, and was behind one that was used: a step, after which batches are
-        others."""
+        """What is behind the data set that is read, and was behind one that was used: a step, after
+        which batches are others.
+        """
         self._unread = [0]
         """Batches that the last iteration of ``dataset()`` has not read yet."""
 
@@ -101,7 +107,11 @@ class TensorBatches(EpochLoader):
             raise (raised[0] if raised else error) from None
 
     def _read(self, epoch: int, first: int) -> Iterator[Any]:
-        """The batches of an epoch. Raises: UsageError: one is not of the signature."""
+        """The batches of an epoch.
+
+        Raises:
+            UsageError: one is not of the signature.
+        """
         shapes = {name: spec.shape for name, spec in parts_of(self.signature) if hasattr(spec, "shape")}
         for number, batch in enumerate(self.source.epoch_batches(epoch, first), first):
             for name, value in parts_of(batch):
@@ -118,10 +128,13 @@ class TensorBatches(EpochLoader):
         return found.prefetch(self._prefetch)
 
     def dataset(self) -> Any:
-        """A tf.data.Dataset: each iteration is the next epoch; the first one begins where ``state_dict()`` is.
+        """A tf.data.Dataset: each iteration is the next epoch.
 
-        Behind it, ``map``, ``prefetch``, ``repeat`` and such keep the batches; after any other step ``state_dict`` is
-        an error. With several ranks ``shard`` is one, as is dividing it by tf.distribute: each rank has its part.
+        The first one begins where ``state_dict()`` is.
+
+        Behind it, ``map``, ``prefetch``, ``repeat`` and such keep the batches; after any other step
+        ``state_dict`` is an error. With several ranks ``shard`` is one, as is dividing it by
+        tf.distribute: each rank has its part.
         """
         if not self._uncounted:
             self._next = self._at  # what an interrupted fit() did not use
@@ -174,8 +187,8 @@ class TensorBatches(EpochLoader):
         """Where the training is: under 1 kB, the same for each rank.
 
         Raises:
-            UsageError: ``dataset()`` was read, and no ``callback()`` counted what was used; or it counted batches that
-                are not those of ``dataset()``.
+            UsageError: ``dataset()`` was read, and no ``callback()`` counted what was used; or it
+                counted batches that are not those of ``dataset()``.
         """
         if self._miscounted:
             raise UsageError(
@@ -187,7 +200,11 @@ class TensorBatches(EpochLoader):
         return super().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks. Raises: UsageError: see the source's ``place_in``."""
+        """Go on there, with any number of ranks.
+
+        Raises:
+            UsageError: see the source's ``place_in``.
+        """
         super().load_state_dict(state)
         self._uncounted, self._miscounted = False, ""
 
@@ -196,7 +213,9 @@ class TensorBatches(EpochLoader):
         return _UseCounter(self)
 
     def begin_counting(self) -> None:
-        """What was read and not used comes again, such as the batch that ``fit`` looks at before it begins."""
+        """What was read and not used comes again, such as the batch that ``fit`` looks at before it
+        begins.
+        """
         self._next, self._uncounted, self._unread, self._step = self._at, False, [0], ""
 
     def is_within_epoch(self) -> bool:
@@ -267,7 +286,9 @@ class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-de
 
 
 def _check_named() -> None:
-    """Raises: UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes."""
+    """Raises:
+    UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes.
+    """
     rank, world = consumer()
     if world > 1:
         raise UsageError(f"this is rank {rank} of {world}: {_NAME_THEM}")
@@ -281,7 +302,11 @@ def _check_named() -> None:
 
 
 def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """As :func:`columns`. Raises: ValueError: arrays of a field have several shapes."""
+    """As :func:`columns`.
+
+    Raises:
+        ValueError: arrays of a field have several shapes.
+    """
     made = columns(rows)
     if any(isinstance(column, list) and any(hasattr(value, "shape") for value in column) for column in made):
         raise ValueError("arrays of several shapes do not make one tensor")

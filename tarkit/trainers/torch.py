@@ -1,4 +1,5 @@
-"""Shards to PyTorch: an IterableDataset whose batches do not depend on how many ranks and workers read them.
+"""Shards to PyTorch: an IterableDataset whose batches do not depend on how many ranks and workers
+read them.
 
 ``docs/order.md`` says which batches those are.
 """
@@ -30,11 +31,14 @@ data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
     """Batches of samples: each sample once an epoch, over all ranks and DataLoader workers.
 
-    ``loader()`` reads it, or torchdata's StatefulDataLoader with ``batch_size=None``; anything else is an error.
+    ``loader()`` reads it, or torchdata's StatefulDataLoader with ``batch_size=None``; anything else
+    is an error.
 
     Args:
-        urls, batch, fields, options: see :class:`tarkit.trainers.source.BatchSource`. Shards have indexes.
-        collate: makes a batch of a list; by default torch's ``default_collate`` with ``fields``, else it is the list.
+        urls, batch, fields, options: see :class:`tarkit.trainers.source.BatchSource`. Shards have
+            indexes.
+        collate: makes a batch of a list; by default torch's ``default_collate`` with ``fields``,
+            else it is the list.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -52,8 +56,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ) -> None:
         if collate is None and fields is not None:
             collate = data.default_collate
-        # Epoch, its first batch, and whether it was begun. Workers of later epochs, and those that persist, see what
-        # the main process sets.
+        # Epoch, its first batch, and whether it was begun. Workers of later epochs, and those that
+        # persist, see what the main process sets.
         self._shared = SharedNumbers(3)
         self._process = os.getpid()
         self.placings = 0
@@ -64,21 +68,33 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     @property
     def epoch(self) -> int:
-        """The epoch that is read next, or now. From 0."""
+        """The epoch that is read next, or now.
+
+        From 0.
+        """
         epoch: int = self._shared[0]
         return epoch
 
     def set_epoch(self, epoch: int, first: int = 0) -> None:
-        """What the next iteration reads: this epoch, from batch ``first`` on. Workers that persist see it, too.
-        A ``loader()`` that was made before has this method, too, and is to be called instead.
-        Raises: UsageError: they are not whole numbers from 0 on."""
+        """What the next iteration reads: this epoch, from batch ``first`` on.
+
+        Workers that persist see it, too. A ``loader()`` that was made before has this method, too,
+        and is to be called instead.
+
+        Raises:
+            UsageError: they are not whole numbers from 0 on.
+        """
         self._part_ranks()
         self.placings += 1
         self.place(epoch, first)
         self.begins = self.epoch, self._shared[1]
 
     def place(self, epoch: int, first: int, *, begun: bool = False) -> None:
-        """As :meth:`set_epoch`, for loaders and iterators. begun: only a loader() or a state reads it from now on."""
+        """As :meth:`set_epoch`, for loaders and iterators.
+
+        Args:
+            begun: only a loader() or a state reads it from now on.
+        """
         self._shared[:] = [checked_number("epoch", epoch), checked_number("first", first), begun]
 
     def __iter__(self) -> BatchIterator:
@@ -107,13 +123,21 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         )
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
-        """A DataLoader that goes on to the next epoch by itself, and knows where it is. It begins with the epoch behind
-        the one that an earlier loader has begun. options: of the DataLoader."""
+        """A DataLoader that goes on to the next epoch by itself, and knows where it is.
+
+        It begins with the epoch behind the one that an earlier loader has begun.
+
+        Args:
+            options: of the DataLoader.
+        """
         self._part_ranks()
         return ShardLoader(self, num_workers, options)
 
     def _part_ranks(self) -> None:
-        """Workers share numbers with the process of the loop; but ranks that were forked with the data set do not."""
+        """Workers share numbers with the process of the loop.
+
+        But ranks that were forked with the data set do not.
+        """
         if self._process != os.getpid():
             self._process = os.getpid()
             for numbers in (self._shared, self.maker.gaps):
@@ -138,21 +162,24 @@ def _worker() -> LoaderWorker | None:
 
 @cache
 def _begin_worker(process: int) -> None:
-    """Once in each worker: keep the memory of a batch for the next one, and leave the parent's garbage to the parent.
+    """Once in each worker: keep the memory of a batch for the next one, and leave the parent's
+    garbage to the parent.
 
-    A fork copies what the parent has not collected yet. An iterator of a DataLoader among it would complain here that
-    it can only test a child process; and what is collected while Python 3.11 imports a module, and imports one itself,
-    makes the first import fail with a KeyError (CPython, gh-91351).
+    A fork copies what the parent has not collected yet. An iterator of a DataLoader among it would
+    complain here that it can only test a child process; and what is collected while Python 3.11
+    imports a module, and imports one itself, makes the first import fail with a KeyError (CPython,
+    gh-91351).
     """
     keep_all_freed_memory()
     gc.freeze()
 
 
 def _check_not_dispatched(dataset: ShardDataset) -> None:
-    """Refuse accelerate's prepare() of a DataLoader: it reads rank 0's part of each batch, and deals that out to all.
+    """Refuse accelerate's prepare() of a DataLoader: it reads rank 0's part of each batch, and
+    deals that out to all.
 
-    It has begun the reading, so it is among the callers, also those of a forked worker; a spawned one gets a data set
-    that was pickled among them.
+    It has begun the reading, so it is among the callers, also those of a forked worker; a spawned
+    one gets a data set that was pickled among them.
     """
     callers = (frame.f_globals.get("__name__") for frame, _ in walk_stack(None))
     if dataset.consumer.world > 1 and "accelerate.data_loader" in callers:
@@ -163,9 +190,11 @@ def _check_not_dispatched(dataset: ShardDataset) -> None:
 
 
 def _check_reader() -> None:
-    """Refuse all readers but torchdata's StatefulDataLoader, which has a state of each epoch, without ``batch_size``.
+    """Refuse all readers but torchdata's StatefulDataLoader, which has a state of each epoch,
+    without ``batch_size``.
 
-    A data set does not know its DataLoader; but torch's fetcher calls ``iter()`` on it, and torchdata has made that.
+    A data set does not know its DataLoader; but torch's fetcher calls ``iter()`` on it, and
+    torchdata has made that.
     """
     fetcher = sys._getframe(2)
     maker = fetcher.f_back and fetcher.f_back.f_back
@@ -178,12 +207,17 @@ def _check_reader() -> None:
 
 
 class BatchIterator(Iterator[Any]):
-    """The batches of one worker of a rank. Its state is what torchdata's StatefulDataLoader keeps."""
+    """The batches of one worker of a rank.
+
+    Its state is what torchdata's StatefulDataLoader keeps.
+    """
 
     def __init__(self, dataset: ShardDataset, epoch: int, first: int, worker: int, workers: int) -> None:
         self._dataset, self.worker, self._workers = dataset, worker, workers
         self.again = False
-        """The epoch was read before, so its first batch is an error; unless a state is loaded before that."""
+        """The epoch was read before, so its first batch is an error; unless a state is loaded
+        before that.
+        """
         self._set(epoch, first + worker)
 
     def _set(self, epoch: int, number: int) -> None:
@@ -206,7 +240,11 @@ class BatchIterator(Iterator[Any]):
         return self._dataset.state(self._order.epoch, self._number) | {"workers": self._workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there. Raises: UsageError: another number of workers, or another order."""
+        """Go on there.
+
+        Raises:
+            UsageError: another number of workers, or another order.
+        """
         if state.get("workers") != self._workers:
             raise UsageError(
                 f"the state has workers {state.get('workers')}, and here it is {self._workers}: "
@@ -219,7 +257,8 @@ class BatchIterator(Iterator[Any]):
 
 
 def dataset_state(loader_state: Any) -> dict[str, Any]:
-    """The state of the data set in what a StatefulDataLoader of any rank keeps, for any number of ranks and workers.
+    """The state of the data set in what a StatefulDataLoader of any rank keeps, for any number of
+    ranks and workers.
 
     Raises:
         UsageError: there is none.
@@ -234,7 +273,10 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
 
 
 def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
-    """later: batches that the loop was given after the workers made their states (``snapshot_every_n_steps``)."""
+    """Args:
+    later: batches that the loop was given after the workers made their states
+        (``snapshot_every_n_steps``).
+    """
     if isinstance(value, dict):
         later = value.get("_steps_since_snapshot", later)
         if "next_batch" in value:
@@ -247,8 +289,9 @@ def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
 class ShardLoader(EpochLoader):
     """A DataLoader over a ShardDataset, epoch after epoch.
 
-    accelerate's ``skip_first_batches``, and so the Trainer of transformers, takes the DataLoader apart: ``dataset``,
-    ``batch_sampler`` and the other attributes are of one over the batches of the next epoch by their numbers.
+    accelerate's ``skip_first_batches``, and so the Trainer of transformers, takes the DataLoader
+    apart: ``dataset``, ``batch_sampler`` and the other attributes are of one over the batches of
+    the next epoch by their numbers.
     """
 
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
@@ -265,7 +308,8 @@ class ShardLoader(EpochLoader):
         self.collate_fn = itemgetter(0)
         self._next = self._at = dataset.begins
         if dataset.maker.stays_bytes:
-            # PyTorch would look for what to convert in each field: that takes longer than to read small samples.
+            # PyTorch would look for what to convert in each field: that takes longer than to read
+            # small samples.
             options = {"collate_fn": list, **options}
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
@@ -275,7 +319,11 @@ class ShardLoader(EpochLoader):
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     def _place(self) -> tuple[int, int]:
-        """Epoch and batch with which the next iteration begins. Raises: UsageError: a service decides that."""
+        """Epoch and batch with which the next iteration begins.
+
+        Raises:
+            UsageError: a service decides that.
+        """
         self.source.refuse_service()
         return self._next
 
@@ -300,7 +348,9 @@ class ShardLoader(EpochLoader):
 
 
 class _NumberedBatches:
-    """The batches of a loader's next iteration, by their numbers in it, in their order from any one on."""
+    """The batches of a loader's next iteration, by their numbers in it, in their order from any one
+    on.
+    """
 
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader
@@ -338,7 +388,9 @@ class _BatchNumbers:
 
 
 class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
-    """What a worker of ``loader()`` reads: batches, or deliveries where the loop's use of a batch counts."""
+    """What a worker of ``loader()`` reads: batches, or deliveries where the loop's use of a batch
+    counts.
+    """
 
     def __init__(self, dataset: ShardDataset, counts: UseCounts) -> None:
         self._dataset, self._counts = dataset, counts

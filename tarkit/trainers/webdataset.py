@@ -1,7 +1,9 @@
 """tarkit's reader in webdataset 1.0's own pipelines.
 
-All steps are webdataset's: decode, shuffle, batched, mixing, splitters. Only the stage that reads tars is replaced: it
-reads wherever tarkit reads, and what is cut, damaged or repeated is an error with shard, member and byte offset."""
+All steps are webdataset's: decode, shuffle, batched, mixing, splitters. Only the stage that reads
+tars is replaced: it reads wherever tarkit reads, and what is cut, damaged or repeated is an error
+with shard, member and byte offset.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def tarfile_to_samples(
     mem: int = DEFAULT_MEM,
     cache: PartCache | None = None,
 ) -> Stage:
-    """The stage of a ``webdataset.DataPipeline`` that reads shards, in the place of webdataset's own of this name.
+    """The stage of a ``webdataset.DataPipeline`` that reads shards, in the place of webdataset's
+    own of this name.
 
     Names of fields are in lower case, as there.
 
@@ -51,8 +54,8 @@ def tarfile_to_samples(
     ... )
 
     Args:
-        handler: is given an error that ends a shard; if it returns True, the next shard is read, and the error is
-            logged. None: errors are raised.
+        handler: is given an error that ends a shard; if it returns True, the next shard is read,
+            and the error is logged. None: errors are raised.
         select_files: whether a member of this name is read.
         rename_files: the name that a member is to have; ``select_files`` is given that one.
         rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem, cache: see
@@ -61,7 +64,8 @@ def tarfile_to_samples(
     Raises:
         UsageError: an argument has a wrong value; it does not go to the handler.
         DataError: (from iterating) a shard is damaged, or is not what the policies allow.
-        MissingInputError, StreamError, TemporaryStreamError: (from iterating) a shard cannot be read.
+        MissingInputError, StreamError, TemporaryStreamError: (from iterating) a shard cannot be
+            read.
     """
     policies: dict[str, Any] = {
         "rule": partial(_split, key_rule(rule), select_files, rename_files),
@@ -111,18 +115,21 @@ class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
     >>> WebDataset("train-{0000..0147}.tar", shardshuffle=100).decode("rgb").to_tuple("jpg", "cls")  # doctest: +SKIP
 
     Args:
-        urls, given, options: as webdataset's, and those of ``tarfile_to_samples`` besides. With ``cache_dir``, parts of
-            remote shards are kept there by name and version, up to ``cache_size`` bytes (-1: see
-            :class:`tarkit.store.cache.PartCache`).
+        urls, given, options: as webdataset's, and those of ``tarfile_to_samples`` besides. With
+            ``cache_dir``, parts of remote shards are kept there by name and version, up to
+            ``cache_size`` bytes (-1: see :class:`tarkit.store.cache.PartCache`).
 
     Raises:
-        TypeError: no such argument. ValueError: what webdataset refuses. UsageError: a wrong value of tarkit's own.
+        TypeError: no such argument.
+        ValueError: what webdataset refuses.
+        UsageError: a wrong value of tarkit's own.
     """
 
     def __init__(self, urls: Any, *given: Any, **options: Any) -> None:
         policies = {name: options.pop(name) for name in _POLICIES if name in options}
         super().__init__(urls, *given, **options)
-        # webdataset reads shards in three stages: one opens or fetches, one gives members, one makes samples.
+        # webdataset reads shards in three stages: one opens or fetches, one gives members, one
+        # makes samples.
         at = next(
             number
             for number, stage in enumerate(self.pipeline)

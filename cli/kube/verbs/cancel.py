@@ -1,4 +1,7 @@
-"""``kubetpl cancel``: stop a Job, or all Jobs of a run, until ``--undo``. What is done stays done."""
+"""``kubetpl cancel``: stop a Job, or all Jobs of a run, until ``--undo``.
+
+What is done stays done.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,13 @@ def command(name: str, undo: bool, verbose: bool, **access: Any) -> int:
 
 
 def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: bool) -> str:
-    """Suspend the Jobs that have not ended, or let those go on that are suspended; what was done, in a line.
-    name: of the Job or of the run. If a queue decides about one of them, none is suspended."""
+    """Suspend the Jobs that have not ended, or let those go on that are suspended.
+
+    What was done, in a line.
+
+    Args:
+        name: of the Job or of the run. If a queue decides about one of them, none is suspended.
+    """
     alive = [job for job in jobs if not has_ended(job)]
     if not alive:
         states = ", ".join(sorted({state_of(job) for job in jobs}))
@@ -67,7 +75,10 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
 
 
 def _suspend(cluster: Cluster, jobs: Sequence[Object], suspend: bool) -> int:
-    """How many Jobs were there to be changed; those that are gone meanwhile are not. An error has that number, too."""
+    """How many Jobs were there to be changed; those that are gone meanwhile are not.
+
+    An error has that number, too.
+    """
     number = 0
     for job in jobs:
         try:

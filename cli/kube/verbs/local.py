@@ -96,8 +96,11 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _environment(environ: Mapping[str, str], *, everything: bool) -> dict[str, str]:
-    """What of this machine's environment pods see. Manifests set HOME to a scratch folder, so credentials that lie in
-    the real one are pointed to; and tarproc that was installed together with this program is found."""
+    """What of this machine's environment pods see.
+
+    Manifests set HOME to a scratch folder, so credentials that lie in the real one are pointed to;
+    and tarproc that was installed together with this program is found.
+    """
     found = {name: value for name, value in environ.items() if everything or _OF_THIS_MACHINE.fullmatch(name)}
     if home := environ.get("HOME"):
         found["HOME"] = home

@@ -109,7 +109,11 @@ def _refuse_absent(job: Object, wanted: set[int]) -> None:
 def _log_lines(
     cluster: Cluster, pods: Collection[Object], container: str | None, tail: int | None, lost: set[int]
 ) -> Iterator[str]:
-    """The lines of pods. lost: gets the indexes whose pod went away meanwhile."""
+    """The lines of pods.
+
+    Args:
+        lost: gets the indexes whose pod went away meanwhile.
+    """
     for pod in pods:
         index = index_of(pod)
         label = name_of(pod) if index is None else str(index)

@@ -102,9 +102,12 @@ def command(
 def _jobs(
     name: str, source: RecordSource, opened: Callable[[], Cluster], new_name: str | None
 ) -> tuple[Cluster | None, list[Object], set[str]]:
-    """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken.
-    A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have
-    failed."""
+    """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are
+    taken.
+
+    A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the
+    Jobs that have failed.
+    """
     given = source.job(name)
     try:
         cluster = opened()

@@ -29,7 +29,8 @@ Examples:
 
 _ROLES = ("worker", "ps", "chief", "evaluator")
 
-# Arguments of elasticdl that have nothing to set here, and what to use. A name may stand for all that begin so.
+# Arguments of elasticdl that have nothing to set here, and what to use. A name may stand for all
+# that begin so.
 _IN_COMMAND = "it is the trainer's: put it into --job_command"
 _REFUSED = {
     **dict.fromkeys(
@@ -62,7 +63,9 @@ _TRUE, _FALSE = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
 
 
 class _TrainCommand(LongHelp):
-    """Takes options as argparse does: with - or _, and shortened as long as one option only begins so."""
+    """Takes options as argparse does: with - or _, and shortened as long as one option only begins
+    so.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         known = [*(str(each.name) for each in self.params if isinstance(each, click.Option)), *_REFUSED]
@@ -71,7 +74,10 @@ class _TrainCommand(LongHelp):
 
 
 def _in_full(word: str, known: Sequence[str]) -> str:
-    """An option with its full name; one that does not exist stays as it was typed, for the message about it."""
+    """An option with its full name.
+
+    One that does not exist stays as it was typed, for the message about it.
+    """
     if not word.startswith("--"):
         return word
     typed, mark, value = word[2:].partition("=")

@@ -100,8 +100,11 @@ def command(
 
 
 def _is_in_vain(state: RunState, views: Sequence[JobView]) -> bool:
-    """Whether a Job of an elastic training job has failed: the others wait for it, and do not end by themselves. A
-    service that ends with dead shards only has given the others all that there was."""
+    """Whether a Job of an elastic training job has failed: the others wait for it, and do not end
+    by themselves.
+
+    A service that ends with dead shards only has given the others all that there was.
+    """
     return any(
         train_role(job) and view.state == "failed" and JobStatus(view.name, view).exit_code == EXIT_FAILED
         for job, view in zip(state.jobs, views, strict=True)

@@ -21,9 +21,15 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class HarEntry(NamedTuple):
-    """A file of an archive. name: its path in it, without a slash at the beginning. part: the file that it is in.
-    offset, size: bytes. mtime: seconds since 1970. mode: permission bits; None, as owner and group, before version
-    3."""
+    """A file of an archive.
+
+    Attributes:
+        name: its path in it, without a slash at the beginning.
+        part: the file that it is in.
+        offset, size: bytes.
+        mtime: seconds since 1970.
+        mode: permission bits; None, as owner and group, before version 3.
+    """
 
     name: str
     part: str
@@ -36,7 +42,10 @@ class HarEntry(NamedTuple):
 
 
 def check_master(data: bytes, index_size: int, url: str) -> int:
-    """The version. The ranges of the index must follow each other, and be all of it: so a cut index shows."""
+    """The version.
+
+    The ranges of the index must follow each other, and be all of it: so a cut index shows.
+    """
     lines = data.decode("latin-1").split("\n")
     if lines.pop():
         raise TruncatedError("the last line has no end", url=url, offset=len(data), hint=HINT)
@@ -55,7 +64,10 @@ def check_master(data: bytes, index_size: int, url: str) -> int:
 
 
 def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
-    """Its files, by name, in the order of their contents. Each name in the line of a folder must have a line."""
+    """Its files, by name, in the order of their contents.
+
+    Each name in the line of a folder must have a line.
+    """
     files: dict[str, HarEntry] = {}
     children: dict[str, list[str]] = {}
     offset = 0
@@ -81,8 +93,9 @@ def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
 
 
 def is_path(path: str) -> bool:
-    """Whether this can be the path of a file or folder in an archive: it begins with a slash, and no part of it is
-    empty, ``.`` or ``..``."""
+    """Whether this can be the path of a file or folder in an archive: it begins with a slash, and
+    no part of it is empty, ``.`` or ``..``.
+    """
     first, *parts = path.split("/")
     return not first and (parts == [""] or not any(part in ("", ".", "..") for part in parts))
 
@@ -130,23 +143,36 @@ def encode_index(lines: Mapping[str, str]) -> tuple[bytes, bytes]:
 
 
 def file_line(path: str, part: str, offset: int, size: int, props: str) -> str:
-    """The line of a file. props: :func:`properties`."""
+    """The line of a file.
+
+    Args:
+        props: :func:`properties`.
+    """
     return f"{quote(path)} file {part} {offset} {size} {props} \n"
 
 
 def folder_line(path: str, props: str, names: Iterable[str]) -> str:
-    """The line of a folder. names: what is in it."""
+    """The line of a folder.
+
+    Args:
+        names: what is in it.
+    """
     children = "".join(f"{quote(name)} " for name in names)
     return f"{quote(path)} dir {props} 0 0 {children}\n"
 
 
 def properties(mtime: float, mode: int, owner: str, group: str) -> str:
-    """Time in milliseconds, permission bits in decimal, owner and group; the latter are encoded twice."""
+    """Time in milliseconds, permission bits in decimal, owner and group.
+
+    The latter are encoded twice.
+    """
     return quote(f"{int(mtime * 1000)} {mode} {quote(owner)} {quote(group)}")
 
 
 def quote(text: str) -> str:
-    """As Java's URLEncoder does it: a blank is ``+``; letters, digits and ``.-*_`` stay; all else is %XX of UTF-8.
+    """As Java's URLEncoder does it: a blank is ``+``; letters, digits and ``.-*_`` stay.
+
+    All else is %XX of UTF-8.
 
     >>> quote("/a b~c")
     '%2Fa+b%7Ec'
@@ -155,7 +181,8 @@ def quote(text: str) -> str:
 
 
 def java_hash(path: str) -> int:
-    """``String.hashCode`` of Java without its sign: over UTF-16, each unit times 31 to the power of how many follow.
+    """``String.hashCode`` of Java without its sign: over UTF-16, each unit times 31 to the power of
+    how many follow.
 
     >>> java_hash("/"), java_hash("/a")
     (47, 1554)

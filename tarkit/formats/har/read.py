@@ -19,7 +19,9 @@ _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
 
 
 class HarArchive:
-    """An archive to read, at any place of the store. Its index is read at once and held; contents in place.
+    """An archive to read, at any place of the store.
+
+    Its index is read at once and held; contents in place.
 
     >>> archive = HarArchive("s3://bucket/photos.har")  # doctest: +SKIP
     >>> archive.names()  # doctest: +SKIP
@@ -29,8 +31,11 @@ class HarArchive:
         url: of the folder; also as Hadoop has it, ``har://hdfs-namenode:port/path/x.har``.
 
     Raises:
-        MissingInputError: no archive. DataError: its index is damaged. TruncatedError: it is cut.
-        StreamError, TemporaryStreamError: it cannot be read; or (from its methods) the archive was replaced after its
+        MissingInputError: no archive.
+        DataError: its index is damaged.
+        TruncatedError: it is cut.
+        StreamError, TemporaryStreamError: it cannot be read; or (from its methods) the archive was
+            replaced after its.
         index was read. UsageError: no such protocol.
     """
 
@@ -58,11 +63,17 @@ class HarArchive:
         return list(self._entries.values())
 
     def read(self, name: str, *, mem: int | None = None) -> bytes:
-        """The content of a file, by one request for just these bytes. mem: how many these may be; None: any number.
+        """The content of a file, by one request for just these bytes.
+
+        Args:
+            mem: how many these may be; None: any number.
 
         Raises:
-            TooLargeError: it has more than ``mem`` bytes. MissingInputError: no such file. TruncatedError: the part
-            ends before. StreamError, TemporaryStreamError: it cannot be read, or the part was replaced. DataError: by
+            TooLargeError: it has more than ``mem`` bytes.
+            MissingInputError: no such file.
+            TruncatedError: the part.
+            ends before. StreamError, TemporaryStreamError: it cannot be read, or the part was
+                replaced. DataError: by
             one of another length.
         """
         entry = self._entries.get(name)
@@ -81,10 +92,13 @@ class HarArchive:
     def items(
         self, *, on_damage: str = "error", tally: Tally | None = None, mem: int = DEFAULT_MEM
     ) -> Iterator[tuple[str, bytes]]:
-        """(name, content) of all files, in the order of their contents; each part is read once, front to back.
+        """(name, content) of all files, in the order of their contents.
+
+        Each part is read once, front to back.
 
         Args:
-            on_damage: error, or skip the files that a part that was cut does not have; they are in ``tally``.
+            on_damage: error, or skip the files that a part that was cut does not have; they are in
+                ``tally``.
             tally: members is the number of files that were delivered, damage what was lost.
             mem: bytes that a file may have.
 
@@ -101,7 +115,8 @@ class HarArchive:
     def sizes(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, int]]:
         """(name, size) of all files, in the order of their contents, which are not read.
 
-        on_damage, tally: as for :meth:`items`.
+        Args:
+            on_damage, tally: as for :meth:`items`.
 
         Raises:
             As :meth:`read`.

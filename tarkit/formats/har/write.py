@@ -54,27 +54,33 @@ class _Part:
 
 
 class HarWriter(WholeOutput):
-    """Writes an archive. Its ``_masterindex``, without which it is not one, is published last.
+    """Writes an archive.
 
-    Of several writers of one archive, one wins, and the others publish nothing. Files that a writer which was killed
-    while it published left in the folder are replaced.
+    Its ``_masterindex``, without which it is not one, is published last.
 
-    The same files and arguments give the same bytes. A context manager: an exception discards what was written.
+    Of several writers of one archive, one wins, and the others publish nothing. Files that a writer
+    which was killed while it published left in the folder are replaced.
+
+    The same files and arguments give the same bytes. A context manager: an exception discards what
+    was written.
 
     >>> with HarWriter("hdfs://nn:8020/data/photos.har") as writer:  # doctest: +SKIP
     ...     writer.write("a/1.jpg", b"...")
 
     Args:
-        target: path or URL of the folder, by custom with ``.har`` at its end. An archive that is there stays: what is
-            written is compared with it, so that a run that was killed at its end can be repeated.
+        target: path or URL of the folder, by custom with ``.har`` at its end. An archive that is
+            there stays: what is written is compared with it, so that a run that was killed at its
+            end can be repeated.
         part_size: bytes of contents after which another part begins.
         mtime: seconds since 1970, of folders, and of files for which none is given.
         owner, group: of all files and folders.
 
     Raises:
-        AlreadyPublishedError: (from write and close) there is an archive with other bytes, or another writer publishes
+        AlreadyPublishedError: (from write and close) there is an archive with other bytes, or
+            another writer publishes.
         one.
-        StreamError: it cannot be written. UsageError: no such protocol.
+        StreamError: it cannot be written.
+        UsageError: no such protocol.
     """
 
     def __init__(
@@ -109,7 +115,10 @@ class HarWriter(WholeOutput):
         return exists(join(self._target, MASTER_INDEX))
 
     def _open(self, name: str) -> PublishStream:
-        """A file of the archive. What was not there at the beginning is of another writer, and stays."""
+        """A file of the archive.
+
+        What was not there at the beginning is of another writer, and stays.
+        """
         if self._is_there:
             return PublishStream(_SameSink(self._target, name), display_name(join(self._target, name)), None)
         if_absent = name not in self._left_behind
@@ -118,10 +127,15 @@ class HarWriter(WholeOutput):
     def write(
         self, name: str, content: bytes | Iterable[bytes], *, mtime: float | None = None, mode: int = 0o644
     ) -> None:
-        """Add one file. name: its path in the archive, without a slash at the beginning. content: bytes, or pieces.
+        """Add one file.
+
+        Args:
+            name: its path in the archive, without a slash at the beginning.
+            content: bytes, or pieces.
 
         Raises:
-            EncodeError: the name cannot be a path of an archive, or is there already. StreamError: it is not written.
+            EncodeError: the name cannot be a path of an archive, or is there already.
+            StreamError: it is not written.
         """
         folders = self._check(name)
         out = self._part()

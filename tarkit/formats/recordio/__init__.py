@@ -1,6 +1,8 @@
-"""RecordIO: files of records in chunks, of two dialects: that of Go and ElasticDL, and that of pyrecordio.
+"""RecordIO: files of records in chunks, of two dialects: that of Go and ElasticDL, and that of
+pyrecordio.
 
-The format is described in docs/formats/recordio.md."""
+The format is described in docs/formats/recordio.md.
+"""
 
 from tarkit.formats.recordio.chunk import MAGIC
 from tarkit.formats.recordio.index import IndexedChunk, RecordIndex, read_index

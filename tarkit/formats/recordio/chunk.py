@@ -1,4 +1,7 @@
-"""A chunk of a RecordIO file: its header in both dialects, its checksum, its compression. Numbers are little-endian."""
+"""A chunk of a RecordIO file: its header in both dialects, its checksum, its compression.
+
+Numbers are little-endian.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,15 @@ _PIECE = 1 << 20
 _SNAPPY_HEAD = b"\xff\x06\x00\x00sNaPpY"
 _SNAPPY_BLOCK = 1 << 16
 _SNAPPY_FRAMES = 1 << 17
-"""Bytes of frames that are decompressed at a time: they and their content stay in the processor's cache."""
+"""Bytes of frames that are decompressed at a time: they and their content stay in the processor's
+cache.
+"""
 _SNAPPY_RATIO = 22
 """A snappy copy of 3 bytes gives at most 64."""
 _RATIOS = {"none": 1, "snappy": _SNAPPY_RATIO, "gzip": 1032}
-"""How many bytes a byte of a payload can stand for; that of gzip is in zlib's documentation ("Maximum Compression
-Factor")."""
+"""How many bytes a byte of a payload can stand for; that of gzip is in zlib's documentation
+("Maximum Compression Factor").
+"""
 
 
 class BadContentError(ValueError):
@@ -35,8 +41,13 @@ class BadContentError(ValueError):
 
 class ChunkHeader(NamedTuple):
     """What the header of a chunk says.
-    checksum, size: of the payload; size in bytes. compression: none, snappy or gzip; None if the compressor, a number,
-    stands for none of these. records: how many are in the chunk."""
+
+    Attributes:
+        checksum, size: of the payload; size in bytes.
+        compression: none, snappy or gzip; None if the compressor, a number, stands for none of
+            these.
+        records: how many are in the chunk.
+    """
 
     dialect: Dialect
     checksum: int
@@ -54,8 +65,13 @@ class ChunkHeader(NamedTuple):
 
 class Dialect:
     """One of the two kinds of RecordIO.
-    fields: which of the four numbers after the magic are checksum, compressor, size and number of records. codes:
-    compression -> its number. checksum: of bytes, continuing from another one."""
+
+    Args:
+        fields: which of the four numbers after the magic are checksum, compressor, size and number
+            of records.
+        codes: compression -> its number.
+        checksum: of bytes, continuing from another one.
+    """
 
     def __init__(
         self,
@@ -105,7 +121,10 @@ def go_header(compression: str, payload: bytes, records: int) -> bytes:
 
 def parse_header(header: bytes) -> ChunkHeader:
     """The fields of 20 bytes, in the dialect that they are of.
-    At byte 12, Go has the payload's size, which is 4 at least; pyrecordio has the compressor, which is 3 at most."""
+
+    At byte 12, Go has the payload's size, which is 4 at least; pyrecordio has the compressor, which
+    is 3 at most.
+    """
     return (PYRECORDIO if LENGTH.unpack_from(header, 12)[0] < 4 else GO).parse(header)
 
 
@@ -160,7 +179,10 @@ def payload_compressor(compression: str) -> Compressor:
 
 def content_pieces(header: ChunkHeader, payload: memoryview) -> Iterator[bytes]:
     """The content of a payload, in pieces: for each record its length, 4 bytes, and its bytes.
-    Raises: BadContentError: it does not decompress."""
+
+    Raises:
+        BadContentError: it does not decompress.
+    """
     if header.compression == "none":
         yield bytes(payload)
     elif header.compression == "gzip":
@@ -218,7 +240,10 @@ def count_records(content: bytes) -> int:
 
 
 def take_records(content: bytes, position: int, count: int) -> tuple[list[bytes], int]:
-    """The next records of a content, and the position after them; fewer than ``count`` if it ends before."""
+    """The next records of a content, and the position after them.
+
+    Fewer than ``count`` if it ends before.
+    """
     length_at, end = LENGTH.unpack_from, len(content)
     records: list[bytes] = []
     append = records.append

@@ -22,7 +22,12 @@ _WINDOW = 64 * 1024
 
 
 class IndexedChunk(NamedTuple):
-    """offset: of the header. size: bytes with the header. records: how many. first: the number of the first one."""
+    """Attributes:
+    offset: of the header.
+    size: bytes with the header.
+    records: how many.
+    first: the number of the first one.
+    """
 
     offset: int
     size: int
@@ -32,7 +37,10 @@ class IndexedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """size: of the file, in bytes. chunks: in the order of the file."""
+    """Attributes:
+    size: of the file, in bytes.
+    chunks: in the order of the file.
+    """
 
     size: int
     chunks: tuple[IndexedChunk, ...]
@@ -50,8 +58,14 @@ class RecordIndex:
 
 
 class RangeSource(NamedTuple):
-    """A file of which ranges can be read. name: as it may be shown. size: in bytes. read: bytes from, up to.
-    check_same: raises StreamError if the file was replaced since this object was made."""
+    """A file of which ranges can be read.
+
+    Attributes:
+        name: as it may be shown.
+        size: in bytes.
+        read: bytes from, up to.
+        check_same: raises StreamError if the file was replaced since this object was made.
+    """
 
     name: str
     size: int
@@ -60,14 +74,20 @@ class RangeSource(NamedTuple):
 
 
 def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
-    """The index of a RecordIO file of either dialect. Only headers are read, by ranges: content is not verified.
+    """The index of a RecordIO file of either dialect.
 
-    source: a path, a URL of a place that reads ranges, or a binary file object that can seek. It is not decompressed.
+    Only headers are read, by ranges: content is not verified.
+
+    Args:
+        source: a path, a URL of a place that reads ranges, or a binary file object that can seek.
+            It is not decompressed.
 
     Raises:
-        CorruptRecordError: no chunk begins where the one before ends, or one is too small for its number of records.
+        CorruptRecordError: no chunk begins where the one before ends, or one is too small for its
+            number of records.
         TruncatedError: the file ends inside a chunk.
-        UsageError: ranges of the source cannot be read. StreamError: it was replaced meanwhile. What reading it raises.
+        UsageError: ranges of the source cannot be read.
+        StreamError: it was replaced meanwhile. What reading it raises.
     """
     file = range_source(source)
     chunks = tuple(_chunks(file))
@@ -77,7 +97,11 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
 
 def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
     """The file behind a path, URL or file object.
-    Raises: UsageError: ranges of it cannot be read. MissingInputError: no such file."""
+
+    Raises:
+        UsageError: ranges of it cannot be read.
+        MissingInputError: no such file.
+    """
     if isinstance(source, (str, os.PathLike)):
         # A path object is a local path, whatever it looks like.
         url = source if isinstance(source, str) else os.path.abspath(source)

@@ -32,7 +32,9 @@ def read_records(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[bytes]:
-    """The records of a RecordIO file, of either dialect, in order. See :func:`read_batches`.
+    """The records of a RecordIO file, of either dialect, in order.
+
+    See :func:`read_batches`.
 
     >>> import io
     >>> list(read_records(io.BytesIO()))
@@ -55,21 +57,26 @@ def read_batches(
     """The records of a RecordIO file, of either dialect, in order: many of them at a time.
 
     Args:
-        source: a path, a URL of any place of the store, or a binary file object, which is not closed. A file
-            that is compressed as a whole is decompressed, unless there is an index.
+        source: a path, a URL of any place of the store, or a binary file object, which is not
+            closed. A file that is compressed as a whole is decompressed, unless there is an index.
         start: the number of the first record, from 0.
         stop: the number after that of the last record; None: to the end.
-        index: of this file, by ``read_index``. Only the chunks that hold the range are read, by one range of bytes
-            for each 64 MiB. Without it the file is read from its beginning up to ``stop``.
+        index: of this file, by ``read_index``. Only the chunks that hold the range are read, by one
+            range of bytes for each 64 MiB. Without it the file is read from its beginning up to
+            ``stop``.
         on_damage: "skip" goes on after a damaged chunk, and reports it to the tally.
-        tally: ``members`` counts the records, ``damage`` has what was lost. A reason begins with the range of records,
-            ``records 100 to 199``; ``records from 100 on`` if it is not known how many were lost.
+        tally: ``members`` counts the records, ``damage`` has what was lost. A reason begins with
+            the range of records, ``records 100 to 199``; ``records from 100 on`` if it is not known
+            how many were lost.
         mem: bytes that one chunk may take, before and after decompression.
 
     Raises:
-        CorruptRecordError: a chunk is damaged. TruncatedError: the file ends inside a chunk.
-        TooLargeError: a chunk has more than ``mem`` bytes. DataError: a range was asked for, and damage hides which
-        records are in it; or the index is of another file. UsageError: a wrong argument. StreamError: the file was
+        CorruptRecordError: a chunk is damaged.
+        TruncatedError: the file ends inside a chunk.
+        TooLargeError: a chunk has more than ``mem`` bytes.
+        DataError: a range was asked for, and damage hides which.
+        records are in it; or the index is of another file. UsageError: a wrong argument.
+            StreamError: the file was
         replaced between two ranges. What reading the source raises.
     """
     if start < 0 or (stop is not None and stop < start):
@@ -96,7 +103,8 @@ def read_batches(
 def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
     for at in range(begin, end, _WINDOW):
         data = file.read(at, min(at + _WINDOW, end))
-        # Before it is used: each range is a request of its own, and its chunks are good in the new file, too.
+        # Before it is used: each range is a request of its own, and its chunks are good in the new
+        # file, too.
         file.check_same()
         yield data
 
@@ -104,7 +112,9 @@ def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
 def _batches(
     walk: ChunkWalk, start: int, stop: int | None, indexed: Mapping[int, int] = _NOT_INDEXED
 ) -> Iterator[list[bytes]]:
-    """indexed: by the index of the file, offset of a chunk -> its number of records."""
+    """Args:
+    indexed: by the index of the file, offset of a chunk -> its number of records.
+    """
     if stop is not None and walk.number >= stop:
         return
     for chunk in walk.chunks():
@@ -154,7 +164,11 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
 
 def _bounded(walk: ChunkWalk, chunk: Chunk) -> Iterator[bytes]:
     """The content of a chunk, in pieces.
-    Raises: BadContentError: it cannot be decompressed. TooLargeError: it has more bytes than a chunk may take."""
+
+    Raises:
+        BadContentError: it cannot be decompressed.
+        TooLargeError: it has more bytes than a chunk may take.
+    """
     size = 0
     for piece in content_pieces(chunk.header, chunk.payload):
         size += len(piece)

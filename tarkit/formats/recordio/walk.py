@@ -19,11 +19,18 @@ _TRUSTED = 64 << 20
 """Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
 _IN_VAIN = 1 << 30
 _IN_VAIN_RATIO = 16
-"""Bytes that may be checked in vain after damage, and how many more for each byte of the file up to there."""
+"""Bytes that may be checked in vain after damage, and how many more for each byte of the file up to
+there.
+"""
 
 
 class Chunk(NamedTuple):
-    """A chunk whose checksum is right. offset: of its header. first: the number of its first record in the file."""
+    """A chunk whose checksum is right.
+
+    Attributes:
+        offset: of its header.
+        first: the number of its first record in the file.
+    """
 
     offset: int
     first: int
@@ -33,9 +40,17 @@ class Chunk(NamedTuple):
 
 class ChunkWalk:
     """A position in a stream of chunks, and the number of the next record.
-    read: gives some bytes, b"" at the end. url: for errors. skip: whether to go on after damage, which is reported to
-    the tally. mem: bytes that a chunk may take. base, number: offset and record number that the stream begins with.
-    counted: False after damage that hides how many records were lost."""
+
+    Args:
+        read: gives some bytes, b"" at the end.
+        url: for errors.
+        skip: whether to go on after damage, which is reported to the tally.
+        mem: bytes that a chunk may take.
+        base, number: offset and record number that the stream begins with.
+
+    Attributes:
+        counted: False after damage that hides how many records were lost.
+    """
 
     def __init__(
         self,
@@ -65,9 +80,15 @@ class ChunkWalk:
         return self._window.offset
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks from here on. With ``skip``, those that are damaged are passed over.
-        Raises: CorruptRecordError: a chunk is damaged. TruncatedError: the stream ends inside a chunk. TooLargeError: a
-        chunk has more than ``mem`` bytes."""
+        """The chunks from here on.
+
+        With ``skip``, those that are damaged are passed over.
+
+        Raises:
+            CorruptRecordError: a chunk is damaged.
+            TruncatedError: the stream ends inside a chunk.
+            TooLargeError: a chunk has more than ``mem`` bytes.
+        """
         while head := self._window.peek(HEADER_SIZE):
             try:
                 chunk = self._next(head)
@@ -80,14 +101,22 @@ class ChunkWalk:
                 yield chunk
 
     def damaged(self, chunk: Chunk, lost: int, reason: str) -> None:
-        """A chunk whose checksum is right cannot be used: report it, with the number of records that are lost.
-        Raises: CorruptRecordError: without ``skip``."""
+        """A chunk whose checksum is right cannot be used: report it, with the number of records
+        that are lost.
+
+        Raises:
+            CorruptRecordError: without ``skip``.
+        """
         if not self.skip:
             raise self._corrupt(chunk.offset, reason)
         self._report(chunk.offset, chunk.first, lost, reason)
 
     def too_large(self, offset: int, size: int) -> TooLargeError:
-        """An error of the chunk at this offset. size: bytes that it has at least."""
+        """An error of the chunk at this offset.
+
+        Args:
+            size: bytes that it has at least.
+        """
         return TooLargeError(
             f"a chunk has {size} bytes or more, and may take {self.mem}",
             url=self.url,
@@ -143,9 +172,12 @@ class ChunkWalk:
         self._report(start, self.number, lost, error.reason)
 
     def _go_to_end(self, head: bytes) -> int | None:
-        """Go past the chunk if its end can be proven; how many records its header says it has, else None.
-        One damaged field of a header leaves the others: the size leads to the next chunk, or the checksum finds the
-        end. So a RecordIO file inside a damaged record is not taken for a part of this one."""
+        """Go past the chunk if its end can be proven.
+
+        How many records its header says it has, else None. One damaged field of a header leaves the
+        others: the size leads to the next chunk, or the checksum finds the end. So a RecordIO file
+        inside a damaged record is not taken for a part of this one.
+        """
         window, own = self._window, parse_header(head)
         headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]
         limit = max(_TRUSTED, window.held)
@@ -169,7 +201,9 @@ class ChunkWalk:
         )
 
     def _find_end(self, header: ChunkHeader, limit: int) -> int | None:
-        """How many bytes a chunk has, if its payload up to a magic or the end of the stream has its checksum."""
+        """How many bytes a chunk has, if its payload up to a magic or the end of the stream has its
+        checksum.
+        """
         window, checksum, done, sought = self._window, 0, HEADER_SIZE, HEADER_SIZE + 1
         while window.held <= limit or window.find(MAGIC, sought) >= 0:
             found = window.find(MAGIC, sought)
@@ -191,7 +225,10 @@ class ChunkWalk:
         return None
 
     def _search(self, limit: int | None) -> bool:
-        """Go to the next chunk whose checksum is right, or to the end; False if neither is within ``limit`` bytes."""
+        """Go to the next chunk whose checksum is right, or to the end.
+
+        False if neither is within ``limit`` bytes.
+        """
         window = self._window
         window.at += 1
         stop = None if limit is None else window.offset + limit
@@ -224,7 +261,11 @@ class ChunkWalk:
 
 def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
     """The header of a chunk, from the up to 20 bytes at this offset.
-    Raises: CorruptRecordError: they are not one. TruncatedError: they are the beginning of one."""
+
+    Raises:
+        CorruptRecordError: they are not one.
+        TruncatedError: they are the beginning of one.
+    """
     if not MAGIC.startswith(head[:4]):
         reason = f"a chunk begins with {MAGIC.hex(' ')}, and here is {head[:4].hex(' ')}"
         raise CorruptRecordError(reason, url=url, offset=offset, hint=DAMAGED_HINT if offset else _ANOTHER_FORMAT)

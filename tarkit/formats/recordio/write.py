@@ -63,7 +63,8 @@ class RecordWriter(FileWriter):
         """Add a record, which may be empty.
 
         Raises:
-            EncodeError: it is not bytes, or too large for the format. What writing to the target raises.
+            EncodeError: it is not bytes, or too large for the format. What writing to the target
+                raises.
         """
         if record.__class__ is not bytes:
             record = self._as_bytes(record)
@@ -78,7 +79,8 @@ class RecordWriter(FileWriter):
         """Add many records.
 
         Raises:
-            EncodeError: one is not bytes, or too large for the format. What writing to the target raises.
+            EncodeError: one is not bytes, or too large for the format. What writing to the target
+                raises.
         """
         write = self.write
         for record in records:
@@ -89,7 +91,8 @@ class RecordWriter(FileWriter):
         self._payload: list[bytes] = []
         self._chunk_records = 0
         self._gathered: list[bytes] = []
-        # What the chunk can still take. The room never is more: it ends earlier, where compression is due.
+        # What the chunk can still take. The room never is more: it ends earlier, where compression
+        # is due.
         self._left = self._max_chunk_size
         self._room = min(self._left, _GATHERED)
 

@@ -1,6 +1,9 @@
-"""Hadoop's SequenceFile: pairs of keys and values, versions 1 to 6; ``docs/formats/sequencefile.md`` is its page.
+"""Hadoop's SequenceFile: pairs of keys and values, versions 1 to 6.
 
-:func:`read_pairs` reads files, parts of files and folders; :class:`PairWriter` writes version 6."""
+``docs/formats/sequencefile.md`` is its page.
+
+:func:`read_pairs` reads files, parts of files and folders; :class:`PairWriter` writes version 6.
+"""
 
 from __future__ import annotations
 

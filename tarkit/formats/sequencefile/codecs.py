@@ -1,8 +1,10 @@
 """Hadoop's compression codecs: one buffer to bytes and back, by the class name that a file gives.
 
-DefaultCodec and DeflateCodec are a zlib stream, GzipCodec gzip members, BZip2Codec bzip2 streams, ZStandardCodec
-zstd frames. SnappyCodec and Lz4Codec are blocks: the length of the plain bytes (int32), then one or more times the
-length of compressed bytes (int32) and these, until the plain length is reached. All numbers are big-endian."""
+DefaultCodec and DeflateCodec are a zlib stream, GzipCodec gzip members, BZip2Codec bzip2 streams,
+ZStandardCodec zstd frames. SnappyCodec and Lz4Codec are blocks: the length of the plain bytes
+(int32), then one or more times the length of compressed bytes (int32) and these, until the plain
+length is reached. All numbers are big-endian.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _SEGMENT = 1 << 17
 
 
 class Codec(NamedTuple):
-    """compress(data); decompress(data, limit), which raises ValueError if data is damaged or gives more than limit."""
+    """compress(data).
+
+    decompress(data, limit), which raises ValueError if data is damaged or gives more than limit.
+    """
 
     compress: Callable[[bytes], bytes]
     decompress: Callable[[bytes, int], bytes]
@@ -79,7 +84,11 @@ def _compress_blocks(pack: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]
 
 
 def _decompress_blocks(unpack: Callable[[bytes, int], bytes], ratio: int) -> Callable[[bytes, int], bytes]:
-    """unpack(segment, how many bytes it may give at most). ratio: no segment can give more than that times its size."""
+    """unpack(segment, how many bytes it may give at most).
+
+    Args:
+        ratio: no segment can give more than that times its size.
+    """
 
     def decompress(data: bytes, limit: int) -> bytes:
         parts: list[bytes] = []
@@ -166,7 +175,10 @@ SHORT_NAMES = {
 
 def codec_class(name: str) -> str:
     """The class name that is written for a short name (``snappy``) or a class name.
-    Raises: UsageError: there is none."""
+
+    Raises:
+        UsageError: there is none.
+    """
     found = SHORT_NAMES.get(name, name.removeprefix(PACKAGE))
     if found not in CODECS:
         raise UsageError(f"no codec {printable(name)!r}; known are {', '.join(SHORT_NAMES)}")
@@ -174,7 +186,11 @@ def codec_class(name: str) -> str:
 
 
 def codec_of(class_name: str, url: str) -> Codec:
-    """What reads the buffers of a file that gives this class. Raises: DecodeError: tarkit does not have this codec."""
+    """What reads the buffers of a file that gives this class.
+
+    Raises:
+        DecodeError: tarkit does not have this codec.
+    """
     found = CODECS.get(class_name.removeprefix(PACKAGE)) if class_name.startswith(PACKAGE) else None
     if found is None:
         raise DecodeError(

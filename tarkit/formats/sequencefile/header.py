@@ -1,8 +1,11 @@
-"""The header of a SequenceFile: its version, the classes of keys and values, its compression, metadata and sync mark.
+"""The header of a SequenceFile: its version, the classes of keys and values, its compression,
+metadata and sync mark.
 
-Layout: ``SEQ``, version (1 byte), key class, value class; from version 3 a flag: compressed; from 4 a flag: in blocks;
-from 5, if compressed, the codec's class; from 6 metadata: int32 count, and as many pairs of Text; from 2 the sync mark,
-16 bytes. Class names are Text from version 4 on, before they have a length of two bytes and Java's modified UTF-8."""
+Layout: ``SEQ``, version (1 byte), key class, value class; from version 3 a flag: compressed; from 4
+a flag: in blocks; from 5, if compressed, the codec's class; from 6 metadata: int32 count, and as
+many pairs of Text; from 2 the sync mark, 16 bytes. Class names are Text from version 4 on, before
+they have a length of two bytes and Java's modified UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,12 @@ _MOST_METADATA = 1 << 16
 
 @dataclass(frozen=True)
 class Header:
-    """compression: none, record or block. codec: a class name, "" for none. sync: the mark, b"" in version 1.
-    size: bytes of the header; 0 if it was not read."""
+    """Attributes:
+    compression: none, record or block.
+    codec: a class name, "" for none.
+    sync: the mark, b"" in version 1.
+    size: bytes of the header; 0 if it was not read.
+    """
 
     key_class: str
     value_class: str
@@ -125,7 +132,11 @@ class _Fields:
 
 def read_header(window: Window, url: str) -> Header:
     """The header at the beginning of a file; the window is after it then.
-    Raises: CorruptHeaderError: it is not a header, or of a version above 6. TruncatedError: the file ends in it."""
+
+    Raises:
+        CorruptHeaderError: it is not a header, or of a version above 6.
+        TruncatedError: the file ends in it.
+    """
     fields = _Fields(window, url)
     if not window.have(1):
         raise TruncatedError("the file is empty", url=url, offset=0, hint=_CUT)

@@ -20,7 +20,10 @@ def looks_like(head: bytes) -> bool:
 
 def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterator[tuple[str | None, bytes]]:
     """(key as text, value as bytes) of each pair; None for a NullWritable.
-    Raises: DecodeError: the values are neither bytes nor text."""
+
+    Raises:
+        DecodeError: the values are neither bytes nor text.
+    """
     for number, (key, value) in enumerate(read_pairs(source, on_damage=on_damage, tally=tally, mem=mem)):
         content = value.encode() if isinstance(value, str) else value
         if not isinstance(content, bytes):
@@ -31,8 +34,11 @@ def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterat
 
 
 def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
-    """(key as text, bytes of the value) of each pair; of a value that is neither text nor bytes, those it is stored in.
-    Raises: as :func:`tarkit.formats.sequencefile.read.read_pairs`."""
+    """(key as text, bytes of the value) of each pair.
+
+    Of a value that is neither text nor bytes, those it is stored in. Raises: as
+    :func:`tarkit.formats.sequencefile.read.read_pairs`.
+    """
     for key, value in read_pairs(source, raw="content", on_damage=on_damage, tally=tally):
         yield _text(key), len(value.encode() if isinstance(value, str) else value)
 

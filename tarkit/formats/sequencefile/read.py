@@ -25,7 +25,9 @@ Source = str | os.PathLike[str] | BinaryIO
 Raw = bool | Literal["all", "content"]
 Pair = tuple[Any, Any]
 Batch = tuple[list[Any], list[Any]]
-"""Keys, and as many values. Pairs come in batches, so that each of them passes through one generator only."""
+"""Keys, and as many values. Pairs come in batches, so that each of them passes through one
+generator only.
+"""
 
 _LENGTHS = struct.Struct(">ii").unpack_from
 _MARK = len(ESCAPE) + SYNC_BYTES
@@ -43,28 +45,36 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """The pairs of a SequenceFile, or of all files in a folder, in order.
 
-    Text is str; BytesWritable bytes; IntWritable, LongWritable, VIntWritable, VLongWritable, ShortWritable and
-    ByteWritable int; FloatWritable and DoubleWritable float; BooleanWritable bool; NullWritable None; MD5Hash bytes.
+    Text is str; BytesWritable bytes; IntWritable, LongWritable, VIntWritable, VLongWritable,
+    ShortWritable and ByteWritable int; FloatWritable and DoubleWritable float; BooleanWritable
+    bool; NullWritable None; MD5Hash bytes.
 
     >>> list(read_pairs("words.seq"))  # doctest: +SKIP
     [('one', 1), ('two', 2)]
 
     Args:
-        source: a path, a URL, a binary file object; or a folder, whose files are read in the order of their names
-            (:func:`tarkit.formats.datafolder.data_files`: what is not data is skipped, and counted in ``tally``).
-        raw: whether keys and values of other classes come as their serialized bytes, which is an error by default.
-            "all": those of all classes do. "content": values of all classes but Text and BytesWritable.
-        start, stop: bytes of the file. What lies between two sync marks belongs to the part in which it begins, so that
-            parts which follow each other give each record once. Only the part is read, and numbers of records count
-            from its beginning. Not with a folder.
+        source: a path, a URL, a binary file object; or a folder, whose files are read in the order
+            of their names (:func:`tarkit.formats.datafolder.data_files`: what is not data is
+            skipped, and counted in ``tally``).
+        raw: whether keys and values of other classes come as their serialized bytes, which is an
+            error by default. "all": those of all classes do. "content": values of all classes but
+            Text and BytesWritable.
+        start, stop: bytes of the file. What lies between two sync marks belongs to the part in
+            which it begins, so that parts which follow each other give each record once. Only the
+            part is read, and numbers of records count from its beginning. Not with a folder.
         on_damage: error, or skip: go on at the next sync mark; what was lost is in ``tally``.
-        tally: filled while pairs are drawn: members is their number, damage what was lost, skipped files of a folder.
-        mem: that a record, or a buffer of a block, may have, compressed or not; a larger one is an error.
+        tally: filled while pairs are drawn: members is their number, damage what was lost, skipped
+            files of a folder.
+        mem: that a record, or a buffer of a block, may have, compressed or not; a larger one is an
+            error.
 
     Raises:
-        DecodeError: the codec is unknown, or a class is and ``raw`` is False. DataError: the file is damaged.
-        TruncatedError: it is cut. TooLargeError: see ``mem``. MissingInputError, StreamError,
-        TemporaryStreamError: it cannot be read. UsageError: a wrong argument.
+        DecodeError: the codec is unknown, or a class is and ``raw`` is False.
+        DataError: the file is damaged.
+        TruncatedError: it is cut.
+        TooLargeError: see ``mem``. MissingInputError, StreamError,.
+        TemporaryStreamError: it cannot be read.
+        UsageError: a wrong argument.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     if start < 0 or (stop is not None and stop < start):
@@ -97,8 +107,11 @@ def header_of(source: Source) -> Header:
 
 
 class PairIndex(NamedTuple):
-    """records: how many a file has. offsets: bytes of the file where parts can begin, so that nothing before them is
-    needed. firsts: number of the first record of each."""
+    """Attributes:
+    records: how many a file has.
+    offsets: bytes of the file where parts can begin, so that nothing before them is needed.
+    firsts: number of the first record of each.
+    """
 
     records: int
     offsets: list[int]
@@ -106,8 +119,9 @@ class PairIndex(NamedTuple):
 
 
 def read_index(source: Source, *, mem: int = DEFAULT_MEM) -> PairIndex:
-    """Where the records of a file are: it is read once, and nothing is decoded. Of a file that is compressed as a whole
-    (``x.seq.gz``), the offsets are those of what is in it.
+    """Where the records of a file are: it is read once, and nothing is decoded.
+
+    Of a file that is compressed as a whole (``x.seq.gz``), the offsets are those of what is in it.
 
     Raises:
         As :func:`read_pairs`, with ``raw="all"``.
@@ -149,7 +163,11 @@ def _batches(
 
 
 class _BadRecordError(Exception):
-    """What is wrong at the place that is being read. records: how many are lost by it, None if that is not known."""
+    """What is wrong at the place that is being read.
+
+    Args:
+        records: how many are lost by it, None if that is not known.
+    """
 
     def __init__(self, reason: str, records: int | None = None, kind: type[DataError] = DataError) -> None:
         super().__init__(reason)
@@ -163,10 +181,15 @@ def _cut(what: str, records: int | None = None) -> _BadRecordError:
 
 
 class _Reader:
-    """One file after its header, or a part of it. number: of the next record, as far as that is known. stretch: offset
-    of the sync mark before the records that were delivered last, or of the first record.
+    """One file after its header, or a part of it. number: of the next record, as far as that is
+    known.
 
-    The window stays at the beginning of a record or block until all of it was read."""
+    The window stays at the beginning of a record or block until all of it was read.
+
+    Attributes:
+        stretch: offset of the sync mark before the records that were delivered last, or of the
+            first record.
+    """
 
     def __init__(
         self,
@@ -256,7 +279,10 @@ class _Reader:
         return found and (self._stop is None or window.offset < self._stop)
 
     def _records(self) -> Iterator[Batch]:
-        """Up to the end of the part. Each: int32 length of key and value, int32 length of the key, both."""
+        """Up to the end of the part.
+
+        Each: int32 length of key and value, int32 length of the key, both.
+        """
         while self._record_is_next():
             keys: list[Any] = []
             values: list[Any] = []
@@ -295,7 +321,10 @@ class _Reader:
         return None
 
     def _record_is_next(self) -> bool:
-        """Whether a record follows, which is at hand then, and its mark passed over. False at the part's end."""
+        """Whether a record follows, which is at hand then, and its mark passed over.
+
+        False at the part's end.
+        """
         window = self._window
         # Until the record is there, the window stays before its mark: both are lost together.
         at = 0
@@ -303,7 +332,8 @@ class _Reader:
             if not window.have(at + 4):
                 if window.have(at + 1):
                     raise _cut("the length of a record")
-                # Also behind a mark, which Hadoop's writer puts where sync() is called, and so before its close().
+                # Also behind a mark, which Hadoop's writer puts where sync() is called, and so
+                # before its close().
                 return False
             place = window.at + at
             length = int.from_bytes(window.buffer[place : place + 4], "big", signed=True)
@@ -334,7 +364,10 @@ class _Reader:
             raise _BadRecordError("the sync mark is not that of the header")
 
     def _blocks(self) -> Iterator[Batch]:
-        """Up to the end of the part. Each: a sync mark, a count, and four buffers: lengths of keys, keys, and so on."""
+        """Up to the end of the part.
+
+        Each: a sync mark, a count, and four buffers: lengths of keys, keys, and so on.
+        """
         window = self._window
         while window.have(1) and (self._stop is None or window.offset < self._stop):
             keys, values, size = self._block()
@@ -355,7 +388,11 @@ class _Reader:
         return keys, values, at
 
     def _items(self, kind: Writable, count: int, at: int, what: str, known: int | None) -> tuple[list[Any], int]:
-        """(all keys or values of a block, where the next byte is). known: the count, if it is sure already."""
+        """(all keys or values of a block, where the next byte is).
+
+        Args:
+            known: the count, if it is sure already.
+        """
         packed, at = self._buffer(at, f"the lengths of {what}s", known)
         try:
             lengths = vints(self._unpacked(packed), count)
@@ -370,7 +407,9 @@ class _Reader:
             raise _BadRecordError(f"the {what}s of a block cannot be decoded: {error}", known) from None
 
     def _buffer(self, at: int, what: str, known: int | None) -> tuple[bytes, int]:
-        """(a buffer, compressed, that begins with its size ``at`` bytes after the window's position, what is next)."""
+        """(a buffer, compressed, that begins with its size ``at`` bytes after the window's
+        position, what is next).
+        """
         size, at = self._vint(at, f"the size of {what}")
         if size < 0:
             raise _BadRecordError(f"the size of {what} is {size}", known)

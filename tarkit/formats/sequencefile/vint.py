@@ -1,7 +1,9 @@
 """Hadoop's whole numbers of variable length (WritableUtils.writeVLong).
 
-One byte for -112 to 127. Otherwise a first byte of -113 to -120 for a positive number, -121 to -128 for a negative one,
-which is stored as its complement; it gives 1 to 8 as the number of big-endian bytes that follow."""
+One byte for -112 to 127. Otherwise a first byte of -113 to -120 for a positive number, -121 to -128
+for a negative one, which is stored as its complement; it gives 1 to 8 as the number of big-endian
+bytes that follow.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,13 @@ def vint_bytes(number: int) -> bytes:
 
 
 def vints(data: bytes, count: int) -> list[int]:
-    """Exactly ``count`` numbers, which are all of ``data``; none is negative, since they are lengths.
-    Raises: ValueError: there are more or fewer, or one is negative."""
+    """Exactly ``count`` numbers, which are all of ``data``.
+
+    None is negative, since they are lengths.
+
+    Raises:
+        ValueError: there are more or fewer, or one is negative.
+    """
     if len(data) == count and data.isascii():
         return list(data)
     if len(data) < count:

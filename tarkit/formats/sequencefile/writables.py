@@ -1,7 +1,9 @@
 """Hadoop's writables: the bytes of a key or value, and what they are in Python, by class name.
 
-Text is a vint length and UTF-8; BytesWritable an int32 length and bytes; NullWritable nothing. The numbers are
-big-endian, of a fixed size, or a vint. UTF8, which Hadoop had before Text, has a length of two bytes."""
+Text is a vint length and UTF-8; BytesWritable an int32 length and bytes; NullWritable nothing. The
+numbers are big-endian, of a fixed size, or a vint. UTF8, which Hadoop had before Text, has a length
+of two bytes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,11 @@ PACKAGE = "org.apache.hadoop.io."
 
 
 class Writable(NamedTuple):
-    """encode(value): its bytes. decode(data): the value. decode_many(buffer, lengths): those of many, which follow each
-    other in the buffer. All raise ValueError (or struct.error, TypeError by encode)."""
+    """encode(value): its bytes. decode(data): the value. decode_many(buffer, lengths): those of
+    many, which follow each other in the buffer.
+
+    All raise ValueError (or struct.error, TypeError by encode).
+    """
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -39,7 +44,9 @@ def _check_sum(data: bytes, lengths: Sequence[int]) -> None:
 
 def _split_headed(data: bytes, lengths: Sequence[int], head_of: Callable[[int], bytes], what: str) -> Iterator[slice]:
     """What follows the head of each part; each must begin with the head of its length.
-    Python does not loop over the parts: reading spends most of its time here."""
+
+    Python does not loop over the parts: reading spends most of its time here.
+    """
     _check_sum(data, lengths)
     heads = {length: head_of(length) for length in set(lengths)}
     starts = list(accumulate(lengths, initial=0))
@@ -114,7 +121,9 @@ def _decode_utf8(data: bytes) -> str:
 
 
 def java_text(data: bytes) -> str:
-    """Java's modified UTF-8: NUL has two bytes, and what is above U+FFFF is two surrogates of three bytes each."""
+    """Java's modified UTF-8: NUL has two bytes, and what is above U+FFFF is two surrogates of three
+    bytes each.
+    """
     text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 

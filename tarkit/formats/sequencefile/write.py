@@ -21,28 +21,33 @@ _MOST = (1 << 31) - 1
 
 
 class PairWriter(FileWriter):
-    """Writes a SequenceFile that appears whole under its name when the writer is closed, or not at all.
+    """Writes a SequenceFile that appears whole under its name when the writer is closed, or not at
+    all.
 
-    The same pairs and arguments give the same bytes. A context manager: an exception discards what was written.
+    The same pairs and arguments give the same bytes. A context manager: an exception discards what
+    was written.
 
     >>> with PairWriter("words.seq", "Text", "IntWritable") as writer:  # doctest: +SKIP
     ...     writer.write("one", 1)
 
     Args:
         target: a path, URL or binary file object, which stays open.
-        key_class, value_class: a class of ``org.apache.hadoop.io`` without the package, or a class name with dots.
-            Pairs are what :func:`tarkit.formats.sequencefile.read_pairs` gives; of unknown classes, their
-            serialized bytes.
-        compression: block: keys and values of many records together; record: each value by itself; none.
+        key_class, value_class: a class of ``org.apache.hadoop.io`` without the package, or a class
+            name with dots. Pairs are what :func:`tarkit.formats.sequencefile.read_pairs` gives; of
+            unknown classes, their serialized bytes.
+        compression: block: keys and values of many records together; record: each value by itself;
+            none.
         codec: zlib, gzip, bzip2, snappy, lz4, zstd, or Hadoop's class.
         metadata: names and values in the header.
-        sync: the sync mark, 16 bytes. None: the MD5 digest of the header. A file that holds other SequenceFiles of
-            the same header as values needs another one, and a write that shows it fails.
+        sync: the sync mark, 16 bytes. None: the MD5 digest of the header. A file that holds other
+            SequenceFiles of the same header as values needs another one, and a write that shows it
+            fails.
         sync_interval: bytes after which a sync mark is written, without blocks.
         block_bytes: bytes of keys and values after which a block is written.
 
     Raises:
-        UsageError: a wrong argument. EncodeError: a class name or the metadata cannot be written, or is too long.
+        UsageError: a wrong argument.
+        EncodeError: a class name or the metadata cannot be written, or is too long.
         StreamError: the file cannot be written.
     """
 
@@ -85,7 +90,8 @@ class PairWriter(FileWriter):
         """Add one pair.
 
         Raises:
-            EncodeError: it is not of the classes of this file, or too large. StreamError: it cannot be written.
+            EncodeError: it is not of the classes of this file, or too large.
+            StreamError: it cannot be written.
         """
         try:
             key_bytes = self._key.encode(key)

@@ -1,1 +1,4 @@
-"""Tar archives: headers, members, damage. Bytes only; what a sample is, the next room knows."""
+"""Tar archives: headers, members, damage.
+
+Bytes only; what a sample is, the next room knows.
+"""

@@ -1,8 +1,11 @@
-"""The 512-byte header of a tar member, to and from bytes. No input or output here.
+"""The 512-byte header of a tar member, to and from bytes.
 
-Layout: POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), with what
-programs in the field write besides: base-256 numbers and long names of GNU tar, extended
-headers of pax, and the older v7 layout, which ends after the link name."""
+No input or output here.
+
+Layout: POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), with what programs in
+the field write besides: base-256 numbers and long names of GNU tar, extended headers of pax, and
+the older v7 layout, which ends after the link name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ _MAGIC_AND_VERSION = POSIX_MAGIC + b"00"
 _GNU_MAGIC = b"ustar  \0"
 _PREFIX = 345  # its offset
 FORMATS = ("pax", "gnu", "ustar")
-"""How a name or size is written that an ustar header cannot hold: in a PAX header, as GNU tar does, or not at all."""
+"""How a name or size is written that an ustar header cannot hold: in a PAX header, as GNU tar does,
+or not at all.
+"""
 REGULAR_TYPES = frozenset(b"0\x007")
 CONTENTLESS_TYPES = frozenset(b"123456")
 """Links, devices, folders, fifos: whatever their size field says, no content follows."""
@@ -59,8 +64,13 @@ _MOST_DIGITS = 30
 
 
 class MemberHeader(NamedTuple):
-    """One member's header. name: bytes up to the first NUL, prefix joined. size: bytes of
-    content that follow. kind: the type flag, an integer as in ``ord(b"0")``."""
+    """One member's header.
+
+    Attributes:
+        name: bytes up to the first NUL, prefix joined.
+        size: bytes of content that follow.
+        kind: the type flag, an integer as in ``ord(b"0")``.
+    """
 
     name: bytes
     size: int
@@ -69,7 +79,10 @@ class MemberHeader(NamedTuple):
 
 def number(digits: bytes) -> int:
     """A numeric field: octal ASCII padded with blanks or NUL, or GNU's base-256.
-    Raises: ValueError: neither of the two, or negative."""
+
+    Raises:
+        ValueError: neither of the two, or negative.
+    """
     if digits[0] & 0x80:
         if digits[0] & 0x40:
             raise ValueError("negative number")
@@ -84,9 +97,14 @@ def number(digits: bytes) -> int:
 
 def expected_adler(checksum_field: bytes) -> int:
     """Low half of ``zlib.adler32(header)`` that a header with this checksum field must have.
-    The checksum is the sum of all bytes with the checksum field taken as blanks; the low half of Adler-32 is one more
-    than the plain sum, modulo 65,521 (RFC 1950). So one call of a C function checks a header.
-    Raises: ValueError: the field is not a number."""
+
+    The checksum is the sum of all bytes with the checksum field taken as blanks; the low half of
+    Adler-32 is one more than the plain sum, modulo 65,521 (RFC 1950). So one call of a C function
+    checks a header.
+
+    Raises:
+        ValueError: the field is not a number.
+    """
     return (number(checksum_field) - 8 * 0x20 + sum(checksum_field) + 1) % _CHECKSUM_MODULUS
 
 
@@ -101,7 +119,11 @@ def signed_checksum_matches(header: bytes) -> bool:
 
 
 def parse(header: bytes) -> MemberHeader:
-    """Parse one header whose checksum was found good. Raises: ValueError: the size is not a number."""
+    """Parse one header whose checksum was found good.
+
+    Raises:
+        ValueError: the size is not a number.
+    """
     name, size, _, kind, magic, prefix = _FIELDS.unpack(header)
     name = name.partition(b"\0")[0]
     if magic == POSIX_MAGIC and prefix[0]:
@@ -135,7 +157,11 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
 
 
 def pax_size(value: bytes) -> int:
-    """The size of a member that an extended header gives. Raises: ValueError: it is not one."""
+    """The size of a member that an extended header gives.
+
+    Raises:
+        ValueError: it is not one.
+    """
     size = _decimal(value)
     if not 0 <= size < 1 << 64:
         raise ValueError(f"extended header says size={value[:20]!r}")
@@ -144,14 +170,21 @@ def pax_size(value: bytes) -> int:
 
 def _decimal(digits: bytes) -> int:
     """A number of any number of digits; -1 if it is not one."""
-    # Of a number that has more without its zeros, the first ones are too large for all that is a length.
+    # Of a number that has more without its zeros, the first ones are too large for all that is a
+    # length.
     return int(digits.lstrip(b"0")[:_MOST_DIGITS] or b"0") if digits.isdigit() else -1
 
 
 def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes: bytes) -> str | None:
-    """The reason for which this member is not a regular file with its content behind it; None if it is one.
-    records: of the extended headers before it. A hard link with a size and a pax header is followed by its content (pax
-    -o linkdata), as libarchive takes it; in other archives that size says nothing."""
+    """The reason for which this member is not a regular file with its content behind it.
+
+    None if it is one.
+
+    Args:
+        records: of the extended headers before it. A hard link with a size and a pax header is
+            followed by its content (pax -o linkdata), as libarchive takes it; in other archives
+            that size says nothing.
+    """
     if any(key.startswith("GNU.sparse.") for key in records):
         return "sparse"
     if header.kind in REGULAR_TYPES:
@@ -180,8 +213,14 @@ def _pax_record(key: bytes, value: bytes) -> bytes:
 
 class HeaderTemplate:
     """Makes ustar headers that differ only in name and size.
-    mode: permission bits. mtime: seconds since 1970. user, group: at most 31 bytes of UTF-8. kind: type flag. format:
-    one of FORMATS."""
+
+    Args:
+        mode: permission bits.
+        mtime: seconds since 1970.
+        user, group: at most 31 bytes of UTF-8.
+        kind: type flag.
+        format: one of FORMATS.
+    """
 
     def __init__(
         self, *, mode: int, mtime: int, user: str, group: str, kind: bytes = b"0", format: str = "pax"
@@ -197,7 +236,8 @@ class HeaderTemplate:
         owner = names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0")
         tail = (kind + bytes(100) + magic + owner + b"%07o\0%07o\0" % (0, 0)).ljust(BLOCK - 156, b"\0")
         # For a writer that joins headers in its own loop: what is between name and size, between
-        # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as blanks.
+        # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as
+        # blanks.
         self.constant = before_size, after_size, tail, sum(before_size + after_size + tail) + 8 * 0x20
 
     def encode(self, name: bytes, size: int) -> bytes:
@@ -232,7 +272,9 @@ class HeaderTemplate:
         return encode_pax(name, records) + self.encode(short_name, min(size, MAX_SIZE))
 
     def _encode_gnu(self, name: bytes, size: int) -> bytes:
-        """Source: the manual of GNU tar, "Basic Tar Format": type L for long names, base-256 for large sizes."""
+        """Source: the manual of GNU tar, "Basic Tar Format": type L for long names, base-256 for
+        large sizes.
+        """
         header = self.encode(name[:100], min(size, MAX_SIZE))
         if size > MAX_SIZE:
             header = header[:124] + b"\x80" + size.to_bytes(11, "big") + header[136:148] + b" " * 8 + header[156:]

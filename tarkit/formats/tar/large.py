@@ -1,4 +1,6 @@
-"""What becomes of members that are too large for memory: skipped, refused by name, or kept in files."""
+"""What becomes of members that are too large for memory: skipped, refused by name, or kept in
+files.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from tarkit.store.fieldfile import LARGE, FieldFile
 
 
 class SkipLarge(LargeMembers):
-    """Content that is not in the reader's buffer yet is passed over; a range of its length takes its place."""
+    """Content that is not in the reader's buffer yet is passed over.
+
+    A range of its length takes its place.
+    """
 
     member_limit = 0
 
@@ -22,7 +27,11 @@ class SkipLarge(LargeMembers):
 
 
 class RefuseLarge(LargeMembers):
-    """An error that names the member, before it is read. mem: bytes that one sample may have."""
+    """An error that names the member, before it is read.
+
+    Args:
+        mem: bytes that one sample may have.
+    """
 
     def __init__(self, mem: int = DEFAULT_MEM) -> None:
         self.member_limit = self.sample_limit = mem
@@ -39,10 +48,12 @@ class RefuseLarge(LargeMembers):
 
 
 class KeepInFiles(LargeMembers):
-    """Values are :class:`FieldFile` for members of more than ``member_limit`` bytes, and for what follows in a sample
-    that spans more than ``sample_limit``.
+    """Values are :class:`FieldFile` for members of more than ``member_limit`` bytes, and for what
+    follows in a sample that spans more than ``sample_limit``.
 
-    folder: where the files are, without names; None means the system's (``$TMPDIR``)."""
+    Args:
+        folder: where the files are, without names; None means the system's (``$TMPDIR``).
+    """
 
     def __init__(self, folder: str | None = None, member_limit: int = LARGE, sample_limit: int = 2 * LARGE) -> None:
         self._folder = folder

@@ -23,7 +23,9 @@ class FarReachingError(UnsupportedMemberError):
 
 
 class _Recording:
-    """Keeps what was read from a stream until it is passed on or dropped, so that it can be had again by offset."""
+    """Keeps what was read from a stream until it is passed on or dropped, so that it can be had
+    again by offset.
+    """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -36,7 +38,10 @@ class _Recording:
         return data
 
     def between(self, start: int, end: int) -> bytes:
-        """The bytes from one offset to another, as far as they were read; they must not have been dropped."""
+        """The bytes from one offset to another, as far as they were read.
+
+        They must not have been dropped.
+        """
         with memoryview(self._held) as view:
             return bytes(view[start - self._start : end - self._start])
 
@@ -62,7 +67,9 @@ class _CopyLarge(LargeMembers):
 
 
 class _KeepLarge(KeepInFiles):
-    """The raw bytes of a member, in parts: those before its content, the content in a file, the padding."""
+    """The raw bytes of a member, in parts: those before its content, the content in a file, the
+    padding.
+    """
 
     def take(self, archive: Archive, name: str, size: int) -> Any:
         if not isinstance(archive, RawArchive):
@@ -82,9 +89,14 @@ class _KeepLarge(KeepInFiles):
 
 
 class RawArchive(Archive):
-    """An archive that remembers where its end mark was, and refuses global headers that reach too far.
-    globals_seen: at most one error, to be raised when another archive begins after that header. write: where
-    all members go, in order; None if the members of samples are wanted as raw bytes."""
+    """An archive that remembers where its end mark was, and refuses global headers that reach too
+    far.
+
+    Args:
+        globals_seen: at most one error, to be raised when another archive begins after that header.
+        write: where all members go, in order; None if the members of samples are wanted as raw
+            bytes.
+    """
 
     def __init__(
         self,

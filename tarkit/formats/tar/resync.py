@@ -14,10 +14,13 @@ _MAX_TRUSTED_SIZE = 64 * 1024 * 1024
 
 
 def resynchronise(archive: Archive, error: DataError) -> Member:
-    """Bring the archive to the next good header after an error, record what lies between, and give the mark for it.
-    A member whose content cannot be delivered has a good header, and the archive is behind it: it is counted. What a
-    damaged header's own size points to is tried first, so that a tar inside the damaged member is not taken for a part
-    of this one; if the size is what was damaged, it may be."""
+    """Bring the archive to the next good header after an error, record what lies between, and give
+    the mark for it.
+
+    A member whose content cannot be delivered has a good header, and the archive is behind it: it
+    is counted. What a damaged header's own size points to is tried first, so that a tar inside the
+    damaged member is not taken for a part of this one; if the size is what was damaged, it may be.
+    """
     start = archive.header_offset
     if isinstance(error, UnsupportedMemberError) and error.member is not None:
         archive.tally.skip(error.kind)
@@ -77,8 +80,10 @@ def _go_to_header(archive: Archive) -> None:
 
 def _find_header(archive: Archive) -> int | None:
     """Index in the buffer of the next good header from the position on.
-    Those with a magic are found at any byte, since the archive may have been cut and appended to; those without only
-    where blocks begin."""
+
+    Those with a magic are found at any byte, since the archive may have been cut and appended to;
+    those without only where blocks begin.
+    """
     buffer = archive.buffer
     aligned = archive.position + (-(archive.base + archive.position) & 511)
     candidates = set(range(aligned, len(buffer) - BLOCK + 1, BLOCK))

@@ -1,7 +1,8 @@
 """Walks a tar stream front to back: the position in it, and what is known so far.
 
-Never seeks, reads in big pieces, and copies each byte once or twice. Bytes and headers
-only: what a sample is, :mod:`tarkit.samples.sample` knows."""
+Never seeks, reads in big pieces, and copies each byte once or twice. Bytes and headers only: what a
+sample is, :mod:`tarkit.samples.sample` knows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _MAX_EXTENDED = 16 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
 _MAX_PIECE = 64 * 1024 * 1024
 VARYING = struct.Struct("100s24x12s12x8s")
-"""The part of a header before the type, which differs from member to member: name, size, checksum."""
+"""The part of a header before the type, which differs from member to member: name, size, checksum.
+"""
 _TYPE = VARYING.size
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 EXTENDED_TYPES = frozenset(b"LKxXg")
@@ -32,10 +34,12 @@ MAGIC = b"ustar"
 """In every header but those of v7, at byte 257."""
 
 Member = tuple[str, Any, int]
-"""One file of an archive: name, content (bytes, or what :mod:`tarkit.formats.tar.large` makes of content that is too
-large for memory), byte offset of its header. With a name of "" it is a mark: the
-content says of what. b"": an archive ends, and what follows belongs to another sample. LOST_STRETCH: bytes were
-lost to damage. Other bytes: the name of a member whose content cannot be delivered."""
+"""One file of an archive: name, content (bytes, or what :mod:`tarkit.formats.tar.large` makes of
+content that is too large for memory), byte offset of its header. With a name of "" it is a mark:
+the content says of what. b"": an archive ends, and what follows belongs to another sample.
+LOST_STRETCH: bytes were lost to damage. Other bytes: the name of a member whose content cannot
+be delivered.
+"""
 
 LOST_STRETCH = b"\0"
 """Never a member's name."""
@@ -44,9 +48,16 @@ _ARCHIVE_END: Member = ("", b"", 0)
 
 
 class LargeMembers:
-    """What becomes of members that are too large to be held. This one holds all; see :mod:`tarkit.formats.tar.large`.
-    member_limit: bytes of content; above it take() is asked for what is delivered in place of bytes. sample_limit:
-    bytes of the shard that a sample spans; behind it spill() is asked what becomes of content."""
+    """What becomes of members that are too large to be held.
+
+    This one holds all; see :mod:`tarkit.formats.tar.large`.
+
+    Attributes:
+        member_limit: bytes of content; above it take() is asked for what is delivered in place of
+            bytes.
+        sample_limit: bytes of the shard that a sample spans; behind it spill() is asked what
+            becomes of content.
+    """
 
     member_limit = sys.maxsize
     sample_limit = sys.maxsize
@@ -90,8 +101,11 @@ class Archive:
         self.drop_next = False  # the next member has lost its extended header
 
     def members(self) -> Iterator[Member]:
-        """The loop that all speed depends on. A header that equals the last one but for name,
-        size and checksum is taken apart here; every other goes through next_member()."""
+        """The loop that all speed depends on.
+
+        A header that equals the last one but for name, size and checksum is taken apart here; every
+        other goes through next_member().
+        """
         unpack, sums, sizes = VARYING.unpack, self.sums, self.sizes
         buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
         plain_tail = self.plain_tail
@@ -180,8 +194,12 @@ class Archive:
         return b"".join(self.pieces(name, size, _MAX_PIECE))
 
     def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
-        """Exactly ``size`` bytes from the position on, in pieces of at most ``most``, to be read to the end.
-        Raises: TruncatedError: the stream ends before."""
+        """Exactly ``size`` bytes from the position on, in pieces of at most ``most``, to be read to
+        the end.
+
+        Raises:
+            TruncatedError: the stream ends before.
+        """
         piece = self.buffer[self.position : self.position + size]
         self.position += len(piece)
         if len(piece) == size:
@@ -259,7 +277,10 @@ class Archive:
 
     def pass_over(self, name: bytes, reason: str) -> None:
         """Count a member that is not delivered; the position is behind it.
-        Raises: UnsupportedMemberError: it would be the field of a sample, with a content of its own."""
+
+        Raises:
+            UnsupportedMemberError: it would be the field of a sample, with a content of its own.
+        """
         text = name.decode("utf-8", "surrogateescape")
         if reason in headers.REFUSALS and self.in_sample(text):
             what, hint = headers.REFUSALS[reason]
@@ -316,7 +337,8 @@ class Archive:
         if header.kind != _PAX_GLOBAL:
             records.update(found)
             if not records.get("path", b"."):
-                # An empty value takes a record back (POSIX.1, pax): the name is that of the member's own header.
+                # An empty value takes a record back (POSIX.1, pax): the name is that of the
+                # member's own header.
                 del records["path"]
         elif "path" in found or "size" in found:
             raise self.corrupt("a global extended header sets the path or size of all members")
@@ -360,7 +382,9 @@ class Archive:
         return False
 
     def end_of_stream(self, in_extended: bool) -> None:
-        """The stream gave less than a block: that is an error unless an end-of-archive mark came before."""
+        """The stream gave less than a block: that is an error unless an end-of-archive mark came
+        before.
+        """
         rest = self.buffer[self.position :]
         self.header_offset = self.base + self.position
         if self.after_mark and not in_extended:

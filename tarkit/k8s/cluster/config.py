@@ -1,4 +1,6 @@
-"""Which cluster to talk to: from kubeconfig files, or from inside a pod, as the official client reads them."""
+"""Which cluster to talk to: from kubeconfig files, or from inside a pod, as the official client
+reads them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ _MALFORMED = (TypeError, AttributeError, KeyError, ValueError, OSError)
 
 
 class Access(NamedTuple):
-    """client: a kubernetes ApiClient. namespace: the one that counts. context: its name, for messages."""
+    """Attributes:
+    client: a kubernetes ApiClient.
+    namespace: the one that counts.
+    context: its name, for messages.
+    """
 
     client: Any
     namespace: str
@@ -29,9 +35,15 @@ class Access(NamedTuple):
 
 
 def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
-    """How to reach a cluster; nothing is sent yet. A ClusterDeniedError, if there is nothing to log in with.
-    kubeconfig: files, separated by os.pathsep; None is the user's own. context: None is the current one. namespace:
-    None is the context's."""
+    """How to reach a cluster; nothing is sent yet.
+
+    A ClusterDeniedError, if there is nothing to log in with.
+
+    Args:
+        kubeconfig: files, separated by os.pathsep; None is the user's own.
+        context: None is the current one.
+        namespace: None is the context's.
+    """
     files = kubeconfig or DEFAULT_FILE
     there = [path for path in files.split(os.pathsep) if path and os.path.exists(os.path.expanduser(path))]
     if there:
@@ -78,7 +90,9 @@ def _from_files(files: str, context: str | None) -> Access:
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
     """What the client logs meanwhile about programs of a kubeconfig that failed, each on one line.
-    It raises nothing, and goes on without credentials."""
+
+    It raises nothing, and goes on without credentials.
+    """
     problems: list[str] = []
 
     class Listener(logging.Handler):

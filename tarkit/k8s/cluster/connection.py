@@ -1,9 +1,11 @@
 """A cluster's API, as plain JSON objects: get, list, watch, patch, and logs of pods.
 
-The official client brings the configuration, the credentials and the connections. Its model
-classes are not used: what the API answers is passed on as it is, as dicts.
+The official client brings the configuration, the credentials and the connections. Its model classes
+are not used: what the API answers is passed on as it is, as dicts.
 
-Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/using-api/api-concepts/"""
+Source of paths, verbs and status codes:
+https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,12 @@ _POOL = re.compile(r"^(<[^>]*>|HTTPS?Connection(Pool)?\([^)]*\)): ")
 
 
 class Cluster:
-    """One namespace of one cluster. All methods raise ClusterUnreachableError if the server does not answer,
-    NoSuchObjectError on 404, ClusterError with the status on every other refusal, and UsageError, before anything is
-    sent, for a name that no object can have: it would be another path of the API."""
+    """One namespace of one cluster.
+
+    All methods raise ClusterUnreachableError if the server does not answer, NoSuchObjectError on
+    404, ClusterError with the status on every other refusal, and UsageError, before anything is
+    sent, for a name that no object can have: it would be another path of the API.
+    """
 
     def __init__(self, access: Access) -> None:
         self.namespace = access.namespace
@@ -59,11 +64,17 @@ class Cluster:
         return self._object(self._json("get", kind, name))
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> Objects:
-        """All objects of a kind. labels, fields: selectors in the API's notation."""
+        """All objects of a kind.
+
+        Args:
+            labels, fields: selectors in the API's notation.
+        """
         return self.list_at(kind, labels=labels, fields=fields)[0]
 
     def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Objects, str]:
-        """(all objects of a kind, the version after which a watch goes on), asked for in pages of one moment."""
+        """(all objects of a kind, the version after which a watch goes on), asked for in pages of
+        one moment.
+        """
         query: dict[str, object] = {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields}
         found: Objects = []
         while True:
@@ -85,9 +96,15 @@ class Cluster:
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
     ) -> Generator[tuple[str, Object], None, None]:
-        """(ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; object) as they come, for so many seconds at most.
-        version: the resourceVersion after which to begin. It ends when the server wants so, too. What is raised at once
-        means that the watch was refused; what is raised later, that it was cut."""
+        """(ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+
+        object) as they come, for so many seconds at most.
+
+        Args:
+            version: the resourceVersion after which to begin. It ends when the server wants so,
+                too. What is raised at once means that the watch was refused; what is raised later,
+                that it was cut.
+        """
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "labelSelector": labels,
                  "fieldSelector": fields, "timeoutSeconds": max(1, int(seconds))}  # fmt: skip
         # The server ends it; more than that is a connection that died without a word.
@@ -131,8 +148,14 @@ class Cluster:
         *, body: Object | None = None, read_seconds: float = _READ_SECONDS,
     ) -> Any:  # fmt: skip
         """The response, its body not yet read; busy servers are asked again.
-        verb: as roles name it. kind: of ``_GROUPS``. name: of an object, None for all of a kind. part: a subresource.
-        query: None and "" are left out."""
+
+        Args:
+            verb: as roles name it.
+            kind: of ``_GROUPS``.
+            name: of an object, None for all of a kind.
+            part: a subresource.
+            query: None and "" are left out.
+        """
         if name is not None and (wrong := dns_subdomain(name)):
             raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
         urllib3 = library("urllib3", NEEDED_FOR, "k8s")
@@ -154,7 +177,8 @@ class Cluster:
             )  # fmt: skip
 
         try:
-            # No signal reaches the look-up of a host's name, nor that of a server that gives out tokens.
+            # No signal reaches the look-up of a host's name, nor that of a server that gives out
+            # tokens.
             response = waits.call(send)
         except _http_errors() as error:
             raise self._unreachable(error) from error

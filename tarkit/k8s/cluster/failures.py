@@ -1,7 +1,9 @@
 """Why pods failed: alike failures together, with what to change.
 
-Source of the codes: docs/exit-codes.md for those of tarproc; 128+n for signals; OOMKilled, StartError and
-DisruptionTarget from https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/ and .../disruptions/."""
+Source of the codes: docs/exit-codes.md for those of tarproc; 128+n for signals; OOMKilled,
+StartError and DisruptionTarget from
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/ and .../disruptions/.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,13 @@ _CRASHED = "the command crashed; see kubetpl logs --failed"
 @dataclass
 class FailureGroup:
     """Failed pods that failed alike.
-    title: ``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``. message: the last line of
-    the first one's log or status. is_memory: whether more memory may help. is_free: whether it is not counted."""
+
+    Attributes:
+        title: ``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``.
+        message: the last line of the first one's log or status.
+        is_memory: whether more memory may help.
+        is_free: whether it is not counted.
+    """
 
     title: str
     message: str
@@ -128,7 +135,10 @@ def normalised(message: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, as it may be shown; tarproc's counts at its end only as the last resort."""
+    """The last line that says something, as it may be shown.
+
+    tarproc's counts at its end only as the last resort.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not _COUNTS.match(line)]
     return printable((telling or lines)[-1]) if lines else ""
@@ -148,7 +158,10 @@ def deciding_container(pod: Object) -> Object:
 
 
 def _terminated(pod: Object) -> Object | None:
-    """How the first container ended that failed; an init container last, as sidecars are ended with their pod."""
+    """How the first container ended that failed.
+
+    An init container last, as sidecars are ended with their pod.
+    """
     inits = api.status_of(pod).get("initContainerStatuses") or []
     for each in sorted(api.container_statuses(pod), key=lambda each: each in inits):
         ended = api.part_of(each, "state", "terminated") or api.part_of(each, "lastState", "terminated")

@@ -1,4 +1,7 @@
-"""Which pods of a Job have the logs that are wanted; and of pods that are gone, why, and what the done records say."""
+"""Which pods of a Job have the logs that are wanted.
+
+And of pods that are gone, why, and what the done records say.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,19 @@ _DELETED = "were deleted: by hand, with their node, or since the cluster keeps o
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
     """The pods of a Job whose logs are wanted: ``chosen_pods`` of those that there are."""
     pods = cluster.list("pods", **pod_selectors([job], indexes, succeeded=not failed))
-    # Pods that succeeded are not in the list; an index that one of them has completed is known from the Job.
+    # Pods that succeeded are not in the list; an index that one of them has completed is known from
+    # the Job.
     done = api.indexes_of(job, "completedIndexes") if failed else set()
     return chosen_pods([pod for pod in pods if api.index_of(pod) not in done], indexes=indexes, failed=failed)
 
 
 def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, failed: bool) -> list[Object]:
     """The last pod of each index, in the order of the indexes; pods without one, all of them.
-    indexes: only these. failed: only pods that failed; of an index that failed and went well later, none."""
+
+    Args:
+        indexes: only these.
+        failed: only pods that failed; of an index that failed and went well later, none.
+    """
     last: dict[Any, Object] = {}
     for pod in sorted(pods, key=lambda pod: (api.created(pod), api.name_of(pod))):
         index = api.index_of(pod)
@@ -65,8 +73,14 @@ def why_gone(job: Object, indexes: Collection[int] = ()) -> str:
 
 
 def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:
-    """The index that a shard is of. shard: its URL, or its name alone. Raises: UsageError: the Job does not have it, or
-    does not say what its shards are."""
+    """The index that a shard is of.
+
+    Args:
+        shard: its URL, or its name alone.
+
+    Raises:
+        UsageError: the Job does not have it, or does not say what its shards are.
+    """
     plan, name = job_plan(job), output_name(shard)
     if not is_per_shard(job) or not plan.outdir:
         raise UsageError(f"--shard: Job {api.name_of(job)} does not run tarproc over slices; use --index")
@@ -84,7 +98,10 @@ def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:
 
 
 def record_lines(cluster: Cluster, job: Object, index: int, shard: str | None) -> Iterator[str]:
-    """What the done records say of an index's shards, or of one; nothing if the Job does not say where they are."""
+    """What the done records say of an index's shards, or of one.
+
+    Nothing if the Job does not say where they are.
+    """
     shards = _shards_of(cluster, job, index)
     chosen = [pair for pair in shards if shard is None or output_name(pair[0]) == output_name(shard)]
     for url, output in chosen[:_MOST_SHARDS]:

@@ -1,6 +1,7 @@
 """Everything that a cluster has on Jobs, and the done records of their shards, in one view.
 
-One list of each kind of object, however many Jobs there are; and none that is not needed."""
+One list of each kind of object, however many Jobs there are; and none that is not needed.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +42,13 @@ _TELLING = ",".join(f"reason!={each}" for each in _ROUTINE)
 
 @dataclass
 class JobStatus:
-    """A Job and its shards. view: None if the cluster does not know the Job, or is not there. records: None if there
-    are none to be read. notes: what could not be looked at, and why."""
+    """A Job and its shards.
+
+    Attributes:
+        view: None if the cluster does not know the Job, or is not there.
+        records: None if there are none to be read.
+        notes: what could not be looked at, and why.
+    """
 
     name: str
     view: JobView | None = None
@@ -53,8 +59,11 @@ class JobStatus:
 
     @property
     def exit_code(self) -> int:
-        """0 complete or not ended yet, 3 complete but samples were set aside or none came out, else 1.
-        Records outweigh the Job."""
+        """0 complete or not ended yet, 3 complete but samples were set aside or none came out, else
+        1.
+
+        Records outweigh the Job.
+        """
         if self.view is not None and not self.view.finished:
             return EXIT_OK
         complete = self.view is not None and self.view.state == "complete"
@@ -75,7 +84,9 @@ class JobStatus:
 
     @property
     def done_all_the_same(self) -> bool:
-        """Whether the Job has failed and every shard is done, by a retry mostly: so the exit code is not 1."""
+        """Whether the Job has failed and every shard is done, by a retry mostly: so the exit code
+        is not 1.
+        """
         return self.view is not None and self.view.state == "failed" and self.exit_code != EXIT_FAILED
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,8 +107,11 @@ class JobStatus:
 
 def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, *, now: float) -> list[JobStatus]:
     """Jobs that the cluster has just given, with what is around them.
-    source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since
-    1970."""
+
+    Args:
+        source: of the done records; None to leave them out. What may not be read becomes a note.
+        now: seconds since 1970.
+    """
     notes: list[str] = []
     listed = _allowed(notes, "pods", lambda: cluster.list("pods", **pod_selectors(jobs)))
     by_job = api.grouped(listed or (), lambda pod: str(api.labels_of(pod).get(CONTROLLER)))
@@ -125,8 +139,12 @@ def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, 
 def run_status(
     cluster: Cluster, name: str, jobs: Sequence[Object], source: RecordSource, *, read_records: bool = True
 ) -> tuple[list[JobStatus], int]:
-    """(the Jobs of a Job or run that count, how many there are besides for which a retry counts), of Jobs that the
-    cluster has. read_records: whether the done records are read although the cluster answers."""
+    """(the Jobs of a Job or run that count, how many there are besides for which a retry counts),
+    of Jobs that the cluster has.
+
+    Args:
+        read_records: whether the done records are read although the cluster answers.
+    """
     notes = []
     if only_retries(jobs, name):
         notes.append(f"Job {name} is gone, and this is of its retries alone; -f MANIFEST shows all its shards")
@@ -143,7 +161,10 @@ def run_status(
 
 
 def status_from_records(name: str, source: RecordSource, why: TarkitError) -> JobStatus:
-    """What the done records contain, since the cluster has no answer; ``why`` is raised if they are not named."""
+    """What the done records contain, since the cluster has no answer.
+
+    ``why`` is raised if they are not named.
+    """
     if not (source.documents or source.outdir):
         if isinstance(why, ClusterUnreachableError):
             raise ClusterUnreachableError(f"{why}; -O OUT or -f MANIFEST answers from the done records alone")
@@ -165,7 +186,10 @@ def pod_selectors(
     jobs: Sequence[Object], indexes: Collection[int] | None = None, *, succeeded: bool = False
 ) -> dict[str, str]:
     """By which the pods of Jobs are listed, or of some indexes of one.
-    succeeded: also those that succeeded, of which there may be 100,000."""
+
+    Args:
+        succeeded: also those that succeeded, of which there may be 100,000.
+    """
     # What is longer would make an address that is too long.
     labels = f"{CONTROLLER}={api.uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
     if indexes is not None and len(indexes) <= _MOST_INDEXES:
@@ -193,7 +217,10 @@ def _failures(job: Object, view: JobView, pods: Collection[Object]) -> list[Fail
 
 
 def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
-    """What may be read; a note, and None, of what may not. That the cluster does not answer is left to the caller."""
+    """What may be read; a note, and None, of what may not.
+
+    That the cluster does not answer is left to the caller.
+    """
     try:
         return ask()
     except ClusterUnreachableError:

@@ -1,22 +1,23 @@
-"""What a Job's own status says: its state, its indexes by state, the time left, and where its shards are.
+"""What a Job's own status says: its state, its indexes by state, the time left, and where its
+shards are.
 
 The states of a Job, in ``status``, ``wait``, ``cancel``, ``scale`` and ``retry``:
 
 ==========  ======================================================================================
-complete    ended: its condition ``Complete`` holds
-failed      ended: its condition ``Failed`` holds
-ending      how it will end is certain (``SuccessCriteriaMet``, ``FailureTarget``); its last pods are not gone
-suspended   ``spec.suspend``: by ``kubetpl cancel``, by a queue, or by hand
-running     a pod of it runs
-waiting     none of these: no pod runs yet
-==========  ======================================================================================
+complete    ended: its condition ``Complete`` holds failed      ended: its condition ``Failed``
+holds ending      how it will end is certain (``SuccessCriteriaMet``, ``FailureTarget``); its last
+pods are not gone suspended   ``spec.suspend``: by ``kubetpl cancel``, by a queue, or by hand
+running     a pod of it runs waiting     none of these: no pod runs yet ==========
+======================================================================================
 
-The states of an index: ``done`` (a pod of it succeeded), ``failed`` (its retries are used up), ``running`` (its pod
-runs), ``pending`` (its pod does not run yet), ``left`` (none of these). Sums over a run's Jobs have two words more:
-``retried`` (failed or suspended, and a later Job counts instead), ``deleted`` (removed before it had ended). The states
-of a shard are those of its done record (``tarkit.runs.status``): done, missing, stale, failed.
+The states of an index: ``done`` (a pod of it succeeded), ``failed`` (its retries are used up),
+``running`` (its pod runs), ``pending`` (its pod does not run yet), ``left`` (none of these). Sums
+over a run's Jobs have two words more: ``retried`` (failed or suspended, and a later Job counts
+instead), ``deleted`` (removed before it had ended). The states of a shard are those of its done
+record (``tarkit.runs.status``): done, missing, stale, failed.
 
-Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/"""
+Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/
+"""
 
 from __future__ import annotations
 
@@ -39,8 +40,12 @@ _BY_CONDITION = {"Complete": "complete", "Failed": "failed", "SuccessCriteriaMet
 @dataclass(frozen=True)
 class JobPlan:
     """What a Job made by kubetpl works on, as it says itself; None where it does not.
-    inputs: shard specs as tarproc got them. list_name: the ConfigMap that holds them. list_sha256: by which its pods
-    know their list."""
+
+    Attributes:
+        inputs: shard specs as tarproc got them.
+        list_name: the ConfigMap that holds them.
+        list_sha256: by which its pods know their list.
+    """
 
     shards: int | None = None
     outdir: str | None = None
@@ -52,8 +57,13 @@ class JobPlan:
 @dataclass(frozen=True)
 class JobView:
     """A Job in numbers.
-    state: as the table above says. total: indexes, None if the Job has no fixed number. done, failed, running, pending,
-    left: indexes. ending: pods that were asked to end, and have not yet."""
+
+    Attributes:
+        state: as the table above says.
+        total: indexes, None if the Job has no fixed number.
+        done, failed, running, pending, left: indexes.
+        ending: pods that were asked to end, and have not yet.
+    """
 
     name: str
     state: str
@@ -82,7 +92,11 @@ class JobView:
 
 
 def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
-    """The view of a Job as the API gives it. pods: its pods; None if they may not be read."""
+    """The view of a Job as the API gives it.
+
+    Args:
+        pods: its pods; None if they may not be read.
+    """
     spec, status = api.spec_of(job), api.status_of(job)
     total = spec.get("completions")
     indexed = spec.get("completionMode") == "Indexed"
@@ -147,8 +161,11 @@ def job_plan(job: Object) -> JobPlan:
 
 
 def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int, int]:
-    """(running, pending, ending) pods; without their list, those that are ready and those that are not. As in the Job's
-    own status, a pod that is being ended is not active."""
+    """(running, pending, ending) pods.
+
+    Without their list, those that are ready and those that are not. As in the Job's own status, a
+    pod that is being ended is not active.
+    """
     if pods is None:
         active, status = api.active_pods(job), api.status_of(job)
         ready = min(active, int(status.get("ready") or 0))
@@ -159,6 +176,8 @@ def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int, int]:
 
 
 def _begin(job: Object, started: float) -> float:
-    """Since when the indexes that have ended were worked on: startTime is set anew when a Job is resumed."""
+    """Since when the indexes that have ended were worked on: startTime is set anew when a Job is
+    resumed.
+    """
     first = api.timestamp(api.created(job))
     return started if api.condition_of(job, "Suspended") is None or first is None else min(started, first)

@@ -1,7 +1,9 @@
-"""The Job that does what another one left undone, and never beside pods that are at work on the same shards.
+"""The Job that does what another one left undone, and never beside pods that are at work on the
+same shards.
 
-Made from the other Job as the cluster has it, or as its manifest had: what the server had added is taken off,
-the inputs are the shards that are not done, and it gets a name of its own."""
+Made from the other Job as the cluster has it, or as its manifest had: what the server had added is
+taken off, the inputs are the shards that are not done, and it gets a name of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from tarkit.names.url import scheme_of
 from tarkit.specs.slicedlist import even_counts, sha256_of
 
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
-# What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.
+# What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too,
+# as of old.
 _SERVERS = (
     *("controller-uid", "job-name", wellknown.CONTROLLER, wellknown.JOB_NAME, wellknown.INDEX),
     *(wellknown.LAST_APPLIED, wellknown.JOB_TRACKING),
@@ -38,8 +41,11 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass
 class Changes(Settings):
-    """The settings that a retry does not take from the Job before; None is as before. list_url, list_sha256: where the
-    list of shards was put in a bucket, instead of a ConfigMap, and by which pods know it."""
+    """The settings that a retry does not take from the Job before.
+
+    None is as before. list_url, list_sha256: where the list of shards was put in a bucket, instead
+    of a ConfigMap, and by which pods know it.
+    """
 
     list_sha256: str | None = None
 
@@ -59,9 +65,15 @@ def slices_of(job: Object, shards: int, changes: Changes) -> int:
 
 
 def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, taken: Collection[str]) -> list[Object]:
-    """The manifest of a retry: the Job, before it the ConfigMap with its list. A UsageError, if it cannot be made.
-    job: the one before, as the API or a manifest has it. specs: URLs of shards that are not done; None is the whole Job
-    again. taken: names of Jobs that there are."""
+    """The manifest of a retry: the Job, before it the ConfigMap with its list.
+
+    A UsageError, if it cannot be made.
+
+    Args:
+        job: the one before, as the API or a manifest has it.
+        specs: URLs of shards that are not done; None is the whole Job again.
+        taken: names of Jobs that there are.
+    """
     if specs is not None and not is_per_shard(job):
         raise UsageError(
             f"Job {api.name_of(job)} does not run tarproc over slices, so which shards are left is not known"
@@ -87,7 +99,9 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
 
 
 def clean(job: Object) -> Object:
-    """The manifest behind a Job of the API: without what the server and the controllers had put there."""
+    """The manifest behind a Job of the API: without what the server and the controllers had put
+    there.
+    """
     metadata, spec = api.part_of(job, "metadata"), copy.deepcopy(api.spec_of(job))
     kept = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("selector", "manualSelector", "suspend"):
@@ -166,7 +180,11 @@ def _literal(url: str) -> str:
 
 
 def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str], None]) -> None:
-    """Refuse a retry if the Job, or another one of its shards, is at work. known: all Jobs, by name."""
+    """Refuse a retry if the Job, or another one of its shards, is at work.
+
+    Args:
+        known: all Jobs, by name.
+    """
     job = known.get(name)
     if job is not None and _is_at_work(job):
         raise UsageError(
@@ -177,16 +195,20 @@ def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str
     run = name if job is None else api.labels_of(job).get(wellknown.RUN, name)
     for other, each in known.items():
         first = origin(other, known)
-        # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
-        # it is not known whose shards it has.
+        # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of
+        # what is gone, it is not known whose shards it has.
         lost = first not in known and api.labels_of(each).get(wellknown.RUN) == run
         if other != name and (first == origin(name, known) or lost) and _is_at_work(each):
             raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
 
 
 def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> None:
-    """Refuse a retry while pods are at work on the same shards of a Job that was deleted: one of this name, or one of
-    the run that is called so. report: called with a line if they may not be listed."""
+    """Refuse a retry while pods are at work on the same shards of a Job that was deleted: one of
+    this name, or one of the run that is called so.
+
+    Args:
+        report: called with a line if they may not be listed.
+    """
     if label_value(name):
         return
     fields, of_job = "status.phase!=Succeeded,status.phase!=Failed", wellknown.JOB_NAME

@@ -1,4 +1,7 @@
-"""The Jobs that a name stands for, of a Job or of a run; which of a run's Jobs count, and which are retries."""
+"""The Jobs that a name stands for, of a Job or of a run.
+
+Which of a run's Jobs count, and which are retries.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,14 @@ _NAMED = 3
 
 
 def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> list[Object]:
-    """The Job of a name; if there is none, the Jobs of the run that is called so, in the order of their names.
-    retries_alone: whether the retries of a Job that is gone will do. If there is neither, the NoSuchObjectError also
-    says whether the namespace exists."""
+    """The Job of a name.
+
+    If there is none, the Jobs of the run that is called so, in the order of their names.
+
+    Args:
+        retries_alone: whether the retries of a Job that is gone will do. If there is neither, the
+            NoSuchObjectError also says whether the namespace exists.
+    """
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
         # What only a run can be called is not asked for as a Job.
@@ -83,16 +91,25 @@ def _some_names(jobs: Sequence[Object]) -> str:
 
 
 def sum_line(states: Sequence[str], retried: int, deleted: int = 0) -> str:
-    """``148 Jobs: 145 complete, 3 failed, 2 retried``. retried, deleted: Jobs that are not among the states."""
+    """``148 Jobs: 145 complete, 3 failed, 2 retried``.
+
+    Args:
+        retried, deleted: Jobs that are not among the states.
+    """
     counts = [*sorted(Counter(states).items()), ("retried", retried), ("deleted", deleted)]
     return f"{counted(len(states), 'Job')}: " + ", ".join(f"{many} {word}" for word, many in counts if many)
 
 
 @dataclass
 class RunState:
-    """The Jobs of a run. jobs: as they are; those that were removed once they had ended, as they were then.
-    retried: failed or suspended ones, instead of which a later Job counts: a retry, or one of the same name. deleted:
-    names of those that were removed before they had ended."""
+    """The Jobs of a run.
+
+    Attributes:
+        jobs: as they are; those that were removed once they had ended, as they were then.
+        retried: failed or suspended ones, instead of which a later Job counts: a retry, or one of
+            the same name.
+        deleted: names of those that were removed before they had ended.
+    """
 
     jobs: list[Object]
     retried: list[Object]
@@ -117,7 +134,11 @@ def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
 
 
 def origin(name: str, known: Mapping[str, Object]) -> str:
-    """The name of the Job that a Job is a retry of in the end; its own if it is none. known: Jobs by their names."""
+    """The name of the Job that a Job is a retry of in the end; its own if it is none.
+
+    Args:
+        known: Jobs by their names.
+    """
     passed: set[str] = set()
     while name in known and name not in passed and (older := api.retry_of(known[name])) is not None:
         passed.add(name)

@@ -27,9 +27,15 @@ _LONGEST_LIST = 256 * 1024 * 1024
 @dataclass
 class RunRecords:
     """What the done records of a run's own shards say.
-    found: of these shards alone. shards: all of the run in their order, by the names of their outputs; None if its
-    inputs are not known. any_command: they are counted whatever command made them, since the run's own command is not
-    known. allow_empty: it is meant if no sample comes out of all of them."""
+
+    Attributes:
+        found: of these shards alone.
+        shards: all of the run in their order, by the names of their outputs; None if its inputs are
+            not known.
+        any_command: they are counted whatever command made them, since the run's own command is not
+            known.
+        allow_empty: it is meant if no sample comes out of all of them.
+    """
 
     outdir: str
     found: Progress
@@ -63,10 +69,15 @@ def listed_specs(config_map: Object) -> list[str]:
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Where the done records of a Job are, and which shards they are of: as the Job says, or as the user names them.
-    outdir, specs: the output folder and the inputs that the user names. check_inputs: ask every input whether it
-    changed since; it must be reachable from here. documents: manifests in which a ConfigMap with a list of shards may
-    be, before the cluster is asked."""
+    """Where the done records of a Job are, and which shards they are of: as the Job says, or as the
+    user names them.
+
+    Attributes:
+        outdir, specs: the output folder and the inputs that the user names.
+        check_inputs: ask every input whether it changed since; it must be reachable from here.
+        documents: manifests in which a ConfigMap with a list of shards may be, before the cluster
+            is asked.
+    """
 
     outdir: str | None = None
     specs: Sequence[str] = ()
@@ -87,7 +98,9 @@ class RecordSource:
         return jobs.get(name)
 
     def specs_of(self, cluster: Cluster | None, job: Object) -> Sequence[str]:
-        """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has one."""
+        """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has
+        one.
+        """
         plan = job_plan(job)
         specs = plan.inputs or ()
         if LIST_SPEC not in specs or plan.list_name is None:
@@ -102,8 +115,11 @@ class RecordSource:
         return [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
 
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
-        """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
-        A MissingInputError, if no such folder; others, if it cannot be known which shards the Job has."""
+        """The done records of a Job's shards.
+
+        None if it is not known where they are, or its own command keeps none. A MissingInputError,
+        if no such folder; others, if it cannot be known which shards the Job has.
+        """
         plan = job_plan(job)
         folder = self.outdir or plan.outdir
         if not folder:
@@ -111,7 +127,8 @@ class RecordSource:
         specs = self.specs or self.specs_of(cluster, job)
         shards = run_shards(plan, specs, folder, own=not self.specs) if specs else None
         path = local_path(folder)
-        # A folder beside which nothing is either is that of another machine, or of a pod; else it is not made yet.
+        # A folder beside which nothing is either is that of another machine, or of a pod; else it
+        # is not made yet.
         needed = path if path is None or shards is None else os.path.dirname(os.path.abspath(path))
         if path is not None and not os.path.isdir(path) and not os.path.isdir(str(needed)):
             hint = "-O names the output folder as seen from here"
@@ -121,7 +138,8 @@ class RecordSource:
             folder,
             None if shards is None else shards.values(),
             work,
-            # Records of other inputs are not its own, if the shards are named as the Job names them.
+            # Records of other inputs are not its own, if the shards are named as the Job names
+            # them.
             as_named=not self.specs,
             check_inputs=self.check_inputs,
             # Without a Job and its inputs, the runs of the folder say what there should be.
@@ -135,8 +153,11 @@ class RecordSource:
 
 
 def _expected_fingerprint(job: Object) -> str | None:
-    """The fingerprint that the done records of a Job have; None if the manifest alone does not decide it.
-    A record with another one is of another command over the same shards, so it is not this Job's."""
+    """The fingerprint that the done records of a Job have.
+
+    None if the manifest alone does not decide it. A record with another one is of another command
+    over the same shards, so it is not this Job's.
+    """
     try:
         container = main_container(dict(part_of(job, "spec", "template", "spec")))
         env = {str(each.get("name")): each.get("value") for each in container.get("env") or []}
@@ -163,14 +184,21 @@ def sliced_work(job: Object) -> Work | None:
 
 
 def is_per_shard(job: Object) -> bool:
-    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
+    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones
+    do not.
+    """
     return sliced_work(job) is not None
 
 
 def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> dict[str, str]:
-    """The shards that specs stand for, in order, by the names of their outputs. What globs and lists name is looked up.
-    own: they are the Job's own specs; if they stand for other shards than the Job was made for, so that what is left is
-    not known, that is a DataError."""
+    """The shards that specs stand for, in order, by the names of their outputs.
+
+    What globs and lists name is looked up.
+
+    Args:
+        own: they are the Job's own specs; if they stand for other shards than the Job was made for,
+            so that what is left is not known, that is a DataError.
+    """
     if LIST_SPEC in specs:
         raise UsageError(
             f"the run's inputs are in the ConfigMap {plan.list_name}, which is not at hand; name them with --shards"

@@ -10,19 +10,28 @@ from tarkit.k8s.wellknown import RUN, SERVICE
 
 
 def deletion(run: str) -> str:
-    """The command that deletes all of an elastic training job but the claim of its state, once its pods have ended."""
+    """The command that deletes all of an elastic training job but the claim of its state, once its
+    pods have ended.
+    """
     return f"kubectl delete job,service,networkpolicy -l {RUN}={run} --cascade=foreground"
 
 
 def train_role(job: Object) -> str:
-    """The role of a Job that ``kubetpl train`` has made: worker, ps, chief, evaluator or shards; "" of others."""
+    """The role of a Job that ``kubetpl train`` has made: worker, ps, chief, evaluator or shards.
+
+    "" of others.
+    """
     role = str(labels_of(job).get("role") or "")
     return role if role and name_of(job) == f"{run_of(job)}-{role}" else ""
 
 
 def advice(job: Object, *, memory: bool) -> str:
-    """What to do about pods of an elastic training job that failed, since its Jobs cannot be retried. memory: whether
-    more of it may help."""
+    """What to do about pods of an elastic training job that failed, since its Jobs cannot be
+    retried.
+
+    Args:
+        memory: whether more of it may help.
+    """
     role = train_role(job)
     option = f"--{'master' if role == SERVICE else role}_resource_request"
     cause = f"more memory is {option} memory=…" if memory else f"see kubetpl logs {name_of(job)} --failed"
@@ -30,7 +39,8 @@ def advice(job: Object, *, memory: bool) -> str:
 
 
 def refuse_retry(jobs: Sequence[Object]) -> None:
-    """Refuse to retry a Job of an elastic training job: under another name, its pods would not be found.
+    """Refuse to retry a Job of an elastic training job: under another name, its pods would not be
+    found.
 
     Raises:
         UsageError: one of the Jobs is.

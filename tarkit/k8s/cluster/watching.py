@@ -1,4 +1,6 @@
-"""Objects each time they change: listed once, then watched, through lost connections and restarts of the API server."""
+"""Objects each time they change: listed once, then watched, through lost connections and restarts
+of the API server.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ T = TypeVar("T")
 PATIENCE = 300.0
 """Seconds for which a cluster may not answer, unless the user says otherwise."""
 _ONE_WATCH = 30.0
-"""Seconds; then it begins anew. Proxies cut what is silent for minutes, and what does not change is looked into."""
+"""Seconds; then it begins anew. Proxies cut what is silent for minutes, and what does not change is
+looked into.
+"""
 _ONE_LOOK = 5.0
 """Seconds between two looks at many Jobs, or at what may not be watched."""
 _SHORTEST_PAUSE = 0.5
@@ -29,9 +33,15 @@ _LONGEST_PAUSE = 10.0
 
 
 class Watching:
-    """How long a cluster is watched, and what is reported about the cluster itself: an outage, once, and its end.
-    report: called with a line. seconds: of all of it, None is for ever. patience: seconds for which the cluster may not
-    answer, from the first. clock, sleep: of seconds."""
+    """How long a cluster is watched, and what is reported about the cluster itself: an outage,
+    once, and its end.
+
+    Args:
+        report: called with a line.
+        seconds: of all of it, None is for ever.
+        patience: seconds for which the cluster may not answer, from the first.
+        clock, sleep: of seconds.
+    """
 
     def __init__(
         self, report: Callable[[str], None], seconds: float | None = None, patience: float = PATIENCE, *,
@@ -57,8 +67,10 @@ class Watching:
         self._sleep(self.at_most(seconds))
 
     def ask(self, question: Callable[[], T]) -> T | None:
-        """The answer, asked for at least once, and again while the cluster does not answer; None if the time was up.
-        If that lasts too long, its ClusterUnreachableError ends it."""
+        """The answer, asked for at least once, and again while the cluster does not answer.
+
+        None if the time was up. If that lasts too long, its ClusterUnreachableError ends it.
+        """
         begun, pause = self.clock(), _SHORTEST_PAUSE
         while True:
             try:
@@ -82,9 +94,13 @@ class Watching:
 def watched(
     cluster: Cluster, kind: str, watching: Watching, seconds: float, *, labels: str = "", fields: str = ""
 ) -> Iterator[Objects]:
-    """What selectors choose among the objects of a kind: as a list has it, then after each change, and at least every
-    so many seconds. It ends when the time is up; however late it is, there is one look, so that a Job that has ended is
-    not reported as one that was waited for in vain. What may not be watched is listed again and again."""
+    """What selectors choose among the objects of a kind: as a list has it, then after each change,
+    and at least every so many seconds.
+
+    It ends when the time is up; however late it is, there is one look, so that a Job that has ended
+    is not reported as one that was waited for in vain. What may not be watched is listed again and
+    again.
+    """
     known: dict[str, Object] = {}
     version = ""
     while True:
@@ -127,9 +143,11 @@ def watched(
 
 
 def run_states(cluster: Cluster, name: str, watching: Watching, *, of_run: bool) -> Iterator[RunState]:
-    """The Jobs with the label of a run, or the one Job of a name: as they are, then as they become. It ends when the
-    time is up, and with a NoSuchObjectError if there never was one, or the one Job was deleted, whether or not another
-    one has its name."""
+    """The Jobs with the label of a run, or the one Job of a name: as they are, then as they become.
+
+    It ends when the time is up, and with a NoSuchObjectError if there never was one, or the one Job
+    was deleted, whether or not another one has its name.
+    """
     selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
     seen: dict[str, Object] = {}
     shown: float | None = None

@@ -1,6 +1,8 @@
 """Why nothing runs, or less than was asked for: from a Job, its pods and what events say.
 
-Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; facts measured on 1.36."""
+Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; facts measured on
+1.36.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,12 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Reason:
-    """Why pods do not run. text: the sentence. advice: what to change, "" if to wait."""
+    """Why pods do not run.
+
+    Attributes:
+        text: the sentence.
+        advice: what to change, "" if to wait.
+    """
 
     text: str
     advice: str = ""
@@ -74,8 +81,12 @@ def why_not(
     job: Object, pods: Iterable[Object] | None, events: Mapping[str, Sequence[Object]] | None, now: float
 ) -> list[Reason]:
     """Reasons, the outermost first; none if the Job has ended, or all that was asked for runs.
-    pods, events: of the Job and of its pods, events by what they are about (``grouped`` by ``subject_of``); None if
-    they may not be read. now: seconds since 1970."""
+
+    Args:
+        pods, events: of the Job and of its pods, events by what they are about (``grouped`` by
+            ``subject_of``); None if they may not be read.
+        now: seconds since 1970.
+    """
     if state_of(job) in (*ENDED, "ending"):
         return []
     if api.spec_of(job).get("suspend"):
@@ -129,7 +140,11 @@ def _suspended(job: Object) -> Reason:
 
 
 def _refusals(events: Sequence[Object]) -> list[Reason]:
-    """The last refusal to create pods of a Job, unless pods were created since. events: about the Job."""
+    """The last refusal to create pods of a Job, unless pods were created since.
+
+    Args:
+        events: about the Job.
+    """
     since = max((_when(each) for each in events if each.get("reason") == "SuccessfulCreate"), default=0.0)
     refused = [each for each in events if each.get("reason") == "FailedCreate" and _when(each) >= since]
     if not refused:

@@ -181,8 +181,12 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
 
 
 def tarproc_options(words: Sequence[str], given: Mapping[str, str]) -> Work:
-    """The further options of tarproc, behind --, which change neither the shards of a pod nor where their outputs go.
-    given: fields that kubetpl itself fills -> the flag that is for each."""
+    """The further options of tarproc, behind --, which change neither the shards of a pod nor where
+    their outputs go.
+
+    Args:
+        given: fields that kubetpl itself fills -> the flag that is for each.
+    """
     try:
         work = Work.from_args(words)
     except UsageError as error:

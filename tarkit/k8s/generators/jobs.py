@@ -15,7 +15,10 @@ from tarkit.specs.shardspec import expand
 
 
 def documents(request: Request) -> list[Document]:
-    """For each item that ``--over`` names, the template's documents, filled; all with the same label of the run."""
+    """For each item that ``--over`` names, the template's documents, filled.
+
+    All with the same label of the run.
+    """
     settings = request.settings
     if settings.over is None:
         raise UsageError("name the items that the Jobs are for: --over '{0000..0147}', or --over @LIST")
@@ -37,7 +40,8 @@ def documents(request: Request) -> list[Document]:
 
 
 def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: str) -> Settings:
-    # By --param's own rule: in one pass, so that an item may have braces itself, and no other brace is touched.
+    # By --param's own rule: in one pass, so that an item may have braces itself, and no other brace
+    # is touched.
     own = dict(zip(OWN_PARAMS, (item, number), strict=True))
     return dataclasses.replace(
         settings,

@@ -1,4 +1,6 @@
-"""What pods need beside them: a ConfigMap with small files, and a headless service for the pods of an app."""
+"""What pods need beside them: a ConfigMap with small files, and a headless service for the pods of
+an app.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.wellknown import ANNOTATIONS
 from tarkit.k8s.yamltext import Document, read_bytes
 
-# What keys and tokens look like: as text, in DER, and in base64, which begins at one of three places of a group.
+# What keys and tokens look like: as text, in DER, and in base64, which begins at one of three
+# places of a group.
 _SECRET = re.compile(
     rb'"private_key(_id)?"\s*:|"refresh_token"\s*:\s*"|-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----'
     rb"|\A0\x82..\x02\x01\0(?:\x02\x82|0.\x06.\*\x86H\x86\xf7\r\x01\x01\x01)"
@@ -74,7 +77,9 @@ def configmap_documents(request: Request) -> list[Document]:
 
 
 def service_documents(request: Request) -> list[Document]:
-    """The template's documents, with the app's name, its label in the selector, and an entry for each port."""
+    """The template's documents, with the app's name, its label in the selector, and an entry for
+    each port.
+    """
     settings = request.settings
     app = app_of(settings)
     if app is None:

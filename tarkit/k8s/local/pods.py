@@ -1,9 +1,11 @@
-"""The Jobs and Pods of a manifest, and each pod as a process: the variables, words and folders of its container.
+"""The Jobs and Pods of a manifest, and each pod as a process: the variables, words and folders of
+its container.
 
-The fields that the generators of tarkit print are done here; any other field is refused by its name, unless it concerns
-a cluster alone. Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten; so are those
-that are the address of a service. A script is left alone, whatever it names: changed text would be another command,
-with other done records."""
+The fields that the generators of tarkit print are done here; any other field is refused by its
+name, unless it concerns a cluster alone. Nothing is mounted: words and values that are a mount
+path, or lie in one, are rewritten; so are those that are the address of a service. A script is left
+alone, whatever it names: changed text would be another command, with other done records.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ _KNOWN = {
     "rules": "action onExitCodes onPodConditions",
     "onExitCodes": "containerName operator values",
 }
-"""The fields that are done here, or change nothing for a command on this machine, by the part that they are in."""
+"""The fields that are done here, or change nothing for a command on this machine, by the part that
+they are in.
+"""
 _WORDS = {
     "completionMode": ("Indexed", "NonIndexed"),
     "restartPolicy": ("Never", "OnFailure"),
@@ -56,9 +60,14 @@ _OPTION = re.compile(r"((?:@|--?[A-Za-z][\w-]*=@?|-[A-Za-z]@?|)(?:file://)?)(/\S
 @dataclass(frozen=True)
 class LocalSettings:
     """How a manifest is run here.
-    parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than there are CPUs.
-    retry_delay: seconds before the first retry, it doubles. env: variables of this machine that pods see. volumes: name
-    of a volume -> folder to use in its stead."""
+
+    Attributes:
+        parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more
+            than there are CPUs.
+        retry_delay: seconds before the first retry, it doubles.
+        env: variables of this machine that pods see.
+        volumes: name of a volume -> folder to use in its stead.
+    """
 
     parallelism: int | None = None
     retry_delay: float = 1.0
@@ -67,7 +76,11 @@ class LocalSettings:
 
 
 def jobs_of(documents: Sequence[Object]) -> list[LocalJob]:
-    """The Jobs and Pods of a manifest, in its order. Raises: UsageError: one would not run here as in a cluster."""
+    """The Jobs and Pods of a manifest, in its order.
+
+    Raises:
+        UsageError: one would not run here as in a cluster.
+    """
     found: list[LocalJob] = []
     for document in documents:
         kind = str(document.get("kind"))
@@ -125,7 +138,11 @@ def _claim_of(volume: Object) -> str:
 
 
 class Sources:
-    """The ConfigMaps, Services and claims among documents. claims: their names; each is a folder of the run."""
+    """The ConfigMaps, Services and claims among documents.
+
+    Attributes:
+        claims: their names; each is a folder of the run.
+    """
 
     def __init__(self, documents: Sequence[Object]) -> None:
         self.claims = {name_of(each) for each in documents if each.get("kind") == "PersistentVolumeClaim"}
@@ -153,8 +170,10 @@ class Sources:
         self._pods = re.compile(rf"(?<![\w.-])[a-z0-9-]+\.(?:{'|'.join(headless)})(?![\w.-])")
 
     def address(self, text: str) -> str:
-        """Where a service is, if the text is NAME:PORT of one: its pods run on this machine; and so do those of a
-        headless service, which are called POD.NAME in a text without blanks."""
+        """Where a service is, if the text is NAME:PORT of one: its pods run on this machine.
+
+        And so do those of a headless service, which are called POD.NAME in a text without blanks.
+        """
         text = text if re.search(r"\s", text) else self._pods.sub("localhost", text)
         return self._addresses.get(text, text)
 
@@ -171,8 +190,10 @@ class Sources:
 
 
 def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sources, settings: LocalSettings) -> Process:
-    """The pod of this name of an index, as a process. Its folders are made in that of the run. A program or a ConfigMap
-    that is missing is an error."""
+    """The pod of this name of an index, as a process.
+
+    Its folders are made in that of the run. A program or a ConfigMap that is missing is an error.
+    """
     pod, container, where = spec_of(job.template), job.container, job.where
     sidecars = [process_of(each, index, name, folder, sources, settings) for each in job.sidecars]
     work = os.path.join(folder, "pods", name, "work")
@@ -180,9 +201,13 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
     mounts = sorted(_mounts_of(job, name, folder, sources, settings.volumes), key=lambda mount: -len(mount[0]))
 
     def here(text: str) -> str:
-        """A word of a command, or a value of a variable, as it is here: ``/scratch/x``, ``@/scratch/x``,
-        ``--opt=/scratch/x``, ``-O/scratch/x``, ``file:///scratch/x``, ``service:80``. The longest mount path counts,
-        as mounts lie in one another; ``/scratch/../data/x`` is in /data."""
+        """A word of a command, or a value of a variable, as it is here: ``/scratch/x``,
+        ``@/scratch/x``, ``--opt=/scratch/x``, ``-O/scratch/x``, ``file:///scratch/x``,
+        ``service:80``.
+
+        The longest mount path counts, as mounts lie in one another; ``/scratch/../data/x`` is in
+        /data.
+        """
         if match := _OPTION.fullmatch(text):
             path = normal_path(match[2]) + "/" * match[2].endswith("/")
             for mount, real in mounts:
@@ -207,7 +232,9 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
 
 
 def _variables(job: LocalJob, index: int) -> dict[str, str]:
-    """The variables of the manifest, in order, as a kubelet computes them: ``$(NAME)`` is one of those before."""
+    """The variables of the manifest, in order, as a kubelet computes them: ``$(NAME)`` is one of
+    those before.
+    """
     entries = job.container.get("env") or []
     if job.indexed and all(entry.get("name") != "JOB_COMPLETION_INDEX" for entry in entries):
         entries = [*entries, {"name": "JOB_COMPLETION_INDEX", "valueFrom": INDEX_FIELD}]
@@ -237,7 +264,10 @@ def _variables(job: LocalJob, index: int) -> dict[str, str]:
 def _mounts_of(
     job: LocalJob, name: str, folder: str, sources: Sources, given: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Mount paths of a container, and the folders here; those are made, with the files of ConfigMaps."""
+    """Mount paths of a container, and the folders here.
+
+    Those are made, with the files of ConfigMaps.
+    """
     volumes = {each["name"]: each for each in spec_of(job.template).get("volumes") or ()}
     for mount in job.container.get("volumeMounts") or ():
         volume = volumes.get(mount.get("name"))

@@ -1,8 +1,10 @@
 """The Job controller's rules without a cluster: how a Job goes on when one of its pods ends.
 
-Nothing here runs anything or looks at a clock: a runner reports what happened and when, and asks which index to start.
-Source of the rules, reasons and messages: Kubernetes' pkg/controller/job (``job_controller.go``,
-``pod_failure_policy.go``, ``indexed_job_utils.go``, ``backoff_utils.go``) of 1.33 and later."""
+Nothing here runs anything or looks at a clock: a runner reports what happened and when, and asks
+which index to start. Source of the rules, reasons and messages: Kubernetes' pkg/controller/job
+(``job_controller.go``, ``pod_failure_policy.go``, ``indexed_job_utils.go``, ``backoff_utils.go``)
+of 1.33 and later.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ _MOST_PODS = 1_000_000
 
 
 class Condition(NamedTuple):
-    """How a Job ended. type: Complete or Failed; reason and message as Kubernetes words them."""
+    """How a Job ended.
+
+    Attributes:
+        type: Complete or Failed; reason and message as Kubernetes words them.
+    """
 
     type: str
     reason: str
@@ -33,12 +39,20 @@ class Condition(NamedTuple):
 
 
 class LocalJob:
-    """A Job, or a Pod as a Job of one: its document, and the fields that decide how it ends, with the API's defaults.
-    A Job that is not Indexed has numbered places instead of indexes. per_index: backoffLimitPerIndex. restarts: a
-    container that fails is started again in its pod (restartPolicy OnFailure). elastic: its number of indexes may
-    change while it runs. uid: another one each time that it is run. where: kind and name, for messages. role: the label
-    ``role`` of its pods, as those of an elastic training job have it. sidecars: its init containers, each as a Job of
-    that container alone."""
+    """A Job, or a Pod as a Job of one: its document, and the fields that decide how it ends, with
+    the API's defaults.
+
+    A Job that is not Indexed has numbered places instead of indexes.
+
+    Attributes:
+        per_index: backoffLimitPerIndex.
+        restarts: a container that fails is started again in its pod (restartPolicy OnFailure).
+        elastic: its number of indexes may change while it runs.
+        uid: another one each time that it is run.
+        where: kind and name, for messages.
+        role: the label ``role`` of its pods, as those of an elastic training job have it.
+        sidecars: its init containers, each as a Job of that container alone.
+    """
 
     def __init__(self, document: Object) -> None:
         self.name, self.is_pod, self.uid = name_of(document), document.get("kind") == "Pod", str(uuid4())
@@ -78,8 +92,10 @@ class LocalJob:
         raise UsageError(f"{self.where}: spec.{key} is {printable(repr(value))}, not a whole number")
 
     def judge(self, pod: str, code: int) -> tuple[str, str]:
-        """The action of the first rule that matches a failed pod, Count if none does; and the message of FailJob.
-        No pod is taken away here, so a rule on conditions matches none."""
+        """The action of the first rule that matches a failed pod, Count if none does.
+
+        And the message of FailJob. No pod is taken away here, so a rule on conditions matches none.
+        """
         name = self.container.get("name")
         for number, rule in enumerate(self.rules):
             codes = part_of(rule, "onExitCodes")
@@ -95,7 +111,8 @@ class JobLedger:
     """One run of a Job: which indexes wait, run, are done or failed, and how it ended.
 
     Args:
-        job: what decides. at_once: pods at once.
+        job: what decides.
+        at_once: pods at once.
         retry_delay: seconds before the first retry; it doubles, up to 64 times as much.
     """
 
@@ -121,8 +138,10 @@ class JobLedger:
 
     @property
     def exit_code(self) -> int:
-        """0 if it is complete, or 3 if no sample came out; 3 if it failed only since samples were set aside, and every
-        index came to its end."""
+        """0 if it is complete, or 3 if no sample came out.
+
+        3 if it failed only since samples were set aside, and every index came to its end.
+        """
         if self.outcome is not None and self.outcome.type == "Complete":
             return EXIT_SET_ASIDE if self.samples_lost else EXIT_OK
         over = len(self.done) + len(self.failed) >= self.wanted
@@ -159,7 +178,10 @@ class JobLedger:
         return index
 
     def resize(self, number: int) -> None:
-        """Have so many indexes from now on, as an elastic Job does; the caller ends the pods of those beyond."""
+        """Have so many indexes from now on, as an elastic Job does.
+
+        The caller ends the pods of those beyond.
+        """
         # One that is still about to end begins again when it has ended.
         added = [index for index in range(self.wanted, number) if index not in self.running]
         self.wanted = self.at_once = number

@@ -1,7 +1,8 @@
 """The processes of pods: each pod is a process group, and none outlives its runner.
 
-A process that leaves its group, such as a daemon, is found in /proc by the variable MARK: on Linux only. Run as a
-program, this module is the watchdog."""
+A process that leaves its group, such as a daemon, is found in /proc by the variable MARK: on Linux
+only. Run as a program, this module is the watchdog.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ _TAIL_BYTES = 2048
 
 
 class Process(NamedTuple):
-    """A container as a process to start. grace: seconds between SIGTERM and SIGKILL. sidecars: run beside it."""
+    """A container as a process to start.
+
+    Attributes:
+        grace: seconds between SIGTERM and SIGKILL.
+        sidecars: run beside it.
+    """
 
     words: Sequence[str]
     env: Mapping[str, str]
@@ -35,8 +41,11 @@ class Process(NamedTuple):
 
 
 def marked(folder: str) -> list[int]:
-    """The processes of the pods in a folder. The kernel shows no variables of a process while it becomes another
-    program, which is waited for: it has an executable then, unlike a zombie."""
+    """The processes of the pods in a folder.
+
+    The kernel shows no variables of a process while it becomes another program, which is waited
+    for: it has an executable then, unlike a zombie.
+    """
     wanted, found = os.fsencode(f"\0{MARK}={folder}/"), []
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.exists("/proc") else ()):
         with suppress(OSError):
@@ -61,13 +70,15 @@ def signal_all(groups: Collection[int], folder: str | None, number: int) -> None
 
 
 class Watchdog:
-    """A process that ends the pods when their runner dies without a chance to: kill -9, out of memory.
+    """A process that ends the pods when their runner dies without a chance to: kill -9, out of
+    memory.
 
-    It reads process groups from a pipe, and acts when the pipe ends: SIGTERM, after five seconds SIGKILL.
-    It has the lock of the state folder open until then, so no other run begins before.
+    It reads process groups from a pipe, and acts when the pipe ends: SIGTERM, after five seconds
+    SIGKILL. It has the lock of the state folder open until then, so no other run begins before.
 
     Args:
-        lock: descriptor of the lock. pods: the folder in which the folders of all pods are.
+        lock: descriptor of the lock.
+        pods: the folder in which the folders of all pods are.
     """
 
     def __init__(self, lock: int, pods: str) -> None:
@@ -77,8 +88,12 @@ class Watchdog:
         )  # fmt: skip
 
     def watch(self, group: int, sign: str = "+") -> None:
-        """A process group to end; with the sign -, one that is gone: another process may soon have its number."""
-        # Another process may have killed the watchdog: then the pods are only as safe as any process is.
+        """A process group to end.
+
+        With the sign -, one that is gone: another process may soon have its number.
+        """
+        # Another process may have killed the watchdog: then the pods are only as safe as any
+        # process is.
         with suppress(BrokenPipeError):
             if self._process.stdin is not None:
                 self._process.stdin.write(f"{sign} {group}\n".encode("ascii"))
@@ -103,8 +118,18 @@ def _watch(folder: str) -> None:
 
 
 class LocalPod:
-    """A pod that runs. Poll it until it gives its exit code: of a signal it is 128 plus the number, as in a cluster.
-    name: of the pod. log: the path of its log. began: when it was started. ending: it was asked to end."""
+    """A pod that runs.
+
+    Poll it until it gives its exit code: of a signal it is 128 plus the number, as in a cluster.
+
+    Args:
+        name: of the pod.
+        log: the path of its log.
+
+    Attributes:
+        began: when it was started.
+        ending: it was asked to end.
+    """
 
     def __init__(self, name: str, process: Process, log: str, watchdog: Watchdog, now: float) -> None:
         self.name, self.began, self._log, self._watchdog, self._grace = name, now, log, watchdog, process.grace
@@ -120,7 +145,10 @@ class LocalPod:
                 watchdog.watch(self._all[-1].pid)
 
     def poll(self, now: float) -> int | None:
-        """Its exit code, once it has ended. Then nothing is left of it: all of its processes are killed."""
+        """Its exit code, once it has ended.
+
+        Then nothing is left of it: all of its processes are killed.
+        """
         if now >= self._kill_at:
             signal_all(self._groups, None, signal.SIGKILL)
         status = self._all[-1].poll()

@@ -22,8 +22,9 @@ from tarkit.specs.shardspec import expand
 _TICK = 0.02
 _ALONE = 5.0
 _LAST = 60.0
-"""Seconds for which a shard service goes on without a trainer; and with pods that only end once it has, or sees that no
-trainer is left, which may be about to be started again."""
+"""Seconds for which a shard service goes on without a trainer; and with pods that only end once it
+has, or sees that no trainer is left, which may be about to be started again.
+"""
 _DELAYS = 64
 """Times the first delay before a retry, which the last one is."""
 
@@ -32,11 +33,16 @@ def run_documents(
     documents: Sequence[Object], folder: str | None, settings: LocalSettings, *, note: Callable[[str], None],
     say: Callable[[str], None],
 ) -> list[JobLedger]:  # fmt: skip
-    """Run all Jobs and Pods of a manifest, until each is complete or failed. An exception ends them before: SIGTERM,
-    and SIGKILL after the time of grace.
-    folder: of logs, claims and running pods; None is NAME.kubetpl-local, of the first Job's or Pod's name. say: is
-    called with a line for each failure, and for the end; note: with others. What a manifest lacks is an error before
-    anything is run."""
+    """Run all Jobs and Pods of a manifest, until each is complete or failed.
+
+    An exception ends them before: SIGTERM, and SIGKILL after the time of grace.
+
+    Args:
+        folder: of logs, claims and running pods; None is NAME.kubetpl-local, of the first Job's or
+            Pod's name.
+        say: is called with a line for each failure, and for the end; note: with others. What a
+            manifest lacks is an error before anything is run.
+    """
     run = _Run(documents, settings, note, say)
     run.folder = os.path.abspath(folder or f"{run.ledgers[0].job.name}.kubetpl-local")
     with locked_folder(run.folder) as lock:
@@ -53,7 +59,11 @@ def _cpus() -> int:
 
 
 class _Run:
-    """The Jobs of a manifest, each with its ledger, and the pods that run. folder: of the run; it is locked."""
+    """The Jobs of a manifest, each with its ledger, and the pods that run.
+
+    Attributes:
+        folder: of the run; it is locked.
+    """
 
     folder: str
 
@@ -68,7 +78,8 @@ class _Run:
             # What was to go there would go with the pods.
             raise UsageError(f"--volume {printable(unknown)}: no pod of this manifest has it; volumes are {names}")
         for lost in (each for document in documents for each in lost_outputs(document, kept=settings.volumes)):
-            # Nothing else would report it. A folder that is in no volume is one of this machine, and stays.
+            # Nothing else would report it. A folder that is in no volume is one of this machine,
+            # and stays.
             if lost.is_certain:
                 raise UsageError(lost.sentence)
         self._sources, self._settings, self._note, self._say = Sources(documents), settings, note, say
@@ -95,12 +106,18 @@ class _Run:
         return found
 
     def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[str, Process]:
-        """The name of a pod and its process, with its folder. A pod whose container is started again keeps its own."""
+        """The name of a pod and its process, with its folder.
+
+        A pod whose container is started again keeps its own.
+        """
         name = job.name if job.is_pod else f"{job.name}-{index}" + ("" if job.restarts else f"-{attempt}")
         return name, process_of(job, index, name, self.folder, self._sources, self._settings)
 
     def loop(self, lock: int) -> None:
-        """Until all Jobs have ended, or one of those that wait for one another has failed; then no pod is left."""
+        """Until all Jobs have ended, or one of those that wait for one another has failed.
+
+        Then no pod is left.
+        """
         # What a manifest lacks is found out before anything is run.
         for each in self.ledgers:
             self._prepared(each.job, 0, 1)
@@ -147,7 +164,10 @@ class _Run:
             self._pods[name, index] = LocalPod(pod, process, log, watchdog, now)
 
     def _poll(self, *, ending: bool = False) -> None:
-        """Look after the pods; those of a Job that is over are ended, and those of one that was made smaller."""
+        """Look after the pods.
+
+        Those of a Job that is over are ended, and those of one that was made smaller.
+        """
         now = time.monotonic()
         for ledger in self.ledgers:
             for (name, index), pod in list(self._pods.items()):
@@ -170,8 +190,11 @@ class _Run:
                     removal.remove_folder(self._path("pods", pod.name))
 
     def _is_alone(self, service: LocalPod, now: float) -> bool:
-        """Whether all trainers of a shard service have ended for some time, in which those that look at how far it is
-        see the end, and it ends. Then it is ended: with 0, unless it has not handed out everything."""
+        """Whether all trainers of a shard service have ended for some time, in which those that
+        look at how far it is see the end, and it ends.
+
+        Then it is ended: with 0, unless it has not handed out everything.
+        """
         if not self._together or not all(each.outcome for each in self.ledgers if each.job.role in TRAINERS):
             self._alone_at = now
         others = any(each.outcome is None for each in self.ledgers[1:])
@@ -180,7 +203,9 @@ class _Run:
         )
 
     def look_for_empty(self) -> None:
-        """Note Jobs of which no sample came out: a slice may be empty, and so its pod does not fail for that."""
+        """Note Jobs of which no sample came out: a slice may be empty, and so its pod does not fail
+        for that.
+        """
         for each in self.ledgers:
             program, *args = self._prepared(each.job, 0, 1)[1].words
             work = work_in({"command": [program], "args": args})

@@ -1,6 +1,7 @@
 """The folder of a run on this machine, and its lock.
 
-``logs/`` and ``claims/`` stay; ``pods/``, ``volumes/`` and ``scale/`` are gone after the run."""
+``logs/`` and ``claims/`` stay; ``pods/``, ``volumes/`` and ``scale/`` are gone after the run.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ _LOCK = "kubetpl-local.lock"
 @contextmanager
 def locked_folder(folder: str) -> Iterator[int]:
     """Make a folder, and lock it within this context; the descriptor of the lock.
-    Raises: UsageError: another run has it, or the watchdog of one that was killed, until the last of its pods has
-    ended; or it is not a folder of ``kubetpl local``."""
+
+    Raises:
+        UsageError: another run has it, or the watchdog of one that was killed, until the last of
+            its pods has ended; or it is not a folder of ``kubetpl local``.
+    """
     os.makedirs(folder, 0o700, exist_ok=True)
     if os.listdir(folder) and not os.path.exists(os.path.join(folder, _LOCK)):
         raise UsageError(f"{printable(folder)} holds files that are not of kubetpl local; give another --state")
@@ -42,7 +46,10 @@ def _clean(folder: str) -> None:
 
 def ask_to_scale(folder: str, name: str, number: int) -> None:
     """Have the run with this state folder give an elastic Job so many indexes.
-    Raises: UsageError: no run is at work there, or it has no elastic Job of this name."""
+
+    Raises:
+        UsageError: no run is at work there, or it has no elastic Job of this name.
+    """
     asked = os.path.join(folder, "scale")
     with suppress(FileNotFoundError), open(os.path.join(folder, _LOCK), "rb") as lock:
         if not try_lock(lock.fileno()) and name in os.listdir(asked):

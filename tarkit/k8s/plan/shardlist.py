@@ -1,5 +1,6 @@
-"""Where the list of a run's shards is kept: in a ConfigMap beside its Job, for a few ten thousand at most; or in a
-bucket, so that it does not take the place of another run's."""
+"""Where the list of a run's shards is kept: in a ConfigMap beside its Job, for a few ten thousand
+at most; or in a bucket, so that it does not take the place of another run's.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ LIST_SPEC = f"@{MOUNT_PATH}/{FILE_NAME}"
 
 _NO_SPEC = ("#", "@", "pipe:", "\ufeff")
 MOST_BYTES = 200 * 1024
-"""As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with all the others."""
+"""As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with
+all the others.
+"""
 
 
 def list_text(specs: Iterable[str]) -> bytes:
@@ -49,7 +52,9 @@ def list_config_map(
     name: str, specs: Iterable[str], namespace: str | None, labels: Mapping[str, str]
 ) -> dict[str, Any]:
     """An immutable ConfigMap with the list, named after the run and the list's content.
-    The same specs give the same manifest: the compressed list has no time and no name in it."""
+
+    The same specs give the same manifest: the compressed list has no time and no name in it.
+    """
     text = list_text(specs)
     # 31: a gzip header, with time 0, and trailer.
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -75,8 +80,13 @@ def give_inputs(
     job: dict[str, Any], shards: int, slices: int, specs: Sequence[str], lines: Iterable[str] | None,
     labels: Mapping[str, str],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Note in a Job what its inputs are, so that the shards of index i are known later, without the command line.
-    lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned; None if it has none."""
+    """Note in a Job what its inputs are, so that the shards of index i are known later, without the
+    command line.
+
+    Args:
+        lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned;
+            None if it has none.
+    """
     metadata, pod = part(job, "metadata"), part(job, "spec", "template", "spec")
     notes = part(metadata, "annotations")
     notes[SHARDS], notes[SLICES], notes[INPUTS] = str(shards), str(slices), json.dumps(specs, ensure_ascii=False)
@@ -90,7 +100,11 @@ def give_inputs(
 
 
 def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:
-    """Of a list and of how it is cut, in hex. counts: how many shards each slice has."""
+    """Of a list and of how it is cut, in hex.
+
+    Args:
+        counts: how many shards each slice has.
+    """
     return sha256_of([*names, *map(str, counts)])
 
 
@@ -111,8 +125,11 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
 
 
 def listed_sizes(spec: str) -> dict[str, int]:
-    """Name -> bytes of the files in the folder of a glob like ``s3://bucket/raw/*.tar``, from one listing.
-    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known."""
+    """Name -> bytes of the files in the folder of a glob like ``s3://bucket/raw/*.tar``, from one
+    listing.
+
+    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known.
+    """
     folder, _, last = spec.rpartition("/")
     if not re.search(r"[*?\[]", last) or not folder or re.search(r"[*?\[{}]", folder):
         return {}

@@ -1,7 +1,9 @@
-"""How the shards of a run are cut into slices, one for each index of a Job, and where their list is kept.
+"""How the shards of a run are cut into slices, one for each index of a Job, and where their list is
+kept.
 
-Three forms: a pattern, of which each pod computes its part; a ConfigMap beside the Job; a list in a bucket
-with the offsets of its slices beside it."""
+Three forms: a pattern, of which each pod computes its part; a ConfigMap beside the Job; a list in a
+bucket with the offsets of its slices beside it.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,14 @@ _MOST_READ_BY_ALL = 200_000
 class ShardPlan:
     """The shards of a run, and their slices.
 
-    specs: as a pod gives them to tarproc. shards: how many. slices: how many, W. entries: the lines of the list that
-    goes into a ConfigMap; None in the other forms. list_sha256: by which a pod recognizes a list that can change, see
-    ``plan_slice``. notes: what people should know, a sentence each."""
+    Attributes:
+        specs: as a pod gives them to tarproc.
+        shards: how many.
+        slices: how many, W.
+        entries: the lines of the list that goes into a ConfigMap; None in the other forms.
+        list_sha256: by which a pod recognizes a list that can change, see ``plan_slice``.
+        notes: what people should know, a sentence each.
+    """
 
     specs: list[str]
     shards: int
@@ -45,8 +52,9 @@ class ShardPlan:
 
 
 def slice_count(n: int, slices: int | None = None, most: int = USUAL_MOST) -> int:
-    """Into how many slices ``n`` shards are cut: ``slices`` if it is given, else one for each shard, at most ``most``;
-    never more than there are shards."""
+    """Into how many slices ``n`` shards are cut: ``slices`` if it is given, else one for each
+    shard, at most ``most``; never more than there are shards.
+    """
     if n < 1:
         raise UsageError("there are no shards to cut into slices")
     # With more completions a Job cannot have maxFailedIndexes as we set it.
@@ -66,15 +74,18 @@ def plan_shards(
 ) -> ShardPlan:
     """Cut the shards that ``specs`` name into slices.
 
-    Patterns stay patterns, and nothing is opened or listed for them. Globs and local lists are looked up now: what
-    they name goes into ``entries`` for a ConfigMap, or with ``list_url`` into a list in a bucket. A list at a
-    URL stays where it is; its slices are those that were planned with it, if any were.
+    Patterns stay patterns, and nothing is opened or listed for them. Globs and local lists are
+    looked up now: what they name goes into ``entries`` for a ConfigMap, or with ``list_url`` into a
+    list in a bucket. A list at a URL stays where it is; its slices are those that were planned with
+    it, if any were.
 
     Args:
         most: slices, unless ``slices`` is given, or the list was planned with more.
-        list_url: of the list; if it ends with a slash, the list gets a name of its own in this folder.
+        list_url: of the list; if it ends with a slash, the list gets a name of its own in this
+            folder.
         outdir: of the run; with it, that no two shards become the same output is checked.
-        allow_local: tarproc will run on this machine, so names may be relative to the current folder.
+        allow_local: tarproc will run on this machine, so names may be relative to the current
+            folder.
     """
     specs = [_absolute(spec) if allow_local else spec for spec in specs]
     _refuse_streams(specs)
@@ -130,7 +141,10 @@ def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None
 
 
 def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str], dict[str, int]]:
-    """The lines of a list, in which patterns stay; the names that they stand for; and the sizes that are known."""
+    """The lines of a list, in which patterns stay; the names that they stand for.
+
+    And the sizes that are known.
+    """
     entries: list[str] = []
     names: list[str] = []
     known: dict[str, int] = {}
@@ -148,7 +162,9 @@ def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str
 
 
 def _in_bucket(list_url: str, names: list[str], known: dict[str, int], w: int, outdir: str | None) -> ShardPlan:
-    """A list in a bucket, in slices of about the same number of bytes if the sizes of all shards are known."""
+    """A list in a bucket, in slices of about the same number of bytes if the sizes of all shards
+    are known.
+    """
     if not scheme_of(list_url) and not list_url.startswith("/"):
         raise UsageError(
             f"--list-url {quoted(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/"
@@ -169,7 +185,9 @@ def _check_outputs(names: Iterable[str], outdir: str | None) -> None:
 
 
 def _refuse_streams(specs: Sequence[str]) -> None:
-    """Refuse what only this process could read: a pod has no standard input, and no part of a command's output."""
+    """Refuse what only this process could read: a pod has no standard input, and no part of a
+    command's output.
+    """
     if not specs:
         raise UsageError("no shards are named: --shards 's3://bucket/raw-{000000..001281}.tar'")
     for spec in specs:

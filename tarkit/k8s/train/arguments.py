@@ -1,6 +1,8 @@
-"""The arguments of ``elasticdl train``, and the texts in which it takes resources, volumes and variables.
+"""The arguments of ``elasticdl train``, and the texts in which it takes resources, volumes and
+variables.
 
-Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed over in silence is an error.
+Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed over in silence is an
+error.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ _RESOURCE = {"disk": "ephemeral-storage", "gpu": GPU}
 
 
 def amounts_of(text: str, flag: str) -> dict[str, str]:
-    """``cpu=0.3,memory=1024Mi,gpu=1`` as amounts of a container. flag: for messages.
+    """``cpu=0.3,memory=1024Mi,gpu=1`` as amounts of a container.
+
+    Args:
+        flag: for messages.
 
     Raises:
         UsageError: an unknown or repeated name, or what is not an amount.
@@ -54,7 +59,8 @@ def amounts_of(text: str, flag: str) -> dict[str, str]:
 
 
 def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
-    """``claim_name=c,mount_path=/data,sub_path=x; host_path=/d,mount_path=/e`` as volumes and mounts of a container.
+    """``claim_name=c,mount_path=/data,sub_path=x; host_path=/d,mount_path=/e`` as volumes and
+    mounts of a container.
 
     Raises:
         UsageError: an unknown or repeated key; neither or both of claim and path; no mount path.
@@ -118,7 +124,10 @@ def _pairs(text: str, flag: str) -> Iterator[tuple[str, str]]:
 
 
 def priority(text: str, flag: str) -> str:
-    """A priority class. A share of pods that are high is refused: the pods of one Job have one class."""
+    """A priority class.
+
+    A share of pods that are high is refused: the pods of one Job have one class.
+    """
     if text and re.fullmatch(r"[0-9.]+(e[-+]?[0-9]+)?", text):
         raise UsageError(f"{flag} {text}: the pods of a Job have one priority class; name it, such as high")
     return text
@@ -138,7 +147,10 @@ _OF_DATA = {
 
 
 def train_job(given: Mapping[str, Any]) -> TrainJob:
-    """The job that the arguments ask for. given: all of them by name, as ``kubetpl train`` takes them.
+    """The job that the arguments ask for.
+
+    Args:
+        given: all of them by name, as ``kubetpl train`` takes them.
 
     Raises:
         UsageError: an argument that cannot be, or not beside another.

@@ -1,9 +1,10 @@
 """The manifests of an elastic training job.
 
-A Job of one pod is the shard service, with its state on a claim, so that it goes on where it was killed. The workers
-are an Indexed Job: one that is lost comes back under its index, and more can be added while they run. What never ends
-by itself (parameter servers, an evaluator) ends when the service has handed out everything: a sidecar looks at it, so
-that the trainers' image needs nothing but a shell. No pod uses the API.
+A Job of one pod is the shard service, with its state on a claim, so that it goes on where it was
+killed. The workers are an Indexed Job: one that is lost comes back under its index, and more can be
+added while they run. What never ends by itself (parameter servers, an evaluator) ends when the
+service has handed out everything: a sidecar looks at it, so that the trainers' image needs nothing
+but a shell. No pod uses the API.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ _NAME = "mytask"
 
 @dataclass(frozen=True)
 class Role:
-    """The pods of one kind. kind: worker, chief, ps or evaluator. number: how many. priority: a class; "": none."""
+    """The pods of one kind.
+
+    Attributes:
+        kind: worker, chief, ps or evaluator.
+        number: how many.
+        priority: a class; "": none.
+    """
 
     kind: str
     number: int
@@ -49,13 +56,20 @@ class Role:
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What an elastic training job is. command: of all roles, a line for bash, or for sh where the image has no bash.
-    serve: options of ``tarkit serve`` about the data sets. framework: ``tensorflow`` with TF_CONFIG, ``torch`` with
-    torchrun's variables, or "". most_workers: to how many the job may grow, for the addresses of TF_CONFIG. state: the
-    claim of the state; "": one of its own is printed. relaunch: retries of a worker that fails. grace: seconds for
-    which all but the chief go on at the end. model_zoo: a folder that the image has as /model_zoo, so that ``python -m
-    model_zoo.NAME`` runs in /; "": none. placement: where and for how long its Jobs are in a cluster, as of other
-    generators."""
+    """What an elastic training job is.
+
+    Attributes:
+        command: of all roles, a line for bash, or for sh where the image has no bash.
+        serve: options of ``tarkit serve`` about the data sets.
+        framework: ``tensorflow`` with TF_CONFIG, ``torch`` with torchrun's variables, or "".
+        most_workers: to how many the job may grow, for the addresses of TF_CONFIG.
+        state: the claim of the state; "": one of its own is printed.
+        relaunch: retries of a worker that fails.
+        grace: seconds for which all but the chief go on at the end.
+        model_zoo: a folder that the image has as /model_zoo, so that ``python -m model_zoo.NAME``
+            runs in /; "": none.
+        placement: where and for how long its Jobs are in a cluster, as of other generators.
+    """
 
     name: str
     image: str
@@ -78,9 +92,12 @@ class TrainJob:
     placement: Settings = field(default_factory=Settings)
 
     def documents(self, here: str = "") -> list[Document]:
-        """The manifests, in the order in which they are created. here: a folder of this machine on which they are to
-        run: commands start in it, and the service listens on loopback only, at ports that another job in another
-        folder hardly has.
+        """The manifests, in the order in which they are created.
+
+        Args:
+            here: a folder of this machine on which they are to run: commands start in it, and the
+                service listens on loopback only, at ports that another job in another folder hardly
+                has.
 
         Raises:
             UsageError: the name leaves no room for that of a pod; a variable is one that the pods
@@ -191,7 +208,8 @@ class TrainJob:
             yield from dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE"), str(workers)).items()
             yield from {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items()
         if self.framework == "tensorflow":
-            # The index is the pod's: in the place of a number that no JSON has, so that it is found again.
+            # The index is the pod's: in the place of a number that no JSON has, so that it is found
+            # again.
             text = json.dumps({"cluster": self._cluster(), "task": {"type": role.kind, "index": "@"}})
             if len(text) >= _LONGEST:
                 wrong = f"TF_CONFIG has {len(text)} bytes with the addresses of all; Linux takes {_LONGEST - 1}"
@@ -199,8 +217,10 @@ class TrainJob:
             yield "TF_CONFIG", text.replace('"@"', "$(TARKIT_INDEX)").replace(" ", "")
 
     def _cluster(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster: the evaluator is not part of it. So many addresses as are too long in any case would
-        only fill the memory."""
+        """TensorFlow's cluster: the evaluator is not part of it.
+
+        So many addresses as are too long in any case would only fill the memory.
+        """
         return {
             role.kind: [
                 f"{self.name}-{role.kind}-{index}.{self.name}:{_FIRST_PORT[role.kind] + index}"

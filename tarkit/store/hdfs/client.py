@@ -1,4 +1,6 @@
-"""What hdfs:// and webhdfs:// have in common below: one file's status, a client's calls, and Hadoop's errors."""
+"""What hdfs:// and webhdfs:// have in common below: one file's status, a client's calls, and
+Hadoop's errors.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,13 @@ _TOKEN = ("InvalidToken", "AuthenticationException", "SecurityException")
 
 class Status(NamedTuple):
     """What a NameNode reports about a file or folder.
-    name: last part of the path. size: bytes. mtime: milliseconds since 1970. number: the inode's, 0 if it is not known;
-    a new file under an old name has a new one."""
+
+    Attributes:
+        name: last part of the path.
+        size: bytes.
+        mtime: milliseconds since 1970.
+        number: the inode's, 0 if it is not known; a new file under an old name has a new one.
+    """
 
     name: str
     is_folder: bool
@@ -29,7 +36,12 @@ class Status(NamedTuple):
 
 
 class HdfsWriter(Protocol):
-    """A file that is being written. close: finish it, after which it is complete. abort: the caller deletes it."""
+    """A file that is being written.
+
+    Attributes:
+        close: finish it, after which it is complete.
+        abort: the caller deletes it.
+    """
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None: ...
     def close(self) -> None: ...
@@ -37,10 +49,17 @@ class HdfsWriter(Protocol):
 
 
 class HdfsClient(Protocol):
-    """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids them.
-    Each raises Dropped if another attempt may help, else a LocatedError with the URL. open: the bytes from offset <
-    size to the end, which is at size. checksum: as the cluster gives it; None if it cannot be asked. on_loss: what is
-    to be said of a write that a DataNode ended, and that goes on in a copy; "" where none is made."""
+    """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids
+    them.
+
+    Each raises Dropped if another attempt may help, else a LocatedError with the URL.
+
+    Attributes:
+        open: the bytes from offset < size to the end, which is at size.
+        checksum: as the cluster gives it; None if it cannot be asked.
+        on_loss: what is to be said of a write that a DataNode ended, and that goes on in a copy; ""
+            where none is made.
+    """
 
     retry: Retry
     on_loss: str = ""
@@ -63,14 +82,23 @@ class HdfsClient(Protocol):
 
     def patiently(self, call: Callable[..., T], path: str, *arguments: object) -> T:
         """What a call about a path returns, in the end.
-        Raises: TemporaryStreamError: given up. LocatedError: what another attempt would not change."""
+
+        Raises:
+            TemporaryStreamError: given up.
+            LocatedError: what another attempt would not change.
+        """
         return Patience(self.retry, self.shown(path)).call(call, path, *arguments)
 
 
 def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     """The error of this package for an exception of Hadoop.
-    exception: Java's class, with or without its package. message: its first line counts, the others are Java's stack.
-    url: with its secrets, which are taken out. name: the URL as it may be shown."""
+
+    Args:
+        exception: Java's class, with or without its package.
+        message: its first line counts, the others are Java's stack.
+        url: with its secrets, which are taken out.
+        name: the URL as it may be shown.
+    """
     short = exception.rpartition(".")[2].rpartition("$")[2]
     said = printable(without_secrets(message.partition("\n")[0], url))
     if is_temporary_java(short, message):

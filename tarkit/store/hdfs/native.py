@@ -1,9 +1,11 @@
-"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of an HdfsClient.
+"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of an
+HdfsClient.
 
-The library is not made for forks: it keeps open connections to DataNodes in a variable of the process, for 3 seconds.
-Parent and child would send their requests on the same connection, and wait for ever or read what the other asked for.
-So a forked process loads the library once more, from a copy of its file, since for the same file the system's loader
-gives what is loaded already."""
+The library is not made for forks: it keeps open connections to DataNodes in a variable of the
+process, for 3 seconds. Parent and child would send their requests on the same connection, and wait
+for ever or read what the other asked for. So a forked process loads the library once more, from a
+copy of its file, since for the same file the system's loader gives what is loaded already.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,24 @@ from tarkit.store.retry import Dropped, Retry
 from tarkit.store.window import Window
 
 _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
-# The library tries a NameNode 15 times within three minutes. That is right for a pair of which one takes over;
-# a URL that names one NameNode by its port has our own patience as well.
+# The library tries a NameNode 15 times within three minutes. That is right for a pair of which one
+# takes over; a URL that names one NameNode by its port has our own patience as well.
 _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "2", "dfs.client.failover.sleep.base.millis": "200"}
 
 
 _kept: set[Any] = set()
-"""Clients and files of the library: of this process those in use, of the one from which it was forked all for ever.
-The end of one waits for threads, which a fork leaves to the parent, and finishes a file that the parent writes."""
+"""Clients and files of the library: of this process those in use, of the one from which it was
+forked all for ever. The end of one waits for threads, which a fork leaves to the parent, and
+finishes a file that the parent writes.
+"""
 
 
 def _keep(item: Any, owner: object) -> None:
-    """Keep an object of the library as long as its owner is there; not by a reference of the thread that uses it, since
-    in a forked process those of other threads end before any code of ours runs."""
+    """Keep an object of the library as long as its owner is there.
+
+    Not by a reference of the thread that uses it, since in a forked process those of other threads
+    end before any code of ours runs.
+    """
     _kept.add(item)
     weakref.finalize(owner, _forget, item, Owner())
 
@@ -66,7 +73,11 @@ os.register_at_fork(after_in_child=_after_fork)
 @functools.cache
 def _library() -> Any:
     """hdfs-native; in a forked process a copy of its own, if the parent has used it, too.
-    Raises: MissingExtraError: it is not installed. UsageError: no copy can be made."""
+
+    Raises:
+        MissingExtraError: it is not installed.
+        UsageError: no copy can be made.
+    """
     module = library("hdfs_native", "hdfs://", "hdfs")
     if not is_inherited("hdfs_native"):
         return module
@@ -89,7 +100,9 @@ def _library() -> Any:
 
 
 class NativeClient(HdfsClient):
-    """A cluster by hdfs://HOST:PORT, by a name service of hdfs-site.xml, or by fs.defaultFS (hdfs:///PATH)."""
+    """A cluster by hdfs://HOST:PORT, by a name service of hdfs-site.xml, or by fs.defaultFS
+    (hdfs:///PATH).
+    """
 
     on_loss = (
         " at a DataNode that the NameNode takes for living; hdfs-native tries no other, but webhdfs:// does; "
@@ -157,7 +170,8 @@ class NativeClient(HdfsClient):
                 raise AlreadyPublishedError("is there already", url=name) from None
             if match := _RPC_ERROR.match(text):
                 raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
-            # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's names.
+            # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's
+            # names.
             said = without_secrets(text.partition("\n")[0], name) or type(error).__name__
             raise Dropped(said, answered=False) from None
 
@@ -200,5 +214,6 @@ class _NativeWriter:
         self._client.call(self._path, self._file.close)
 
     def abort(self) -> None:
-        # The file's own close() would finish it, now or when it is collected; and what is deleted cannot be finished.
+        # The file's own close() would finish it, now or when it is collected; and what is deleted
+        # cannot be finished.
         io.RawIOBase.close(self._file)

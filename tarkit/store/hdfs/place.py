@@ -1,4 +1,6 @@
-"""Files on HDFS, by hdfs:// and webhdfs://: read to their verified end, published all or nothing, listed."""
+"""Files on HDFS, by hdfs:// and webhdfs://: read to their verified end, published all or nothing,
+listed.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,18 @@ _MAGIC = re.compile(r"[*?\[]")
 _SLOWEST = 32 * 1024
 """Bytes a second of a copy that is waited for."""
 _TAIL = 16 << 20
-"""Bytes that are kept until it is known whether a new block was begun well: what is on its way by then."""
+"""Bytes that are kept until it is known whether a new block was begun well: what is on its way by
+then.
+"""
 
 
 def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
     """The cluster of a URL, and the path on it, from ``/`` on.
-    Raises: UsageError: no such URL, or no cluster that hdfs-native knows. MissingExtraError: it is not installed."""
+
+    Raises:
+        UsageError: no such URL, or no cluster that hdfs-native knows.
+        MissingExtraError: it is not installed.
+    """
     client: HdfsClient
     if scheme_of(url) in ("webhdfs", "swebhdfs"):
         address, path = parse_address(url)
@@ -55,7 +63,10 @@ def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
 
 
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
-    """A file to read; after a drop it goes on at the same byte, on another DataNode if there is one."""
+    """A file to read.
+
+    After a drop it goes on at the same byte, on another DataNode if there is one.
+    """
     client, path = connect(url, retry)
     return ResumingReader(HdfsOrigin(client, path), retry)
 
@@ -115,8 +126,13 @@ def remove(url: str, name: str, is_folder: bool) -> None:
 
 
 class HdfsOrigin(ReportedOrigin):
-    """One file, identified by number, length and time of change. DataNodes verify their checksums.
-    stop: where the part that is wanted of it ends, if it is not all."""
+    """One file, identified by number, length and time of change.
+
+    DataNodes verify their checksums.
+
+    Args:
+        stop: where the part that is wanted of it ends, if it is not all.
+    """
 
     def __init__(self, client: HdfsClient, path: str, stop: int | None = None) -> None:
         super().__init__(client.shown(path))
@@ -137,9 +153,12 @@ class HdfsOrigin(ReportedOrigin):
 
 
 class HdfsSink:
-    """A file under a temporary name, ``.NAME.tarkit-RANDOM``, that is renamed at commit, over an older one.
-    hdfs-native gets over the loss of a DataNode in the middle of a block; not at the beginning of one, if the NameNode
-    gives a DataNode that it does not miss yet. The blocks before are whole then: they are copied to another file."""
+    """A file under a temporary name, ``.NAME.tarkit-RANDOM``, that is renamed at commit, over an
+    older one. hdfs-native gets over the loss of a DataNode in the middle of a block; not at the
+    beginning of one, if the NameNode gives a DataNode that it does not miss yet.
+
+    The blocks before are whole then: they are copied to another file.
+    """
 
     def __init__(self, client: HdfsClient, path: str, if_absent: bool) -> None:
         self._client = client
@@ -192,7 +211,10 @@ class HdfsSink:
             raise
 
     def _send_elsewhere(self, broken: HdfsWriter, data: bytes, closes: bool, drop: Dropped) -> None:
-        """Send what this file did not take to a copy of it. Raises: TemporaryStreamError."""
+        """Send what this file did not take to a copy of it.
+
+        Raises: TemporaryStreamError.
+        """
         there = self._client.patiently(self._client.status, self._temporary).size if self._client.on_loss else -1
         unsure = b"".join((*self._tail, data))
         begin = there - (self._written + len(data) - len(unsure))
@@ -233,12 +255,15 @@ class HdfsSink:
 
     def _publish(self, path: str, done: Status) -> None:
         """Rename the finished file, and look whether it has its name.
-        Another writer may have replaced it since; it was whole all the same."""
+
+        Another writer may have replaced it since; it was whole all the same.
+        """
         try:
             self._client.rename(self._temporary, path, not self._if_absent)
             self._renamed = True
         except MissingInputError:
-            # An earlier attempt may have succeeded though its answer was lost: what is there decides.
+            # An earlier attempt may have succeeded though its answer was lost: what is there
+            # decides.
             pass
         except AlreadyPublishedError:
             if self._if_absent:
@@ -279,15 +304,22 @@ def _write_to(file: HdfsWriter, data: bytes, closes: bool) -> None:
 def open_sink(
     url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY
 ) -> HdfsSink:
-    """A file to write, which appears under its name at commit. Missing folders are made, as HDFS does.
-    That nothing is there, with ``if_absent``, is decided in one step at commit."""
+    """A file to write, which appears under its name at commit.
+
+    Missing folders are made, as HDFS does. That nothing is there, with ``if_absent``, is decided in
+    one step at commit.
+    """
     client, path = connect(url, retry)
     return HdfsSink(client, path, if_absent)
 
 
 def glob(url: str) -> list[str]:
-    """The URLs of the files and folders that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted.
-    Names that begin with a dot match only patterns that do. A URL without a pattern is returned as it is."""
+    """The URLs of the files and folders that a pattern (``*``, ``?``, ``[``, ``**`` for any depth)
+    matches, sorted.
+
+    Names that begin with a dot match only patterns that do. A URL without a pattern is returned as
+    it is.
+    """
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     netloc, _, pattern = rest.partition("/")

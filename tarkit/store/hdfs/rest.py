@@ -1,8 +1,10 @@
-"""HDFS over HTTP, every answer checked: the REST interface of Hadoop's NameNodes, DataNodes, HttpFS and Knox.
+"""HDFS over HTTP, every answer checked: the REST interface of Hadoop's NameNodes, DataNodes, HttpFS
+and Knox.
 
-Source: "WebHDFS REST API" of Apache Hadoop 3.3.6. Reads and writes take two hops: the NameNode redirects to a
-DataNode. Redirects are followed by hand, since each hop's status counts, and a DataNode that fails is to be
-avoided by name (``excludedatanodes``)."""
+Source: "WebHDFS REST API" of Apache Hadoop 3.3.6. Reads and writes take two hops: the NameNode
+redirects to a DataNode. Redirects are followed by hand, since each hop's status counts, and a
+DataNode that fails is to be avoided by name (``excludedatanodes``).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def _unfit(headers: Message) -> str | None:
 
 
 class WebHdfsClient(HdfsClient):
-    """The calls of one cluster. Several NameNodes, ``webhdfs://A:9870,B:9870/…``: the one that is active answers."""
+    """The calls of one cluster.
+
+    Several NameNodes, ``webhdfs://A:9870,B:9870/…``: the one that is active answers.
+    """
 
     def __init__(self, address: Address, retry: Retry) -> None:
         self._address = address
@@ -81,12 +86,17 @@ class WebHdfsClient(HdfsClient):
         return bool(answer["boolean"])
 
     def checksum(self, path: str) -> str:
-        """``ALGORITHM:HEX``. It depends on the block size, so it tells copies of one cluster apart, not all files."""
+        """``ALGORITHM:HEX``.
+
+        It depends on the block size, so it tells copies of one cluster apart, not all files.
+        """
         answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
         return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
     def open(self, path: str, offset: int, stop: int) -> HttpBody:
-        """The bytes from ``offset`` to ``stop``, from another DataNode than those whose earlier bodies broke."""
+        """The bytes from ``offset`` to ``stop``, from another DataNode than those whose earlier
+        bodies broke.
+        """
         if self._node is not None:
             # Opened again: what was opened before broke.
             node, self._node = self._node, None
@@ -111,7 +121,8 @@ class WebHdfsClient(HdfsClient):
             self._node = drop.node
             raise
         except Dropped:
-            # No other one has the block, or none of them lives: those that were avoided get another chance.
+            # No other one has the block, or none of them lives: those that were avoided get another
+            # chance.
             self._avoid.clear()
             raise
         self._node = node
@@ -135,8 +146,12 @@ class WebHdfsClient(HdfsClient):
         raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=self.shown(path))
 
     def _exclusion(self, node: str, path: str, offset: int) -> str | None:
-        """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is known.
-        It is the address of its data transfer, which the block's locations tell; without them its IP address."""
+        """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is
+        known.
+
+        It is the address of its data transfer, which the block's locations tell; without them its
+        IP address.
+        """
         host, _, port = node.rpartition(":")
         with suppress(Dropped, StreamError, MissingInputError, TypeError, ValueError, AttributeError):
             options = {"offset": str(offset), "length": "1"}
@@ -172,7 +187,10 @@ class WebHdfsClient(HdfsClient):
         options: dict[str, str] | None = None,
         shown: str | None = None,
     ) -> dict[str, Any]:
-        """The object in an answer, {} if it is empty; ``part``: one object in it. Errors name the path ``shown``."""
+        """The object in an answer, {} if it is empty; ``part``: one object in it.
+
+        Errors name the path ``shown``.
+        """
         about = shown or path
         response, _ = self._follow(method, self._address.url(path, op, options or {}), about)
         with response:
@@ -186,7 +204,10 @@ class WebHdfsClient(HdfsClient):
         return inner
 
     def _parsed(self, text: str, path: str) -> Any:
-        """The JSON of an answer, None if it is none. Raises what an exception of Hadoop in it means."""
+        """The JSON of an answer, None if it is none.
+
+        Raises what an exception of Hadoop in it means.
+        """
         try:
             answer = json.loads(text)
         except ValueError:
@@ -230,7 +251,10 @@ class WebHdfsClient(HdfsClient):
         return response, server_of(asked)
 
     def _ask(self, method: str, url: str, path: str, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, str]:
-        """The answer to one request, and the URL that was asked. A URL of the address: each NameNode in turn."""
+        """The answer to one request, and the URL that was asked.
+
+        A URL of the address: each NameNode in turn.
+        """
         bases = self._address.bases if url.startswith("/") else ("",)
         problem: Dropped = Dropped("no answer")
         for turn in range(len(bases)):
@@ -241,7 +265,8 @@ class WebHdfsClient(HdfsClient):
                 connection.request(method, target, headers={**self._headers(full), **headers})
                 response = connection.getresponse()
                 if connection.sock is not None:
-                    # The answer has its own hold on it: it closes with the answer, also if the server would keep it.
+                    # The answer has its own hold on it: it closes with the answer, also if the
+                    # server would keep it.
                     connection.sock.close()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()

@@ -17,9 +17,15 @@ _PREFIX = "/webhdfs/v1"
 
 class Address(NamedTuple):
     """One cluster, as one user.
-    bases: http://HOST:PORT of each NameNode. prefix: the path below which the interface is. identity: the parameters
-    that say who asks. authorization: header of that name for the NameNodes. secrets: the URL with all its secrets, by
-    which they are found in foreign texts. label: how shown paths begin."""
+
+    Attributes:
+        bases: http://HOST:PORT of each NameNode.
+        prefix: the path below which the interface is.
+        identity: the parameters that say who asks.
+        authorization: header of that name for the NameNodes.
+        secrets: the URL with all its secrets, by which they are found in foreign texts.
+        label: how shown paths begin.
+    """
 
     bases: tuple[str, ...]
     prefix: str
@@ -39,12 +45,16 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str) -> tuple[Address, str]:
-    """The cluster of ``webhdfs://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/PATH[?OPTIONS]``, and the path.
+    """The cluster of ``webhdfs://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/PATH[?OPTIONS]``, and
+    the path.
 
-    The path stands as it is, without %XX. Options: ``delegation`` (a token), ``user.name``, ``doas``, ``base`` (in
-    place of /webhdfs/v1, for proxies). Without user and token we are the user of the system. swebhdfs:// is the same
-    over https. Ports: 9870, 9871.
-    Raises: UsageError: no host, a port that is none, a password without https, a token beside a user."""
+    The path stands as it is, without %XX. Options: ``delegation`` (a token), ``user.name``,
+    ``doas``, ``base`` (in place of /webhdfs/v1, for proxies). Without user and token we are the
+    user of the system. swebhdfs:// is the same over https. Ports: 9870, 9871.
+
+    Raises:
+        UsageError: no host, a port that is none, a password without https, a token beside a user.
+    """
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     scheme = scheme.lower()

@@ -17,7 +17,10 @@ _EARLY = "before any data was sent"
 
 
 class Redirected(Exception):
-    """The data is to go elsewhere; none of it was sent. Never leaves the package."""
+    """The data is to go elsewhere; none of it was sent.
+
+    Never leaves the package.
+    """
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         super().__init__()
@@ -26,8 +29,12 @@ class Redirected(Exception):
 
 class ChunkedPut:
     """A file that is being written on a DataNode.
-    connection: to it. target: path and query of the request. refused: raises what an answer means that is no
-    success."""
+
+    Args:
+        connection: to it.
+        target: path and query of the request.
+        refused: raises what an answer means that is no success.
+    """
 
     def __init__(
         self,
@@ -51,7 +58,10 @@ class ChunkedPut:
             raise
 
     def _await_consent(self) -> None:
-        """Wait for 100 Continue, which a DataNode sends when the file is there; proxies may swallow it."""
+        """Wait for 100 Continue, which a DataNode sends when the file is there.
+
+        Proxies may swallow it.
+        """
         line = self._connection.sock
         poll = select.poll()
         poll.register(line, select.POLLIN)
@@ -77,7 +87,11 @@ class ChunkedPut:
             self._answer(f"the connection broke while writing ({type(error).__name__})")
 
     def _answer(self, problem: str | None) -> None:
-        """Take the answer. problem: why it is asked for before the end; then no answer is a success."""
+        """Take the answer.
+
+        Args:
+            problem: why it is asked for before the end; then no answer is a success.
+        """
         try:
             response = self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:

@@ -1,6 +1,8 @@
-"""What an HTTP answer says: where to ask instead, which object it is about, which bytes come, when to come back.
+"""What an HTTP answer says: where to ask instead, which object it is about, which bytes come, when
+to come back.
 
-RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3)."""
+RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ _ENCODINGS = {"identity": None, "gzip": "gz", "x-gzip": "gz", "zstd": "zst"}
 
 
 def status_text(status: int) -> str:
-    """``the server answers 503 Service Unavailable``. The server's own words may repeat secrets."""
+    """``the server answers 503 Service Unavailable``.
+
+    The server's own words may repeat secrets.
+    """
     try:
         return f"the server answers {status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -42,8 +47,10 @@ def _seconds(date: str | None) -> float | None:
 
 
 def retry_after(headers: Message, now: float) -> float | None:
-    """Seconds that the server asks to wait: a number, or a date set against the server's own clock if it shows one; or
-    the rest of the window in which it takes no more requests (draft-ietf-httpapi-ratelimit-headers)."""
+    """Seconds that the server asks to wait: a number, or a date set against the server's own clock
+    if it shows one; or the rest of the window in which it takes no more requests
+    (draft-ietf-httpapi-ratelimit-headers).
+    """
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,9}", text, re.ASCII):
         return float(text)
@@ -57,7 +64,10 @@ def retry_after(headers: Message, now: float) -> float | None:
 
 
 def content_range(headers: Message) -> tuple[int | None, int | None, int | None] | None:
-    """First byte, byte after the last, total length; None for what is not given, or without such a header."""
+    """First byte, byte after the last, total length.
+
+    None for what is not given, or without such a header.
+    """
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
     if match is None:
         return None
@@ -70,15 +80,23 @@ def content_range(headers: Message) -> tuple[int | None, int | None, int | None]
 @dataclass(frozen=True)
 class Marks:
     """What distinguishes an object from another under the same URL.
-    values: header -> value of the first answer. condition: the header that asks the server for just this object.
-    Without marks nothing but its bytes can tell."""
+
+    Attributes:
+        values: header -> value of the first answer.
+        condition: the header that asks the server for just this object. Without marks nothing but
+            its bytes can tell.
+    """
 
     values: dict[str, str]
     condition: tuple[str, str] | None
 
     def check(self, headers: Message) -> None:
         """Whether an answer is about the same object.
-        Raises: StreamError: it is another one (without a place). Dropped: it does not say."""
+
+        Raises:
+            StreamError: it is another one (without a place).
+            Dropped: it does not say.
+        """
         for header, value in self.values.items():
             found = headers.get(header)
             if found is None:
@@ -88,9 +106,12 @@ class Marks:
 
 
 def marks_of(headers: Message) -> Marks:
-    """Of a first answer: the ETag; or Last-Modified, if it is more than a second older than the answer.
-    A younger one could belong to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with Last-Modified, and
-    cannot be asked for (If-Match compares strongly)."""
+    """Of a first answer: the ETag.
+
+    Or Last-Modified, if it is more than a second older than the answer. A younger one could belong
+    to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with Last-Modified, and cannot be
+    asked for (If-Match compares strongly).
+    """
     values = {name: headers[name].strip() for name in _VERSIONS if name in headers}
     condition = None
     etag = headers.get("ETag", "").strip()
@@ -108,8 +129,13 @@ def marks_of(headers: Message) -> Marks:
 
 
 def encoding_of(headers: Message) -> str | None:
-    """The codec of the Content-Encoding, which some servers apply although identity was asked for; None for none.
-    Raises: StreamError: one that tarkit cannot undo."""
+    """The codec of the Content-Encoding, which some servers apply although identity was asked for.
+
+    None for none.
+
+    Raises:
+        StreamError: one that tarkit cannot undo.
+    """
     encoding = headers.get("Content-Encoding", "identity").strip().lower() or "identity"
     if encoding not in _ENCODINGS:
         raise StreamError("the server sends it in a Content-Encoding of its own, although identity was asked for")
@@ -117,14 +143,20 @@ def encoding_of(headers: Message) -> str | None:
 
 
 def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> str | None:
-    """Where the answer from ``url`` redirects to, or None if it is the answer itself. Proxies also use 300.
-    Raises: StreamError: to nothing that can be asked."""
+    """Where the answer from ``url`` redirects to, or None if it is the answer itself.
+
+    Proxies also use 300.
+
+    Raises:
+        StreamError: to nothing that can be asked.
+    """
     location = response.headers.get("Location", "").strip()
     if not 300 <= response.status < 400 or response.status == 304 or not location:
         return None
     response.close()
     try:
-        # Headers are decoded as Latin-1; servers put bytes into them that should be percent-encoded.
+        # Headers are decoded as Latin-1; servers put bytes into them that should be
+        # percent-encoded.
         quoted = urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1")
         target = urllib.parse.urljoin(url, quoted)
         http_parts(target)
@@ -136,8 +168,14 @@ def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> 
 def follow(
     ask: Callable[[str], tuple[http.client.HTTPResponse, str]], url: str, name: str
 ) -> tuple[http.client.HTTPResponse, str]:
-    """The answer at the end of all redirects, and the URL that gave it. ask: gives both for a URL.
-    Raises: StreamError: a redirect to nothing that can be asked, or too many of them."""
+    """The answer at the end of all redirects, and the URL that gave it.
+
+    Args:
+        ask: gives both for a URL.
+
+    Raises:
+        StreamError: a redirect to nothing that can be asked, or too many of them.
+    """
     for _ in range(MOST_REDIRECTS + 1):
         response, asked = ask(url)
         target = redirect_target(response, asked, name)

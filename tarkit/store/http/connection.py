@@ -1,7 +1,8 @@
 """HTTP connections, and the bodies that come over them, without the leniency of http.client.
 
-Where a connection ends inside an answer's framing, the answer is not whole; http.client takes the end of a connection
-inside the headers for their end. RFC 9112: message format (2), Transfer-Encoding and Content-Length (6), chunks (7.1).
+Where a connection ends inside an answer's framing, the answer is not whole; http.client takes the
+end of a connection inside the headers for their end. RFC 9112: message format (2),
+Transfer-Encoding and Content-Length (6), chunks (7.1).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
 
 CONNECT_SECONDS = 10.0
-"""Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or not at all."""
+"""Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or
+not at all.
+"""
 _SURPLUS_MS = 1000
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n]*\r\n")
@@ -55,7 +58,8 @@ class Answer(http.client.HTTPResponse):
     def begin(self) -> None:
         super().begin()
         while 100 <= self.status < 200 and self.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
-            # The answer is still to come (RFC 9110, 15.2); http.client waits for it after 100 alone.
+            # The answer is still to come (RFC 9110, 15.2); http.client waits for it after 100
+            # alone.
             self.headers = self.msg = None  # type: ignore[assignment]
             super().begin()
         codings = _values(self.headers, "Transfer-Encoding")
@@ -122,7 +126,10 @@ class _Proxies(urllib.request.ProxyHandler):
 
 @functools.cache
 def opener() -> urllib.request.OpenerDirector:
-    """http and https, also through proxies. Answers come as they are, redirects and errors too."""
+    """http and https, also through proxies.
+
+    Answers come as they are, redirects and errors too.
+    """
     director = urllib.request.OpenerDirector()
     for handler in (_Proxies, _Plain, _Secure):
         director.add_handler(handler())
@@ -131,8 +138,11 @@ def opener() -> urllib.request.OpenerDirector:
 
 class Chunks:
     """The content of a chunked body (RFC 9112, 7.1).
-    It ends with the last chunk, its trailers and an empty line. http.client also takes the end of the connection in the
-    middle of these for the end of the body, and reads sizes such as ``1_0`` and ``+5``."""
+
+    It ends with the last chunk, its trailers and an empty line. http.client also takes the end of
+    the connection in the middle of these for the end of the body, and reads sizes such as ``1_0``
+    and ``+5``.
+    """
 
     def __init__(self, lines: io.BufferedReader) -> None:
         self._lines = lines
@@ -141,7 +151,10 @@ class Chunks:
         self._ended = False
 
     def read1(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes, b"" at the end. Raises Dropped where the framing is broken."""
+        """At most ``count`` > 0 bytes, b"" at the end.
+
+        Raises Dropped where the framing is broken.
+        """
         if not self._left and not self._ended:
             self._next_chunk()
         if self._ended:
@@ -179,8 +192,12 @@ class Chunks:
 
 class HttpBody(Body):
     """The body of one answer.
-    end: offset in the object at which it ends, None if it is not announced. final: whether its end, if told by more
-    than the end of the connection, is the end of the object."""
+
+    Args:
+        end: offset in the object at which it ends, None if it is not announced.
+        final: whether its end, if told by more than the end of the connection, is the end of the
+            object.
+    """
 
     def __init__(self, response: http.client.HTTPResponse, url: str, offset: int, end: int | None, final: bool) -> None:
         self._response = response
@@ -188,9 +205,11 @@ class HttpBody(Body):
         self.end = end
         self.final = final and (end is not None or bool(response.chunked))
         self._left = None if end is None else end - offset
-        # Of a part whose length is not announced, only its end shows that it is the range of the answer's head.
+        # Of a part whose length is not announced, only its end shows that it is the range of the
+        # answer's head.
         self._is_part = not final and response.length is None
-        # The buffered connection: http.client's own way closes it at the announced end, and so hides what follows.
+        # The buffered connection: http.client's own way closes it at the announced end, and so
+        # hides what follows.
         self._buffered = response.fp
         self._content = Chunks(self._buffered) if response.chunked else self._buffered
         # Of its own, so that another thread can end a read without racing against a close.
@@ -213,7 +232,10 @@ class HttpBody(Body):
         return data
 
     def has_surplus(self) -> bool:
-        """Whether more comes than was announced. Known only of servers that close, as they are asked to."""
+        """Whether more comes than was announced.
+
+        Known only of servers that close, as they are asked to.
+        """
         if not self._response.will_close:
             return False
         poll = select.poll()

@@ -1,11 +1,12 @@
 """Reading http(s) with the standard library: one GET for each opening, resumed by Range.
 
-A part is asked for by a Range that has an end, and the first answer to it says which object it is about; a server that
-does not answer so is asked again as for a whole object.
+A part is asked for by a Range that has an end, and the first answer to it says which object it is
+about; a server that does not answer so is asked again as for a whole object.
 
-What the transport cannot notice: an error page of status 200 as the very first answer, and a
-server that says one length and means another, if it also closes as if all were well. The format
-above notices: the end mark of a tar, the trailer of a compressed stream."""
+What the transport cannot notice: an error page of status 200 as the very first answer, and a server
+that says one length and means another, if it also closes as if all were well. The format above
+notices: the end mark of a tar, the trailer of a compressed stream.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +50,19 @@ class _NotInParts(Exception):
 
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
-    """The object behind a URL. ``user:password@`` becomes basic authentication.
+    """The object behind a URL.
 
-    A Content-Encoding is undone, unless the URL's name says as well that the object is compressed so: servers label
-    stored .tgz files like that. Raises: MissingInputError: 404 or 410. StreamError: every other answer that trying
-    again does not change. TemporaryStreamError: given up. UsageError: not a URL."""
+    ``user:password@`` becomes basic authentication.
+
+    A Content-Encoding is undone, unless the URL's name says as well that the object is compressed
+    so: servers label stored .tgz files like that.
+
+    Raises:
+        MissingInputError: 404 or 410.
+        StreamError: every other answer that trying again does not change.
+        TemporaryStreamError: given up.
+        UsageError: not a URL.
+    """
     return open_origin(HttpOrigin(url, name, retry), retry)
 
 
@@ -65,7 +74,10 @@ def open_origin(origin: HttpOrigin, retry: Retry) -> RawReader:
 
 def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     """Length in bytes, and what tells the object from another under this URL (ETag, version, date).
-    It is asked by GET, of one byte where the server gives parts: a signed URL is valid for GET only."""
+
+    It is asked by GET, of one byte where the server gives parts: a signed URL is valid for GET
+    only.
+    """
     name = display_name(url)
     origin = HttpOrigin(url, name, retry, stop=1)
     try:
@@ -85,15 +97,22 @@ def stat(url: str) -> Entry:
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it, or all
-    of it, or if its bytes come in a Content-Encoding."""
+    """Some bytes of an object.
+
+    Read from its beginning, if nothing could tell that a second answer is about it, or all of it,
+    or if its bytes come in a Content-Encoding.
+    """
     return range_of_origin(lambda end: HttpOrigin(url, name, retry, end), start, stop, size, retry)
 
 
 def range_of_origin(
     origin_of: Callable[[int | None], HttpOrigin], start: int, stop: int, size: int, retry: Retry
 ) -> bytes:
-    """What :func:`read_range` gives. origin_of: the origin of a part by where it ends, or of the whole object."""
+    """What :func:`read_range` gives.
+
+    Args:
+        origin_of: the origin of a part by where it ends, or of the whole object.
+    """
     with suppress(_NotInParts):
         return read_part(origin_of(stop), start, stop, size, retry)
     origin = origin_of(None)
@@ -112,7 +131,11 @@ def range_of_origin(
 
 class HttpOrigin(Origin):
     """The object that the first answer was about.
-    stop: where the part that is wanted of it ends; _NotInParts is raised where the first answer is about no part."""
+
+    Args:
+        stop: where the part that is wanted of it ends; _NotInParts is raised where the first answer
+            is about no part.
+    """
 
     def __init__(self, url: str, name: str, retry: Retry, stop: int | None = None) -> None:
         try:
@@ -244,7 +267,8 @@ class HttpOrigin(Origin):
         if self.size is not None and offset < self.size:
             return False
         if self.size is None and isinstance(body, HttpBody) and not body.final and self._seen_end != offset:
-            # The end of the connection may be a cut: it is the end if another answer ends there too.
+            # The end of the connection may be a cut: it is the end if another answer ends there
+            # too.
             self._seen_end = offset
             return False
         surplus = isinstance(body, HttpBody) and (body.final or self.size is not None) and body.has_surplus()

@@ -21,7 +21,9 @@ _TOKEN = TOKEN.replace("-", "_")
 
 
 def without_retries(kind: Any) -> Any:
-    """adlfs without the retries and redirects of Azure's library, and without its cache of listings, which is stale."""
+    """adlfs without the retries and redirects of Azure's library, and without its cache of
+    listings, which is stale.
+    """
 
     if not hasattr(kind, "do_connect"):
         return kind
@@ -47,9 +49,12 @@ def _no_location(response: Any) -> bool:
 
 class AzureStore(ObjectStore):
     """A block blob that is put at once or uploaded in blocks.
-    Protocol: https://learn.microsoft.com/rest/api/storageservices/put-block-list. The store verifies the MD5 of each
-    body. Blocks that were never committed are no part of any blob, and the store forgets them after a week. Of two
-    writers to one name, the first that commits discards the blocks of the other, which then is an error."""
+
+    Protocol: https://learn.microsoft.com/rest/api/storageservices/put-block-list. The store
+    verifies the MD5 of each body. Blocks that were never committed are no part of any blob, and the
+    store forgets them after a week. Of two writers to one name, the first that commits discards the
+    blocks of the other, which then is an error.
+    """
 
     library_has = "service_client"
 
@@ -136,7 +141,8 @@ class AzureSource(ObjectSource):
                 return bytes(await stream.readall())
             except AzureError as error:
                 if type(error) is AzureError:
-                    # Those of answers and connections have classes of their own; this is a wrong MD5.
+                    # Those of answers and connections have classes of their own; this is a wrong
+                    # MD5.
                     raise Dropped(str(error)) from None
                 raise
 

@@ -1,8 +1,10 @@
-"""What reading and writing through fsspec share: the filesystem of a URL, calls of it, and what its errors mean.
+"""What reading and writing through fsspec share: the filesystem of a URL, calls of it, and what its
+errors mean.
 
 Storage libraries raise all sorts of errors, with URLs in them; here they become those of this
 package, and lose their secrets. Libraries that try again by themselves are kept from it: one
-:class:`~tarkit.store.retry.Patience` does that for all of them."""
+:class:`~tarkit.store.retry.Patience` does that for all of them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ _UNQUOTED = re.compile(r"[\w+.-]+://(?!arn:)[^/?#@]*:(?!\d*[/?#])[^/?#@]*[/?#].*
 
 def filesystem(url: str, name: str) -> tuple[Any, str]:
     """The fsspec filesystem of a URL, and the path in it.
-    Raises: UsageError: the protocol is not known. MissingExtraError: its library is not installed."""
+
+    Raises:
+        UsageError: the protocol is not known.
+        MissingExtraError: its library is not installed.
+    """
     import fsspec
 
     place = module_of(url)
@@ -55,7 +61,8 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     except ImportError as error:
         if hasattr(place, "EXTRA"):
             raise MissingExtraError(f"{protocol}://", place.EXTRA) from None
-        # The sentence of fsspec has the package, in quotes, or called as the module that is missing.
+        # The sentence of fsspec has the package, in quotes, or called as the module that is
+        # missing.
         sentence, module = str(error).rstrip("."), str(getattr(error.__cause__, "name", None))
         package = re.search(r'"([\w.-]+)"', sentence) or re.search(re.sub("[_-]", "[_-]", module), sentence, re.I)
         how = f"; pip install {package[package.re.groups]}" if package else ""
@@ -67,7 +74,9 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
 
 def _link_settings(url: str, configured: dict[str, Any]) -> dict[str, Any]:
-    """For links of a chain: settings that keep their libraries from following redirects, where they have such."""
+    """For links of a chain: settings that keep their libraries from following redirects, where they
+    have such.
+    """
     settings = {}
     for link in url.split("::"):
         scheme = link.partition("://")[0]
@@ -91,21 +100,30 @@ def _without_retries(place: Any, kind: Any, url: str) -> tuple[Any, str]:
 @functools.cache
 def _kind_without_retries(place: Any, kind: Any) -> Any:
     """A filesystem without retries of its own, if its place can make such; else as it is.
-    Classes of their own, since fsspec shares filesystems with whatever else in this process uses them."""
+
+    Classes of their own, since fsspec shares filesystems with whatever else in this process uses
+    them.
+    """
     return place.without_retries(kind) if hasattr(place, "without_retries") else kind
 
 
 def ask(
     function: Callable[..., T], *arguments: Any, url: str, name: str, retry: Retry = DEFAULT_RETRY, seconds: float = 0.0
 ) -> T:
-    """What a call of a storage library returns in the end; see :meth:`tarkit.store.retry.Patience.call`.
-    Raises: MissingInputError, StreamError, GivenUpError."""
+    """What a call of a storage library returns in the end.
+
+    See :meth:`tarkit.store.retry.Patience.call`. Raises: MissingInputError, StreamError,
+    GivenUpError.
+    """
     return Patience(retry, name).call(lambda: translated(url, name, function, *arguments), seconds=seconds)
 
 
 def translated(url: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
     """What a call of a storage library returns.
-    Raises: Dropped: another attempt may help. MissingInputError, StreamError."""
+
+    Raises:
+        Dropped: another attempt may help. MissingInputError, StreamError.
+    """
     try:
         return function(*arguments)
     except (TarkitError, Dropped):

@@ -26,8 +26,9 @@ _READ_SECONDS = 60
 
 
 def without_retries(kind: Any) -> Any:
-    """gcsfs without retries of its own, without redirects, and without the decompression of answers; and without gRPC
-    in a process that was forked from one that used it."""
+    """gcsfs without retries of its own, without redirects, and without the decompression of
+    answers; and without gRPC in a process that was forked from one that used it.
+    """
     if not hasattr(kind, "_request"):
         return kind
 
@@ -39,7 +40,8 @@ def without_retries(kind: Any) -> Any:
     async def set_session(fs: Any) -> Any:
         import aiohttp
 
-        # aiohttp would ask for compressed answers, and decompress each; and end each after 300 seconds, however large.
+        # aiohttp would ask for compressed answers, and decompress each; and end each after 300
+        # seconds, however large.
         headers = {**fs.session_kwargs.get("headers", {}), "Accept-Encoding": "identity"}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
         ours = {"auto_decompress": False, "headers": headers}
@@ -55,14 +57,20 @@ def without_retries(kind: Any) -> Any:
 
 
 def _is_no_fallback(record: logging.LogRecord) -> bool:
-    """Whether a record of gcsfs's log is more than the fallback to plain HTTP, which it logs at each request of a user
-    without credentials. An error of the request itself is raised."""
+    """Whether a record of gcsfs's log is more than the fallback to plain HTTP, which it logs at
+    each request of a user without credentials.
+
+    An error of the request itself is raised.
+    """
     return "alling back to" not in record.getMessage()
 
 
 def _bucket_type_after_forks(kind: Any) -> Any:
-    """gcsfs's look-up of the type of a bucket, by gRPC, which waits for ever in a process that was forked from one that
-    used it so. There it says what gcsfs says if it cannot find out: then the bucket is read by plain HTTP."""
+    """gcsfs's look-up of the type of a bucket, by gRPC, which waits for ever in a process that was
+    forked from one that used it so.
+
+    There it says what gcsfs says if it cannot find out: then the bucket is read by plain HTTP.
+    """
 
     async def found(fs: Any, bucket: str) -> Any:
         if is_inherited("grpc.aio"):
@@ -75,7 +83,10 @@ def _bucket_type_after_forks(kind: Any) -> Any:
 
 
 class _Payload(io.BytesIO):
-    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between; then it closes it."""
+    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between.
+
+    Then it closes it.
+    """
 
     def close(self) -> None:
         """Nothing: another try reads it again."""
@@ -83,9 +94,12 @@ class _Payload(io.BytesIO):
 
 class GcsStore(ObjectStore):
     """An object that is put at once or uploaded in a resumable session.
-    Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes its bytes in order, so
-    one part is in flight while the next is filled; after an error the store is asked how far it got. Part sizes are
-    multiples of 256 KiB, as the protocol wants. The CRC32C that the store computed is verified at the end."""
+
+    Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes
+    its bytes in order, so one part is in flight while the next is filled; after an error the store
+    is asked how far it got. Part sizes are multiples of 256 KiB, as the protocol wants. The CRC32C
+    that the store computed is verified at the end.
+    """
 
     library_has = "_call"
     in_order = True
@@ -132,7 +146,10 @@ class GcsStore(ObjectStore):
         await self._send(self._last, str(self._offset + len(self._last)))
 
     async def _send(self, data: bytes, total: str) -> None:
-        """Send what the store does not have yet of a part. An earlier try may have brought some of it."""
+        """Send what the store does not have yet of a part.
+
+        An earlier try may have brought some of it.
+        """
         kept = await self._ask(f"bytes */{total}", b"", len(data)) if self._unsure else 0
         self._unsure = True
         while kept < len(data):
@@ -152,12 +169,13 @@ class GcsStore(ObjectStore):
             raise TemporaryStreamError(UPLOAD_LOST, url=f"gs://{self.path}") from None
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
-        # An unfinished session with nothing in it says nothing; a finished one describes its object.
+        # An unfinished session with nothing in it says nothing; a finished one describes its
+        # object.
         return length if content else -self._offset
 
     async def abort(self) -> None:
-        # A session that stays publishes nothing, and is forgotten after a week. The condition must not be asked
-        # again, or the session stays.
+        # A session that stays publishes nothing, and is forgotten after a week. The condition must
+        # not be asked again, or the session stays.
         if self._session:
             with suppress(FileNotFoundError):
                 await self.fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
@@ -184,8 +202,11 @@ STORE = GcsStore
 
 
 class GcsSource(ObjectSource):
-    """An object that is read. One that is stored compressed is asked for as it is: else the store decompresses it, and
-    knows no ranges of that (https://cloud.google.com/storage/docs/transcoding)."""
+    """An object that is read.
+
+    One that is stored compressed is asked for as it is: else the store decompresses it, and knows
+    no ranges of that (https://cloud.google.com/storage/docs/transcoding).
+    """
 
     library_has = "_call"
     # The generation is in the request; emulators do not repeat it in the answer.

@@ -1,4 +1,6 @@
-"""Files of whatever fsspec reaches: the functions of a place for each store that has no better ones."""
+"""Files of whatever fsspec reaches: the functions of a place for each store that has no better
+ones.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
 _MANY_SECONDS = 86_400.0
-"""For a call that is many requests: a listing, or the removal of a folder. Libraries that give up a silent request
-themselves, such as those of S3 and GCS, do so long before."""
+"""For a call that is many requests: a listing, or the removal of a folder. Libraries that give up a
+silent request themselves, such as those of S3 and GCS, do so long before.
+"""
 _SUMS = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
 
 
 def check(url: str) -> None:
-    """Raises: UsageError: no such protocol. MissingExtraError: its library is not installed."""
+    """Raises:
+    UsageError: no such protocol.
+    MissingExtraError: its library is not installed.
+    """
     filesystem(url, display_name(url))
 
 
@@ -45,17 +51,23 @@ def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
 
 
 def _known(url: str, fs: Any, role: str) -> Any:
-    """The class of this name in the module of a store; None if tarkit does not know the store, or if another library is
-    registered for its scheme."""
+    """The class of this name in the module of a store.
+
+    None if tarkit does not know the store, or if another library is registered for its scheme.
+    """
     found = getattr(module_of(url), role, None)
     return found if found is not None and hasattr(fs, found.library_has) else None
 
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
     """A file that appears at commit.
-    if_absent: publish only where nothing is. A store for which a module has the class ``STORE`` decides that itself, at
-    commit. At others it is looked at when opening and right before the upload, so two writers that finish at the same
-    moment may both believe that they were first; the file is whole."""
+
+    Args:
+        if_absent: publish only where nothing is. A store for which a module has the class ``STORE``
+            decides that itself, at commit. At others it is looked at when opening and right before
+            the upload, so two writers that finish at the same moment may both believe that they
+            were first; the file is whole.
+    """
     fs, path = filesystem(url, name)
     store = _known(url, fs, "STORE")
     if store is None:
@@ -88,7 +100,10 @@ def stat(url: str) -> Entry:
 
 
 def identify(url: str) -> Identity:
-    """Size of a file, and a digest of all that tells its content from another; None if the size is all there is."""
+    """Size of a file, and a digest of all that tells its content from another.
+
+    None if the size is all there is.
+    """
     info = _info(url)
     marks, size = info_marks(info), info.get("size")
     text = json.dumps(marks, sort_keys=True, default=str)
@@ -140,7 +155,8 @@ def entries(url: str, recursive: bool) -> Iterator[Entry]:
 
 
 def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
-    # Listings come without the protocol and, from HDFS, without the host: both are taken from what was asked.
+    # Listings come without the protocol and, from HDFS, without the host: both are taken from what
+    # was asked.
     if url.endswith(inner):
         return url[: len(url) - len(inner)] + path
     # abfs://CONTAINER@ACCOUNT/PATH names the account behind the container.
@@ -151,7 +167,11 @@ def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
 
 
 def glob(url: str) -> list[str]:
-    """The URLs of the files that a pattern matches, sorted. Raises: UsageError: the filesystem cannot list."""
+    """The URLs of the files that a pattern matches, sorted.
+
+    Raises:
+        UsageError: the filesystem cannot list.
+    """
     name = display_name(url)
     fs, pattern = filesystem(url, name)
 

@@ -1,8 +1,10 @@
-"""Redirects of object stores, which are not followed: another host would get the credentials, and give its own bytes.
+"""Redirects of object stores, which are not followed: another host would get the credentials, and
+give its own bytes.
 
-aiohttp follows them by default, with all headers and, for 307 and 308, with the body. The one redirect that is part of
-a store's protocol, that of S3 to another region, is made by botocore, which signs a new request for an endpoint of
-its own list."""
+aiohttp follows them by default, with all headers and, for 307 and 308, with the body. The one
+redirect that is part of a store's protocol, that of S3 to another region, is made by botocore,
+which signs a new request for an endpoint of its own list.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tarkit.store.retry import Dropped
 
 
 def refuse_redirect(status: int, location: str | None) -> None:
-    """Raises: Dropped: the answer of a store is a redirect. location: its header of that name."""
+    """Raises:
+    Dropped: the answer of a store is a redirect. location: its header of that name.
+    """
     if not 300 <= status < 400 or not location:
         return
     try:

@@ -28,7 +28,9 @@ _IN_LISTINGS = ("IsTruncated", "Name", "Bucket", "Buckets")
 
 
 def without_retries(kind: Any) -> Any:
-    """s3fs without retries of its own and of botocore, and without redirects but those to another region."""
+    """s3fs without retries of its own and of botocore, and without redirects but those to another
+    region.
+    """
     if not hasattr(kind, S3Store.library_has):
         return kind
     import fsspec
@@ -58,8 +60,12 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
 
 
 def without_redirects(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of s3fs that keep it from following redirects, where tarkit cannot replace the class.
-    settings: what the user asked for."""
+    """Settings of s3fs that keep it from following redirects, where tarkit cannot replace the
+    class.
+
+    Args:
+        settings: what the user asked for.
+    """
     try:
         return {"config_kwargs": {"http_session_cls": _direct_sessions(), **settings.get("config_kwargs", {})}}
     except ImportError:
@@ -93,8 +99,9 @@ def _direct_sessions() -> Any:
 
 
 def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
-    """s3fs's ``_call_s3``, for which an answer that is not a listing is an error.
-    botocore finds nothing in a page of HTML, or in no body at all, and that would be an empty folder."""
+    """s3fs's ``_call_s3``, for which an answer that is not a listing is an error. botocore finds
+    nothing in a page of HTML, or in no body at all, and that would be an empty folder.
+    """
 
     async def called(fs: Any, method: str, *settings: Any, **more: Any) -> Any:
         answer = await call(fs, method, *settings, **more)
@@ -110,9 +117,11 @@ def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
 
 class S3Store(ObjectStore):
     """An object that is put at once or uploaded in parts.
-    Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry the checksums that
-    botocore computes (CRC32 by default), and the store verifies them. Only the filesystem knows the endpoint and the
-    credentials."""
+
+    Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry
+    the checksums that botocore computes (CRC32 by default), and the store verifies them. Only the
+    filesystem knows the endpoint and the credentials.
+    """
 
     library_has = "_call_s3"
 
@@ -149,7 +158,8 @@ class S3Store(ObjectStore):
         with suppress(FileNotFoundError):
             for _ in range(3):
                 await self._call("abort_multipart_upload", UploadId=self._upload)
-                # A part that was on its way may have come after that; then it is kept, and paid for.
+                # A part that was on its way may have come after that; then it is kept, and paid
+                # for.
                 left = await self._call("list_parts", UploadId=self._upload)
                 if not left.get("Parts"):
                     return
@@ -209,10 +219,11 @@ SOURCE = S3Source
 
 
 def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:
-    """Abort the uploads under a URL that were begun more than ``older_than`` seconds before ``now``; their URLs.
+    """Abort the uploads under a URL that were begun more than ``older_than`` seconds before
+    ``now``; their URLs.
 
-    Killed programs leave them behind, and their parts are paid for. A dead writer looks like a slow one, so
-    ``older_than`` is to be more than any upload takes.
+    Killed programs leave them behind, and their parts are paid for. A dead writer looks like a slow
+    one, so ``older_than`` is to be more than any upload takes.
 
     Args:
         url: all names that begin with it, for example ``s3://bucket/folder/``.

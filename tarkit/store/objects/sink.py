@@ -27,27 +27,35 @@ _BYTES_IN_FLIGHT = 128 << 20
 _REQUEST_SECONDS = _SENDING_SECONDS = 60.0
 _SLOWEST = 32 << 10
 UNDER_WAY: dict[object, int] = {}
-"""Bytes of each upload, or part of one, that this process is sending now. All of them share its line."""
+"""Bytes of each upload, or part of one, that this process is sending now. All of them share its
+line.
+"""
 
 
 def part_size(number: int) -> int:
     """Bytes of part ``number``, counted from 1; only the last part of an object is smaller.
 
     S3 takes at most 10,000 parts of at least 5 MiB and at most 5 GiB
-    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html), and how much will come is not
-    known at the start. So parts begin at 8 MiB and double every 800 parts up to 1 GiB: an object of
-    93 GiB is made of parts up to 64 MiB, and 10,000 parts are a little more than 5 TiB."""
+    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html), and how much will come is
+    not known at the start. So parts begin at 8 MiB and double every 800 parts up to 1 GiB: an
+    object of 93 GiB is made of parts up to 64 MiB, and 10,000 parts are a little more than 5 TiB.
+    """
     return min(_FIRST_SIZE << min((number - 1) // _SAME_SIZE, 20), _LARGEST_SIZE)
 
 
 def parts_in_flight(size: int) -> int:
-    """How many parts of ``size`` bytes may travel at once: up to 4, together at most 128 MiB, at least one."""
+    """How many parts of ``size`` bytes may travel at once: up to 4, together at most 128 MiB, at
+    least one.
+    """
     return max(1, min(_MOST_IN_FLIGHT, _BYTES_IN_FLIGHT // size))
 
 
 def seconds_to_send() -> float:
-    """How long an attempt to send any of the bytes that are under way may take, on a line that is slow.
-    A minute, and what all of them need at 32 KiB/s."""
+    """How long an attempt to send any of the bytes that are under way may take, on a line that is
+    slow.
+
+    A minute, and what all of them need at 32 KiB/s.
+    """
     return _SENDING_SECONDS + sum(list(UNDER_WAY.values())) / _SLOWEST
 
 
@@ -61,8 +69,12 @@ UPLOAD_LOST = "the store does not know the upload any more: it was aborted there
 @dataclass(frozen=True)
 class Found:
     """What is under the final name.
-    token: of the writer who put it there, None if it is not known. version: the store's mark of this content, None if
-    it gives none. damaged: it is ours, and its checksum is not that of what was sent."""
+
+    Attributes:
+        token: of the writer who put it there, None if it is not known.
+        version: the store's mark of this content, None if it gives none.
+        damaged: it is ours, and its checksum is not that of what was sent.
+    """
 
     size: int
     token: str | None
@@ -78,7 +90,11 @@ _LAST_LOOK_SECONDS = 10.0
 @dataclass
 class _Sending:
     """Bytes that are on their way: a part of an object, or all of it.
-    began, until: of the monotonic clock; until is when they are late, unless others have come that share the line."""
+
+    Attributes:
+        began, until: of the monotonic clock; until is when they are late, unless others have come
+            that share the line.
+    """
 
     number: int
     data: bytes
@@ -98,13 +114,21 @@ def _wait_for_one(sending: list[_Sending]) -> None:
 
 
 class ObjectStore:
-    """One object to be. Its coroutines run in the event loop of the filesystem.
+    """One object to be.
 
-    put: the whole object at once. Or begin, send for each part, finish: the object is there only after finish;
-    ``final`` marks the last part. abort: forget the parts. look: what is under the name now. remove: take it away.
+    Its coroutines run in the event loop of the filesystem.
 
-    library_has: an attribute of the filesystem of the library that this is written for. in_order: whether a part is
-    sent only when the one before it has arrived. token: by which the writer recognises its own object."""
+    put: the whole object at once. Or begin, send for each part, finish: the object is there only
+    after finish; ``final`` marks the last part. abort: forget the parts. look: what is under the
+    name now. remove: take it away.
+
+    Args:
+        token: by which the writer recognises its own object.
+
+    Attributes:
+        library_has: an attribute of the filesystem of the library that this is written for.
+        in_order: whether a part is sent only when the one before it has arrived.
+    """
 
     library_has: str
     in_order = False
@@ -140,8 +164,11 @@ class ObjectStore:
 
 class ObjectSink:
     """Gathers parts and sends a few of them at a time while the writer goes on.
-    At most the part that is being filled and those in flight are in memory. An object that fits into one part is put at
-    once. What fails is tried again within one budget, that of ``retry``; each part that gets through begins it anew."""
+
+    At most the part that is being filled and those in flight are in memory. An object that fits
+    into one part is put at once. What fails is tried again within one budget, that of ``retry``;
+    each part that gets through begins it anew.
+    """
 
     def __init__(self, store: ObjectStore, loop: Any, url: str, name: str, if_absent: bool, retry: Retry) -> None:
         self._store = store
@@ -173,7 +200,10 @@ class ObjectSink:
             view = view[room:]
 
     def commit(self) -> None:
-        """Make the object visible. The answer is checked against what is there then."""
+        """Make the object visible.
+
+        The answer is checked against what is there then.
+        """
         if self._begun:
             self._send(True)
             self._settle(0)
@@ -194,7 +224,9 @@ class ObjectSink:
             self._store.fs.invalidate_cache(self._store.path)
 
     def discard(self) -> None:
-        """Stop what is in flight and have the store forget the parts, if it can be reached in a short time."""
+        """Stop what is in flight and have the store forget the parts, if it can be reached in a
+        short time.
+        """
         import asyncio
 
         self._part = bytearray()
@@ -205,7 +237,8 @@ class ObjectSink:
             return
         self._begun = False
         if asyncio._get_running_loop() is self._loop:
-            # The loop's own thread gets here when it collects a forgotten stream; it cannot wait for itself.
+            # The loop's own thread gets here when it collects a forgotten stream; it cannot wait
+            # for itself.
             self._start(self._store.abort)
         else:
             self._abort()
@@ -239,7 +272,10 @@ class ObjectSink:
         return _Sending(number, data, final, future, began, began + seconds_to_send())
 
     def _settle(self, most: int) -> None:
-        """Wait until at most so many parts are in flight; what failed is sent again when nothing else is in flight."""
+        """Wait until at most so many parts are in flight.
+
+        What failed is sent again when nothing else is in flight.
+        """
         while True:
             failed: list[_Sending] = []
             in_flight: list[_Sending] = []
@@ -267,8 +303,11 @@ class ObjectSink:
     # What is there after the last request
 
     def _look_at_last(self, error: StreamError) -> None:
-        """Raise ``error``; but return if the object came to be nevertheless, since the answer to an earlier attempt was
-        lost. Nothing comes to be afterwards."""
+        """Raise ``error``.
+
+        But return if the object came to be nevertheless, since the answer to an earlier attempt was
+        lost. Nothing comes to be afterwards.
+        """
         if self._begun:
             self._abort()
         try:
@@ -299,7 +338,8 @@ class ObjectSink:
         if found.token != self._store.token and found == self._before:
             raise Dropped("the store took the upload, but what was there before is still under this name")
         if found.token not in (None, self._store.token):
-            # Replaced by another writer since. Ours was whole; but who asked to be the only one is not.
+            # Replaced by another writer since. Ours was whole; but who asked to be the only one is
+            # not.
             if self._if_absent:
                 self._lost()
             return
@@ -343,7 +383,10 @@ class ObjectSink:
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def _result(self, future: concurrent.futures.Future[T], seconds: float) -> T:
-        """The result of one attempt. Raises Dropped or Late if another one may help, else a TarkitError."""
+        """The result of one attempt.
+
+        Raises Dropped or Late if another one may help, else a TarkitError.
+        """
         try:
             return waits.result_of(future, seconds)
         except (TarkitError, Dropped, waits.Late):

@@ -1,8 +1,11 @@
-"""Objects of stores that tarkit knows, read by requests for ranges, each answer of which is held against its request.
+"""Objects of stores that tarkit knows, read by requests for ranges, each answer of which is held
+against its request.
 
-A proxy, a cache or a faulty server may answer a GET with a page of its own, other bytes, another object or a compressed
-body, although it answered HEAD rightly. Such an answer is a failed attempt. Flipped bits in an answer that fits are
-found at the end, by the checksum of the whole object, where the store gives one."""
+A proxy, a cache or a faulty server may answer a GET with a page of its own, other bytes, another
+object or a compressed body, although it answered HEAD rightly. Such an answer is a failed attempt.
+Flipped bits in an answer that fits are found at the end, by the checksum of the whole object, where
+the store gives one.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,18 @@ def message_of(headers: Mapping[str, str]) -> Message:
 
 
 class ObjectSource:
-    """One object that is read. Its coroutines run in the event loop of the filesystem.
+    """One object that is read.
 
-    library_has: an attribute of the filesystem of the library that this is written for. mark: a header by which the
-    answers tell the content from another, and its value. marked: whether each answer must have that header. encoding:
-    the Content-Encoding that the object was stored with; its bytes are read as they are stored. size: in bytes. All
-    three are known after ``describe``."""
+    Its coroutines run in the event loop of the filesystem.
+
+    Attributes:
+        library_has: an attribute of the filesystem of the library that this is written for.
+        mark: a header by which the answers tell the content from another, and its value.
+        marked: whether each answer must have that header.
+        encoding: the Content-Encoding that the object was stored with; its bytes are read as they
+            are stored.
+        size: in bytes. All three are known after ``describe``.
+    """
 
     library_has: str
     marked = True
@@ -55,15 +64,27 @@ class ObjectSource:
         return info
 
     def checksum(self, info: Mapping[str, Any]) -> Checksum | None:
-        """The checksum of the whole object, if the store gives one. info: as ``describe`` gives it."""
+        """The checksum of the whole object, if the store gives one.
+
+        Args:
+            info: as ``describe`` gives it.
+        """
         return from_info(info)
 
     async def fetch(self, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop``, not counting the latter. Raises: Dropped: an answer does not fit."""
+        """Bytes ``start`` to ``stop``, not counting the latter.
+
+        Raises:
+            Dropped: an answer does not fit.
+        """
         raise NotImplementedError
 
     def check(self, status: int, headers: Mapping[str, str], start: int, stop: int) -> None:
-        """Hold the answer to a request for a range against it. Raises: Dropped: it does not fit."""
+        """Hold the answer to a request for a range against it.
+
+        Raises:
+            Dropped: it does not fit.
+        """
         answer = message_of(headers)
         if status != 206:
             raise Dropped(f"{status_text(status)} to a request for a range; 206 would be right")
@@ -105,7 +126,11 @@ class SourceBody(Body):
 
 
 class SourceOrigin(ReportedOrigin):
-    """One object of a store that tarkit knows. stop: where what is wanted of it ends, if it is not all."""
+    """One object of a store that tarkit knows.
+
+    Args:
+        stop: where what is wanted of it ends, if it is not all.
+    """
 
     def __init__(self, source: ObjectSource, url: str, name: str, stop: int | None = None) -> None:
         super().__init__(name)
@@ -132,7 +157,10 @@ class SourceOrigin(ReportedOrigin):
         return SourceBody(self, offset, min(self._stop, self._source.size), _LARGEST_REQUEST)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Bytes of the object as it was reported. Raises: Dropped. StreamError."""
+        """Bytes of the object as it was reported.
+
+        Raises: Dropped. StreamError.
+        """
         try:
             data: bytes = self._run(self._source.fetch, start, stop)
         except Exception as error:

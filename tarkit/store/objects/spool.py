@@ -19,8 +19,12 @@ T = TypeVar("T")
 
 
 class SpoolSink:
-    """Bytes that wait in a local temporary file until commit uploads them, under another name first.
-    Whether the move to the final name is one step depends on the filesystem; before it, all bytes are there."""
+    """Bytes that wait in a local temporary file until commit uploads them, under another name
+    first.
+
+    Whether the move to the final name is one step depends on the filesystem; before it, all bytes
+    are there.
+    """
 
     def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool, retry: Retry) -> None:
         self._fs = fs
