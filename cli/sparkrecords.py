@@ -24,11 +24,11 @@ Examples:
 @click.command(NAME, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--training_data_dir", "--training-data-dir", metavar="FOLDER", help="The raw files, at any depth.")
 @click.option("--training_data_tar_file", "--training-data-tar-file", metavar="TAR", help="A tar of the raw files.")
-@click.option("--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
+@click.option("--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Folder to write the files to.")
 @click.option("--model_file", "--model-file", metavar="FILE", help="Python file that prepares the records of a file.")
 @click.option(
     "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
-    help="Records in a file.",
+    help="Number of records in a file.",
 )  # fmt: skip
 @click.option(
     "--num_workers", "--num-workers", "workers", type=click.IntRange(1), default=2, show_default=True, metavar="N",
@@ -36,12 +36,16 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--codec_type", "--codec-type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]),
-    default="tf_example", show_default=True, help="How what a model file prepares is written.",
+    default="tf_example", show_default=True, help="Encoding of the records that a model file prepares.",
 )  # fmt: skip
 @click.option(
-    "--image", type=click.Choice(["bytes", "floats"]), default="bytes", show_default=True, help="The feature of images."
+    "--image",
+    type=click.Choice(["bytes", "floats"]),
+    default="bytes",
+    show_default=True,
+    help="Format of the feature image.",
 )
-@click.option("--classes", callback=names_in, metavar="A,B", help="Folders that are the classes, in their order.")
+@click.option("--classes", callback=names_in, metavar="A,B", help="Folders of the classes, in order.")
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @standard_options
 def command(

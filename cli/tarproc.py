@@ -40,19 +40,20 @@ cannot be run; 130 interrupted; 143 terminated.
 def tarproc(**options: Any) -> int:
     """Run a command or a Python function over every sample of tar shards.
 
-    Each sample is a folder with one file for each of its fields: sample.FIELD, and __key__ and
-    __source__. The command runs there; the files called sample.* that it leaves are the new
-    sample, and what it leaves in __key__ or sample.__key__ is its key. If any part of the command fails
-    (bash -eo pipefail), the sample fails. Without OUT, nothing is written.
+    tarproc writes the fields of each sample as files sample.FIELD into a folder of its own, with
+    __key__ and __source__, and runs the command there. The files sample.* that exist after the
+    command are the new sample; its key is read from __key__ or sample.__key__. If any part of the
+    command fails (bash -eo pipefail), the sample fails. Without OUT, nothing is written.
 
-    A field above 32 MiB, or a sixteenth of --mem if that is more, is not held in memory: it waits in
-    $TMPDIR, and needs its size there twice while the command runs. With --map, fields are held in memory.
+    A field above 32 MiB, or above a sixteenth of --mem if that is more, is kept in $TMPDIR instead
+    of memory, and needs twice its size there while the command runs. With --map, all fields are
+    held in memory.
 
-    What commands print to stdout goes to stdout, and what they print to stderr to stderr, whole for each
-    sample and in the order of the samples; all of it goes to stderr if OUT is -.
+    The output of commands is printed whole for each sample, in the order of the samples: stdout to
+    stdout and stderr to stderr; if OUT is -, all of it to stderr.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or dataset.json (a manifest), or -
-    (the default).
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
+    manifest), or - (the default).
     """
     work = Work(**options)
     if not work.inputs and work.retry_failed is None:

@@ -40,7 +40,7 @@ job_argument = click.argument("name", callback=lambda context, parameter, name: 
 cluster_options = option_group(
     click.option("-N", "--namespace", metavar="NAME", callback=not_empty, help="[default: the context's]"),
     click.option(
-        "--context", metavar="NAME", callback=not_empty, help="Of the kubeconfig.  [default: the current one]"
+        "--context", metavar="NAME", callback=not_empty, help="Context of the kubeconfig.  [default: the current one]"
     ),
     click.option(
         "--kubeconfig",
@@ -52,13 +52,17 @@ cluster_options = option_group(
 )
 """Which cluster, as the options of kubectl; and what all programs have."""
 record_options = option_group(
-    click.option("-O", "--outdir", metavar="OUT", help="The output folder as seen from here; else the Job's own."),
-    click.option("--shards", "specs", multiple=True, metavar="SPEC", help="The inputs; else the Job's own."),
-    click.option("--check-inputs", is_flag=True, help="Ask every input whether it changed since it was done."),
+    click.option("-O", "--outdir", metavar="OUT", help="Output folder as this machine names it.  [default: the Job's]"),
+    click.option("--shards", "specs", multiple=True, metavar="SPEC", help="Input shards.  [default: the Job's]"),
+    click.option("--check-inputs", is_flag=True, help="Check whether each input has changed since its shard was done."),
 )
 """Where the done records are, if the Job cannot say so."""
 manifest_option = click.option(
-    "-f", "--file", "manifest", metavar="MANIFEST", help="Of the Job, if the cluster does not have it any more."
+    "-f",
+    "--file",
+    "manifest",
+    metavar="MANIFEST",
+    help="Kubernetes manifest of the Job, if the cluster no longer has it.",
 )
 
 

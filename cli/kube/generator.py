@@ -29,7 +29,7 @@ def generator_command(generator: str) -> click.Command:
     @click.command(
         generator,
         cls=LongHelp,
-        help=f"{about}\n\nWhat is not set stays as the template has it. Only YAML goes to standard output.",
+        help=f"{about}\n\nFields without an option keep the template's values. Only the manifest is printed on stdout.",
         epilog=f"\b\nExample:\n  {example}",
     )
     @click.argument("words", metavar=form, nargs=-1, type=click.UNPROCESSED)

@@ -31,13 +31,24 @@ def _option(setting: Setting) -> Callable[[F], F]:
 
 
 switch_options = option_group(
-    click.option("-l", "--config", metavar="FILE", multiple=True, help="Settings from this file; later ones win."),
+    click.option(
+        "-l", "--config", metavar="FILE", multiple=True, help="Read settings from this file; the last one wins."
+    ),
     click.option("--template", metavar="FILE", help="Fill this manifest instead of tarkit's own."),
     click.option(
-        "--set", "assignments", metavar="PATH=VALUE", multiple=True, help="Set any field, such as spec.suspend=true."
+        "--set",
+        "assignments",
+        metavar="PATH=VALUE",
+        multiple=True,
+        help="Set any field of the manifest, such as spec.suspend=true.",
     ),
     click.option(
-        "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
+        "-o",
+        "--output",
+        type=click.Choice(["yaml", "json"]),
+        default="yaml",
+        show_default=True,
+        help="Format of the output.",
     ),
 )
 """Where settings and templates come from, what is changed at last, and the format of the output."""

@@ -190,7 +190,7 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 standard_options = option_group(
     click.option(
         "-v", "--verbose", is_flag=True, callback=_remember,
-        help="Say more; on an error, show where in tarkit it arose.",
+        help="Print more; for an error, also tarkit's traceback.",
     ),
     version_option,
 )  # fmt: skip
@@ -240,10 +240,10 @@ reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key
 
 
 gathering_options = option_group(
-    click.option("--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them."),
+    click.option("--skip-others", is_flag=True, help="Leave out files that do not belong to a sample, and count them."),
     click.option(
         "--on-same-extension", type=click.Choice(["error", "allow"]), default="error", show_default=True,
-        help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
+        help="If files of a sample have the same last extension, such as a.0.jpg and a.1.jpg: stop, or accept that.",
     ),
 )  # fmt: skip
 """How files become samples: what to do about those that are no part of one, and about the same

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from tarkit.samples.shardwriter import ShardWriter
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Samples in a shard."},
-    "maxsize": {"type": size, "default": "3G", "help": "Bytes of content in a shard."},
+    "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Most samples in a shard."},
+    "maxsize": {"type": size, "default": "3G", "help": "Most bytes of content in a shard."},
     "start": {"type": click.IntRange(0), "default": 0, "help": "Number of the first shard."},
     "manifest": {
         "metavar": "FILE.json",
-        "help": "Also list the shards of this run there, with samples, bytes and MD5 of each; implies --index.",
+        "help": "Also list this run's shards in this file, with samples, bytes and MD5 of each; implies --index.",
     },
     "force": {
         "is_flag": True,
-        "help": "Replace shards of this pattern that are there; those not replaced are removed at the end.",
+        "help": "Replace existing shards of this pattern; remove the remaining ones at the end.",
     },
 }
 

@@ -25,13 +25,14 @@ _MOST_FILES = 10_000
 
 _HELP = """{summary}
 
-Each file appears under its name whole, or not at all. A file that fails does not stop the others; the
-failed ones are listed, and the exit code is not 0. A TARGET that ends with / takes every {source} in under its
-own name; else a file goes into TARGET if that is a folder, and what is in a source folder goes right
-into TARGET, so that a copy that is run again goes where it went before.
+Each file is published whole, or not at all. A file that fails does not stop the others; failed files are
+listed, and the exit code is not 0. If TARGET ends with /, every {source} is copied into it under its own
+name. If not, a file is copied into TARGET if that is a folder, and the contents of a source folder are
+copied directly into TARGET, so that repeating a copy overwrites the first one.
 
-Lengths are compared, with those that the stores give. Folders are copied with all that is below them;
-empty folders are not made. {source} may have braces, and * ? [ patterns; @LIST is a list of them.
+The length of each copy is compared with the length that the store reports. Folders are copied with
+everything below them; empty folders are not created. {source} may have braces, and * ? [ patterns;
+@LIST is a list of sources.
 """
 
 
@@ -48,13 +49,20 @@ def transfer_command(
     @click.command(verb, help=_HELP.format(summary=summary, source=source), epilog=epilog)
     @click.argument("sources", metavar=f"{source}...", nargs=-1, required=True)
     @click.argument("target", metavar="TARGET")
-    @click.option("-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Files at a time.")
+    @click.option(
+        "-p",
+        "--parallel",
+        type=click.IntRange(1),
+        default=4,
+        show_default=True,
+        help="Number of files to copy at once.",
+    )
     @click.option(
         "--overwrite/--no-clobber",
         default=True,
-        help="Replace what is there (the default), or keep it; what is kept with another length is a failure.",
+        help="Replace existing files (the default), or keep them; a kept file of a different length is a failure.",
     )
-    @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print only failures: no progress, no summary.")
     @standard_options
     def command(
         sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool

@@ -33,12 +33,13 @@ dropped; 65 samples are missing, twice, or others than they should be; 66 the fo
 @work_option("key_rule")
 @standard_options
 def command(folder: str, specs: tuple[str, ...], key_rule: str, verbose: bool) -> int:
-    """Prove that a training used each sample once an epoch, from what its processes wrote to DIR.
+    """Check that a training used each sample exactly once an epoch, from the records in DIR.
 
-    DIR is the argument audit= of ShardDataset or tarkit.batches. What was delivered after the state from
-    which the training went on is not counted twice: it is reported as used again. Samples that are missing
-    or twice are named by shard and number. With SHARD, the training's shards, the keys that were delivered
-    are compared with those of their indexes. No sample is read. Long lists are cut; -v gives all.
+    DIR is the argument audit= of ShardDataset or tarkit.batches. Samples that were delivered again
+    after the training resumed from a state are not counted twice, and are reported as used again.
+    Missing and repeated samples are listed by shard and number. With SHARD, the shards of the
+    training, the delivered keys are compared with those of the shards' indexes. No sample is read.
+    Long lists are cut; -v prints all.
     """
     from tarkit.trainers.audit import audit_folder
 

@@ -28,13 +28,13 @@ _PIECE = 1 << 20
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write.  [default: standard output]")
 @work_option("key_rule")
-@work_option("on_repeated_key", help="Samples of the result would have the same key: stop, or accept that.")
+@work_option("on_repeated_key", help="If two samples of the output would have the same key: stop, or accept that.")
 @work_option(
     "on_damage",
-    help="A shard is damaged: stop, or leave out what is damaged and the samples beside it, count that, and exit 3.",
+    help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
 )
-@click.option("--raw", is_flag=True, help="Only pass the bytes on, of any file, without looking into them.")
-@click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
+@click.option("--raw", is_flag=True, help="Copy the bytes of any file without checking them.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no summary.")
 @work_option("allow_pipe")
 @standard_options
 def command(
@@ -43,19 +43,19 @@ def command(
 ) -> int:  # fmt: skip
     """Join shards into one.
 
-    Headers, extended headers and content keep their bytes. End-of-archive marks are dropped, but for
-    one at the end. All of it is checked on the way: damage is an error, as is a key that is in two
-    shards, since the result is one. Folders, links and other members that are not part of a sample are
+    Headers, extended headers and content are copied byte for byte, with one end-of-archive mark at
+    the end. Everything is checked: damage is an error, and so is a key that two shards have, since
+    the output is one shard. Folders, links and other members that do not belong to a sample are
     copied too, except with --on-damage skip.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
-    .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or
+    .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt,
     dataset.json (a manifest), or - (the default).
 
-    With --raw the inputs may be any files, and their bytes go through as they are: neither
-    decompressed nor checked as tars, one after the other. A read that drops goes on at the same byte,
-    and the exit code is 0 only if every input came to its verified end: for pipelines, in place of
-    curl and gsutil cat. A pipeline in bash needs "set -o pipefail" to see that exit code.
+    With --raw the inputs are any files, whose bytes are copied unchanged: neither decompressed nor
+    checked as tars. A read that loses its connection resumes at the same byte, and the exit code is
+    0 only if every input was read to its verified end: use it in pipelines in place of curl and
+    gsutil cat. In bash, "set -o pipefail" makes a pipeline fail with that exit code.
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)

@@ -21,7 +21,7 @@ Examples:
 @click.argument("shell", type=click.Choice(SHELLS))
 @standard_options
 def command(shell: str, verbose: bool) -> None:
-    """Print what a shell evaluates to complete command lines of tarproc, tarkit and kubetpl.
+    """Print a shell script that completes command lines of tarproc, tarkit and kubetpl.
 
     SHELL is bash (4.4 or newer), zsh (after compinit) or fish.
     """

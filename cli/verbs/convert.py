@@ -24,20 +24,27 @@ Examples:
 @click.command("convert", epilog=_EPILOG)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")
-@click.option("--to", metavar="FORMAT", help="Of OUT.  [default: by the end of its name]")
+@click.option("--to", metavar="FORMAT", help="Format of OUT.  [default: by the end of its name]")
 @click.option(
-    "--from", "source_format", metavar="FORMAT", help="Of INPUT.  [default: by its name, else by its first bytes]"
+    "--from",
+    "source_format",
+    metavar="FORMAT",
+    help="Format of INPUT.  [default: by its name, else by its first bytes]",
 )
-@click.option("--field", metavar="FIELD", help="A record is the bytes of this field of a sample.")
-@click.option("--example", is_flag=True, help="A record is a tf.train.Example: a feature for each field, and __key__.")
-@click.option("--piece", is_flag=True, help="A record is the part of the tar that has the sample, headers included.")
-@click.option("--columns", metavar="A,B", callback=names_in, help="Of Parquet: read or write these only.")
+@click.option("--field", metavar="FIELD", help="Make a record of the bytes of this field of each sample.")
+@click.option(
+    "--example",
+    is_flag=True,
+    help="Make a record of each sample as a tf.train.Example: a feature for each field, and __key__.",
+)
+@click.option("--piece", is_flag=True, help="Make a record of each sample's part of the tar, headers included.")
+@click.option("--columns", metavar="A,B", callback=names_in, help="Columns of Parquet to read or write.")
 @click.option(
     "--typed", is_flag=True,
-    help="Fields NAME.json are values of the feature or column NAME; for Parquet, NAME.txt are texts.",
+    help="Write fields NAME.json as values of the feature or column NAME; for Parquet, also NAME.txt as text.",
 )  # fmt: skip
-@click.option("--verify", is_flag=True, help="Read OUT again, and compare each record.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
+@click.option("--verify", is_flag=True, help="Read OUT after writing, and compare each record.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
 @gathering_options
 @standard_options
@@ -45,25 +52,29 @@ def command(
     inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
     piece: bool, columns: list[str] | None, typed: bool, verify: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Convert tar shards to record files, record files to tar shards, or record files to one another.
+    """Convert tar shards to record files, record files to tar shards, or record files to other record
+    files.
 
     FORMAT is tar, recordio, tfrecord, sequencefile, parquet or har.
 
-    With --piece, the default between tars and record files, a record is the part of the tar that has the sample,
-    headers included: converted back, the tar is the same byte for byte; several tars come back as one. A har holds
-    files, by default one for each field of a sample. With --field a record is the content of one field; the others are
-    left out. Between two record files records are copied as they are; their keys are left out if the output has none.
-    Where records have no keys, their numbers are the keys of samples.
+    With --piece, the default between tars and record files, a record is a sample's part of the tar,
+    headers included: converting back gives the same bytes; several tars come back as one. A har
+    holds files, by default one for each field of a sample. With --field a record is the content of
+    one field, and all other fields are left out. Between two record files records are copied
+    unchanged; keys are lost if the output format has none. Records without keys become samples
+    whose keys are the records' numbers.
 
-    With --example a record is a tf.train.Example. On the way back a feature of bytes is a field, and numbers or several
-    texts are a JSON field, FEATURE.json. A slash in a name is %2F in that of its field, and comes back.
+    With --example a record is a tf.train.Example. Converting back, a feature of bytes becomes a
+    field, and a feature of numbers or of several texts becomes a JSON field, FEATURE.json. A slash
+    in a feature's name is written as %2F in its field.
 
-    A row of Parquet is a sample: its key is the column __key__, and the other columns are fields: bytes COLUMN, text
-    COLUMN.txt, numbers and lists COLUMN.json; of null there is no field, and of a structure one for each of its parts,
-    COLUMN.PART. Fields become columns of bytes; with --typed, those fields become text, numbers and lists again.
+    A row of Parquet is a sample: the column __key__ is its key, and each other column is a field:
+    bytes COLUMN, text COLUMN.txt, numbers and lists COLUMN.json; a null has no field, and a
+    structure has one for each of its parts, COLUMN.PART. Fields become columns of bytes; with
+    --typed, they become text, numbers and lists again.
 
-    All inputs go into one file, which is published whole, or not at all. Of a folder, the files that are not hidden
-    are inputs.
+    All inputs are written to one file, which is published whole or not at all. A folder as input
+    stands for its files that are not hidden.
     """
     refuse_terminal_input(inputs)
     with Meter("tarkit convert", quiet=quiet) as meter:

@@ -42,37 +42,39 @@ Examples:
     help="Shard to write; - is standard output; out-%06d.tar is a series.",
 )
 @series_options
-@click.option("--plan", metavar="FILE", help="Lines of NAME SOURCE list what goes in; - is standard input.")
-@click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
-@click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
+@click.option("--plan", metavar="FILE", help="File of lines NAME SOURCE that list the members; - is standard input.")
+@click.option("--allow-pipe", is_flag=True, help="Allow the plan to run commands: sources such as pipe:CMD.")
+@click.option("-C", "--directory", default=".", metavar="FOLDER", help="Folder in which relative paths begin.")
 @gathering_options
 @work_option("key_rule")
 @work_options("mtime", "format", "index")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
 @standard_options
 def command(
     paths: tuple[str, ...], output: str, plan: str | None, allow_pipe: bool, directory: str, on_same_extension: str,
     skip_others: bool, key_rule: str, mtime: float | None, format: str, index: bool, quiet: bool, verbose: bool,
     **limits: Any,
 ) -> int:  # fmt: skip
-    """Make a shard, or a series of shards, of files and folders, or of what a plan lists.
+    """Make a shard, or a series of shards, of files and folders, or of the sources that a plan lists.
 
-    With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit split writes
-    it; their names are printed as they are published.
+    With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit
+    split writes it; their names are printed as they are published.
 
-    Names in the shard are those given, without a leading / or ./. Samples come sorted by key, so that
-    the files of each are adjacent; for another order use a plan. A file whose name has no key and field
-    is an error, unless --skip-others. Links to files are followed.
+    Members are named as on the command line, without a leading / or ./. Samples are sorted by key,
+    so that the files of each are adjacent; use a plan for a different order. A file whose name has
+    no key or field is an error, unless --skip-others. Links to files are followed.
 
-    Everything after the first dot of a file's name is the field. So img_0.5.jpg and img_0.7.jpg would be one
-    sample, img_0, where two were meant (--key-rule last-dot makes two); but a.input.png and a.output.png are one
-    sample, a. Where files of one sample have the same last extension, --on-same-extension allow says that they
-    belong together; without it they are an error. Case makes no difference, and jpeg is jpg, tiff is tif.
+    Everything after the first dot of a file's name is the field. So img_0.5.jpg and img_0.7.jpg
+    would be one sample, img_0, where two were meant (--key-rule last-dot makes two); but
+    a.input.png and a.output.png are one sample, a. Files of one sample that have the same last
+    extension are an error; --on-same-extension allow accepts them. Upper and lower case are the
+    same, jpeg is jpg, and tiff is tif.
 
     A line of a plan is NAME SOURCE. SOURCE is text:TEXT (the rest of the line), file:PATH, a URL, a
-    plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are skipped.
-    Samples keep the plan's order; lines of one sample must be adjacent. Content is taken as it is,
-    and not decompressed. What a URL or a command gives above 32 MiB waits in $TMPDIR.
+    plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are
+    skipped. Samples keep the plan's order; lines of one sample must be adjacent. Content is not
+    decompressed. Content above 32 MiB from a URL or a command is kept in $TMPDIR until it is
+    written.
     """
     if (plan is None) == (not paths):
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")

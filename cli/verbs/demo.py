@@ -16,13 +16,13 @@ _SHARDS, _PER_SHARD = 3, 20
 
 @click.command("demo")
 @click.argument("folder", default="tarkit-demo")
-@click.option("--force", is_flag=True, help="Also in a folder that is not empty; files of the same names are replaced.")
+@click.option("--force", is_flag=True, help="Accept a folder that is not empty; files of the same names are replaced.")
 @standard_options
 def command(folder: str, force: bool, verbose: bool) -> None:
     """Make three small shards to try commands on.
 
-    FOLDER is a new or empty folder, ./tarkit-demo by default. The shards have 60 pictures of three
-    classes, drawn by code.
+    FOLDER is a new or empty folder, ./tarkit-demo by default. The shards have 60 generated pictures
+    of three classes.
     """
     from tarkit.steps.demodata import demo_samples
     from tarkit.writer import ShardWriter

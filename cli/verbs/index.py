@@ -24,12 +24,16 @@ _ERRORS = 100
 
 @click.command("index", epilog=_EPILOG)
 @click.argument("specs", metavar="SHARD...", nargs=-1)
-@click.option("-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Shards at a time.")
-@click.option("-f", "--force", is_flag=True, help="Make indexes anew that are there and fresh.")
-@click.option("--check", is_flag=True, help="Write nothing; compare each index with its shard, which is read.")
-@click.option("--manifest", metavar="FILE.json", help="Also list the shards there; with --check, compare it.")
+@click.option(
+    "-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Number of shards to read at once."
+)
+@click.option("-f", "--force", is_flag=True, help="Replace fresh indexes, too.")
+@click.option("--check", is_flag=True, help="Compare each index with its shard, which is read; write nothing.")
+@click.option(
+    "--manifest", metavar="FILE.json", help="Also list the shards in this manifest; with --check, compare it."
+)
 @work_option("key_rule")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only failures: no progress, no summary.")
 @standard_options
 def command(
     specs: tuple[str, ...], parallel: int, force: bool, check: bool, manifest: str | None, key_rule: str,
@@ -37,21 +41,23 @@ def command(
 ) -> int:  # fmt: skip
     """Write an index beside each shard: NAME.idx for NAME.tar.
 
-    With it, readers fetch only the samples that are asked for, and count without reading the shard. It is
-    the text that wds2idx of NVIDIA DALI writes, version v1.2. A shard is read once, and all of it is
-    checked: damage is an error, and no index is written then.
+    With an index, readers fetch only the samples they need, and count samples without reading the
+    shard. Its format is that of NVIDIA DALI's wds2idx, version v1.2. Each shard is read once and
+    checked: a damaged shard is an error, and gets no index.
 
-    An index that is there and fits the end of its shard, and is not older, is left as it is; a stale one
-    is made anew. A shard that fails does not stop the others.
+    An existing index is kept if it fits its shard and is not older; a stale one is replaced. A
+    shard that fails does not stop the others.
 
-    --manifest FILE.json lists all of them in one file, in the form that wids reads: path or URL, number of
-    samples, bytes and MD5, for which every shard is read. Shards below its folder are named from there. If
-    a shard fails, it is not written. --check compares it with the shards, which need not be named then.
+    --manifest FILE.json lists all shards in one file, in the format that wids reads: path or URL,
+    number of samples, bytes and MD5; every shard is read for it. Shards below its folder have
+    relative names. If a shard fails, the manifest is not written. --check compares it with its
+    shards, which need not be named then.
 
-    A compressed shard has no index. Blanks in names of samples are escaped, in a version of the text that
-    DALI refuses.
+    A compressed shard has no index. Blanks in names of samples are escaped, in a version of the
+    format that DALI refuses.
 
-    SHARD is a path, a URL, or a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a manifest).
+    SHARD is a path, a URL, a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a
+    manifest).
     """
     from tarkit.formats.tally import Tally
     from tarkit.names.url import display_name

@@ -51,10 +51,10 @@ def _as_json(entry: Entry) -> dict[str, Any]:
 @click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each, with the checksum that the store has.")
 @standard_options
 def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool, verbose: bool) -> None:
-    """List folders, locally or in a store, by name; a folder's name ends with a slash.
+    """List folders, locally or in a store, by name; names of folders end with a slash.
 
-    URL is a path or a URL of a folder or file (the current folder without one), with braces and * ? [
-    patterns. With several, the names begin with their folder's.
+    URL is a path or a URL of a folder or file, by default the current folder; it may have braces,
+    and * ? [ patterns. With several, each name begins with that of its folder.
     """
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import entries

@@ -82,12 +82,13 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="Only what OpenPAI would refuse; no warnings.")
 @standard_options
 def _check(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
-    """Say whether OpenPAI would accept jobs.
+    """Check whether OpenPAI would accept jobs.
 
-    FILE may be -, standard input. Each line names a field and what is wrong with it. Warnings are about what
-    OpenPAI accepts, though it is hardly meant. Whether an image, a virtual cluster or a folder exists is not looked up.
+    FILE may be -, standard input. Each printed line names a field and its error. Warnings are about
+    values that OpenPAI accepts, but that are probably wrong. The existence of images, virtual
+    clusters and folders is not checked.
 
-    Exit codes: 0 OpenPAI would accept all of them; 65 it would refuse one.
+    Exit codes: 0 OpenPAI would accept all jobs; 65 it would refuse one.
     """
     code = EXIT_OK
     for path in files:
@@ -101,12 +102,12 @@ def _check(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
 
 @command.command("convert", epilog="\b\nExample:\n  tarkit pai convert job.json > job.yaml")
 @click.argument("file", metavar="FILE")
-@click.option("--default-fs", metavar="URL", help="What $PAI_DEFAULT_FS_URI stands for, such as hdfs://namenode:9000.")
+@click.option("--default-fs", metavar="URL", help="Value of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:9000.")
 @standard_options
 def _convert(file: str, default_fs: str | None, verbose: bool) -> int:
     """Print a job JSON of version 1 as job YAML of protocol 2.
 
-    What protocol 2 does not have, and what is called otherwise there, is reported line by line on stderr.
+    Fields that protocol 2 lacks or renames are reported on stderr, a line each.
     """
     write_stdout(_protocol_2(_accepted(file), file, default_fs).text.encode())
     return EXIT_OK
@@ -135,16 +136,22 @@ def _protocol_2(found: JobFile, path: str, default_fs: str | None = None) -> Job
 @click.argument("file", metavar="FILE")
 @click.option(
     "--cluster", envvar="PAI_CLUSTER", metavar="URL", required=True, show_envvar=True,
-    help="Its REST server: https://HOST/rest-server, or http://HOST:9186.",
+    help="URL of the REST server: https://HOST/rest-server, or http://HOST:9186.",
 )  # fmt: skip
-@click.option("--user", envvar="PAI_USER", metavar="NAME", required=True, show_envvar=True, help="Whose job it is.")
-@click.option("--token-file", metavar="FILE", help="Has the token, which is in PAI_TOKEN else. It is never printed.")
-@click.option("--api", type=click.Choice(["1", "2"]), default="2", show_default=True, help="1 on YARN (to 0.17).")
+@click.option("--user", envvar="PAI_USER", metavar="NAME", required=True, show_envvar=True, help="Owner of the job.")
+@click.option("--token-file", metavar="FILE", help="Token file; the token is never printed.  [default: $PAI_TOKEN]")
+@click.option(
+    "--api",
+    type=click.Choice(["1", "2"]),
+    default="2",
+    show_default=True,
+    help="Version of the API: 1 for OpenPAI on YARN (up to 0.17).",
+)
 @standard_options
 def _submit(file: str, cluster: str, user: str, token_file: str | None, api: str, verbose: bool) -> int:
-    """Check a job and submit it; prints its name.
+    """Check a job, submit it, and print its name.
 
-    A job JSON goes to --api 1, or is converted for --api 2.
+    A job JSON is submitted with --api 1, or converted for --api 2.
     """
     from tarkit.openpai.api import submit
 

@@ -85,39 +85,41 @@ def _kind_of(sources: Sequence[str]) -> str:
 
 @click.command("recordio-gen", epilog=_EPILOG)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
+@click.option(
+    "-o", "--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Folder to write the files to."
+)
 @click.option(
     "--kind",
     type=click.Choice(list(_KINDS)),
-    help="What SOURCE is.  [default: csv for .csv and .data, shards for several or a pattern, else files]",
+    help="Kind of SOURCE.  [default: csv for .csv and .data, shards for several or a pattern, else files]",
 )
 @click.option(
     "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
-    help="Records in a file.",
+    help="Number of records in a file.",
 )  # fmt: skip
 @click.option("--model_file", "--model-file", metavar="FILE", help="Python file that prepares the records of a file.")
 @click.option(
     "--codec_type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]),
-    help="How what a model file prepares is written.  [default: tf_example]",
+    help="Encoding of the records that a model file prepares.  [default: tf_example]",
 )  # fmt: skip
-@click.option("--image", type=click.Choice(["bytes", "floats"]), help="The feature of images.  [default: bytes]")
-@click.option("--classes", callback=names_in, metavar="A,B", help="Folders that are the classes, in their order.")
-@click.option("--fields", callback=names_in, metavar="A,B", help="Fields of samples that become features.")
+@click.option("--image", type=click.Choice(["bytes", "floats"]), help="Format of the feature image.  [default: bytes]")
+@click.option("--classes", callback=names_in, metavar="A,B", help="Folders of the classes, in order.")
+@click.option("--fields", callback=names_in, metavar="A,B", help="Fields of samples to write as features.")
 @click.option(
     "--columns", callback=names_in, metavar="A,B", help="Names of a table's columns.  [default: its first row]"
 )
-@click.option("--label", metavar="COLUMN", help="Column that is the label.")
+@click.option("--label", metavar="COLUMN", help="Column of the label.")
 @click.option(
-    "--skip-rows", type=click.IntRange(0), metavar="N", help="Rows at the beginning of a table that are passed over."
+    "--skip-rows", type=click.IntRange(0), metavar="N", help="Number of rows to skip at the beginning of a table."
 )
 @work_option(
     "on_damage",
     default=None,
     show_default="error",
-    help="A tar is damaged: stop, or leave out what is lost, count it, and exit 3.",
+    help="If a tar is damaged: stop, or leave out the damaged part, count the losses, and exit with 3.",
 )
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @standard_options
 def command(
     sources: tuple[str, ...], output_dir: str, kind: str | None, records_per_file: int, force: bool, quiet: bool,
@@ -125,12 +127,14 @@ def command(
 ) -> int:  # fmt: skip
     """Make RecordIO files of tf.train.Examples.
 
-    SOURCE is a folder or a tar of images, one folder for each class: features image, and label, the index of the
-    class; or with --model_file any files, prepared by prepare_data_for_a_single_file(file, name) of that Python file.
-    It may be tar shards (--kind shards), a feature for each field; or a CSV file, a feature for each column. A file
-    without a record, such as one that is not an image, is counted as no-record.
+    SOURCE is a folder or a tar of images, with one folder for each class: the features are image
+    and label, the number of the class. With --model_file, SOURCE has any files, prepared by
+    prepare_data_for_a_single_file(file, name) of that Python file. It may also be tar shards
+    (--kind shards), with a feature for each field, or a CSV file, with a feature for each column. A
+    file without a record, such as one that is not an image, is counted as no-record.
 
-    Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
+    The files are named data-00000, data-00001, …, and each is published whole. Their names are
+    printed as they are published.
     """
     kind = kind or _kind_of(sources)
     if kind != "shards" and len(sources) != 1:

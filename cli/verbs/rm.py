@@ -17,13 +17,13 @@ Examples:
 
 @click.command("rm", epilog=_EPILOG)
 @click.argument("specs", metavar="URL...", nargs=-1, required=True)
-@click.option("-r", "--recursive", is_flag=True, help="Folders, too, with all that is in them.")
-@click.option("-f", "--force", is_flag=True, help="A file that does not exist is not a failure.")
+@click.option("-r", "--recursive", is_flag=True, help="Also remove folders, with all that is in them.")
+@click.option("-f", "--force", is_flag=True, help="Ignore files that do not exist.")
 @standard_options
 def command(specs: tuple[str, ...], recursive: bool, force: bool, verbose: bool) -> int:
     """Remove files, locally or in a store.
 
-    URL may have braces, and * ? [ patterns. One that cannot be removed does not stop the others.
+    URL may have braces, and * ? [ patterns. A file that cannot be removed does not stop the others.
     """
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import remove

@@ -54,102 +54,106 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 @click.command("serve", cls=LongHelp, epilog=_EPILOG)
 @click.option(
     "--listen", default="127.0.0.1:50001", show_default=True, metavar="HOST:PORT",
-    help="Where workers call; port 0 takes a free one.",
+    help="Address on which to listen; port 0 takes a free one.",
 )  # fmt: skip
 @click.option(
     "--state", default="tarkit-serve.state", show_default=True, metavar="FILE",
-    help="Where the state is kept, so that the same command goes on after any end; none keeps it in memory.",
+    help="File of the state, from which the same command resumes after any end; none keeps it in memory.",
 )  # fmt: skip
 @click.option(
-    "--ready-file", default="", metavar="FILE", help="A file that has the address as long as workers can call."
+    "--ready-file", default="", metavar="FILE", help="File with the address; it exists while workers can call."
 )
 @click.option(
     "--run", "run", default="", metavar="ID",
-    help="The run that this service is of, such as the UID of a Job: a state that has ended in another one is refused.",
+    help="Identity of the run, such as the UID of a Job; a state that ended in a different run is refused.",
 )  # fmt: skip
 @click.option("--until-ended", is_flag=True, help="End when all data sets that clients have declared have ended.")
 @click.option(
     "--drain", type=Seconds(), default=30.0, show_default=True, metavar="SECONDS",
-    help="How long at most to wait, at the end, until each known worker was answered with the end.",
+    help="Longest time to wait, at the end, until each known worker has learned of the end.",
 )  # fmt: skip
 @click.option("--http", default="", metavar="[HOST:]PORT", help="A status page, /metrics for Prometheus, and /healthz.")
-@click.option("--watch", "watched", metavar="HOST:PORT", help="Show how far a service is that runs; start none.")
+@click.option(
+    "--watch", "watched", metavar="HOST:PORT", help="Show the progress of a running service; do not start one."
+)
 @click.option(
     "--as", "watcher", default="", metavar="NAME",
-    help="With --watch: the service waits at its end until NAME has seen it; NAME waits 15 min for the service.",
+    help="With --watch: name of this watcher. The service waits at its end until NAME has seen it.",
 )  # fmt: skip
 @click.option(
     "--watchers", multiple=True, callback=_sizes, metavar="NAME=N",
-    help="At the end, wait for NAME-0 to NAME-(N-1), which watch by --as and take no records, as long as --drain.",
+    help="At the end, wait up to --drain seconds for the watchers NAME-0 to NAME-(N-1); see --as.",
 )  # fmt: skip
 @click.option(
     "--trainers", multiple=True, callback=_sizes, metavar="NAME=N",
-    help="The same for those that watch beside workers; while one of them watches, a worker is there.",
+    help="The same for watchers beside workers; while one of them watches, its worker counts as alive.",
 )  # fmt: skip
 @click.option(
     "--desertion", type=Seconds(min_open=True), metavar="SECONDS",
-    help="Abort, with 1, when workers were here, and none was heard of for so long.  [default: never]",
+    help="Abort with 1 when no worker has sent a heartbeat for this time, after the first one.  [default: never]",
 )  # fmt: skip
 @click.option(
     "--data", "--training_data", "--training-data", "data", metavar="SPEC",
-    help="A folder, shard spec or table to hand out, as tarkit.readers reads it.",
+    help="Folder, shard spec or table to hand out, as tarkit.readers reads it.",
 )  # fmt: skip
 @click.option(
     "--dataset", "sized", multiple=True, callback=_sizes, metavar="NAME=SIZE",
-    help="A data set of so many records; it may be given several times.",
+    help="Data set NAME of SIZE records; repeatable.",
 )  # fmt: skip
-@click.option("--reader-type", "--reader_type", metavar="TYPE", help="The reader of --data, such as CSV or Tar.")
+@click.option("--reader-type", "--reader_type", metavar="TYPE", help="Reader of --data, such as CSV or Tar.")
 @click.option(
     "--custom_data_reader", "--custom-data-reader", "custom_reader", metavar="MODULE:FUNCTION",
-    help="Makes the reader of --data, also FILE.py:FUNCTION.",
+    help="Function that makes the reader of --data; also FILE.py:FUNCTION.",
 )  # fmt: skip
 @click.option(
     "--custom_data_reader_params", "--custom-data-reader-params", "--data_reader_params", "--data-reader-params",
-    "params", default="", metavar="'NAME=VALUE; …'", help="What that function is called with.",
+    "params", default="", metavar="'NAME=VALUE; …'", help="Arguments of that function.",
 )  # fmt: skip
-@click.option("--name", "dataset_name", default="data", show_default=True, help="The data set of --data.")
+@click.option("--name", "dataset_name", default="data", show_default=True, help="Name of the data set of --data.")
 @click.option(
     "--records-per-shard", "--records_per_shard", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
-    help="Records that a worker is handed at once.",
+    help="Number of records in a task.",
 )  # fmt: skip
 @click.option(
     "--epochs", "--num_epochs", "--num-epochs", "epochs", type=click.IntRange(0), default=1, show_default=True,
-    metavar="N", help="How often all is handed out; 0 is without an end.",
+    metavar="N", help="Number of epochs; 0 is without an end.",
 )  # fmt: skip
 @click.option(
-    "--shuffle", type=click.Choice(["shards", "records"]), help="Another order of shards, or of records, each epoch."
+    "--shuffle",
+    type=click.Choice(["shards", "records"]),
+    help="Use a new order of shards, or of records, in each epoch.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of these orders.")
-@click.option("--strict-epochs", is_flag=True, help="Begin an epoch when the one before is complete.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of these orders.")
+@click.option("--strict-epochs", is_flag=True, help="Begin an epoch only when the previous one is complete.")
 @click.option(
     "--remainder", type=click.Choice(["keep", "drop", "fill"]), default="keep", show_default=True,
-    help="Shards that are shorter than the others: keep them, leave them out, or begin them earlier.",
+    help="For shards shorter than the others: keep them, leave them out, or begin them earlier.",
 )  # fmt: skip
 @click.option(
     "--lease-floor", type=Seconds(min_open=True), show_default="60, or the longest one if that is shorter",
-    metavar="SECONDS", help="The shortest lease: a worker that is silent so long loses its shards.",
+    metavar="SECONDS", help="Shortest lease: a worker that is silent for longer loses its shards.",
 )  # fmt: skip
 @click.option(
     "--lease-ceiling", type=Seconds(min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
-    help="The longest lease: a worker that is there, but gets no shard and reports none for so long, loses its shards.",
+    help="Longest lease: a live worker that fetches and reports no shard for longer loses its shards.",
 )  # fmt: skip
 @click.option(
     "--max-errors", "lease_errors", type=click.IntRange(1), default=3, show_default=True, metavar="N",
-    help="A shard that workers report as failed so often is dead.",
+    help="Number of failures after which a shard is dead.",
 )  # fmt: skip
 @click.option(
     "--max-losses", "lease_losses", type=click.IntRange(1), default=10, show_default=True, metavar="N",
-    help="A shard whose workers are lost so often, with no record of it done meanwhile, is dead.",
+    help="Number of lost workers, with no record done between them, after which a shard is dead.",
 )  # fmt: skip
 @click.option(
     "--max-dead", "most_dead", type=click.IntRange(1), default=10_000, show_default=True, metavar="N",
-    help="With so many dead shards, no more of a data set are handed out: it is aborted.",
+    help="Number of dead shards after which a data set is aborted.",
 )  # fmt: skip
 @click.option("--tls-key", metavar="FILE", help="PEM of the private key.")
 @click.option("--tls-certificate", metavar="FILE", help="PEM of the certificate chain.")
-@click.option("--token-file", metavar="FILE", help="A file whose first line is the bearer token that callers need.")
-@click.option("--insecure", is_flag=True, help="Listen to other machines without TLS or without a token.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress lines.")
+@click.option("--token-file", metavar="FILE", help="File whose first line is the bearer token that callers need.")
+@click.option("--insecure", is_flag=True, help="Allow other machines to call without TLS or without a token.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress lines.")
 @standard_options
 def command(
     listen: str, state: str, ready_file: str, run: str, until_ended: bool, drain: float, http: str, watched: str | None,
@@ -162,9 +166,10 @@ def command(
 ) -> int:  # fmt: skip
     """Hand out ranges of records to trainers whose workers come and go.
 
-    Workers call by tarkit.service.client, or with ElasticDL's own client. What is handed out, and what is done, is in
-    the state file: after any end the same command goes on. Without --data and --dataset, clients declare
-    their data sets, and the service runs until it is stopped, or with --until-ended until all of these have ended.
+    Workers call through tarkit.service.client, or with ElasticDL's own client. The state file has
+    the progress of all data sets: after any end, the same command resumes. Without --data and
+    --dataset, clients declare their data sets, and the service runs until it is stopped, or with
+    --until-ended until all of them have ended.
     """
     if watched is not None:
         options = [option.name or "" for option in click.get_current_context().command.params]

@@ -52,33 +52,39 @@ class _Shown(NamedTuple):
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("--count", is_flag=True, help="Count samples or records instead of listing them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Only the first N samples or records.")
+@click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Show only the first N samples or records.")
 @click.option(
-    "--from", "source_format", metavar="FORMAT", help="Of INPUT.  [default: by its name, else by its first bytes]"
+    "--from",
+    "source_format",
+    metavar="FORMAT",
+    help="Format of INPUT.  [default: by its name, else by its first bytes]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing of skipped members; only what was lost.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses, not skipped members.")
 @reader_options
 @standard_options
 def command(
     inputs: tuple[str, ...], count: bool, as_json: bool, number: int | None, quiet: bool, source_format: str | None,
     key_rule: str, on_damage: str, allow_pipe: bool, verbose: bool, **policies: Any,
 ) -> int:  # fmt: skip
-    """List the samples of shards: keys, fields and their sizes in bytes; or the records of files of another format.
+    """List the samples of shards: keys, fields and their sizes in bytes; or the records of files of
+    other formats.
 
-    With --json, a line is {"key", "url", "offset", "fields": {FIELD: BYTES}}; the offset is that of the
-    sample's first header in the uncompressed shard.
+    With --json, each line is {"key", "url", "offset", "fields": {FIELD: BYTES}}; the offset is that
+    of the sample's first header in the uncompressed shard.
 
-    Of a record, its name or key and its size are listed; without a name, its number from 0 among those of its file
-    that are listed. With --json, a line is {"key", "url", "number", "size"}. FORMAT is tar, recordio, tfrecord,
-    sequencefile, parquet or har. The size of a row of Parquet is that of its values, as text where they are not bytes.
+    A record is listed by its name or key, and its size; a record without a name, by its number from
+    0 among the listed records of its file. With --json, each line is {"key", "url", "number",
+    "size"}. FORMAT is tar, recordio, tfrecord, sequencefile, parquet or har. The size of a row of
+    Parquet is that of its values, as text where they are not bytes.
 
-    --count gives the number of samples; for several shards, a table of samples, members and bytes of
-    content with a total. A record counts as a sample of one member. A shard that is bad does not stop the others: it is
-    marked, and the exit code says what is wrong (65: damaged). Of several shards, each line of the listing begins
-    with the shard's name.
+    --count prints the number of samples; for several shards, a table of samples, members and bytes
+    of content with a total. A record counts as a sample of one member. A bad shard does not stop
+    the others: it is marked, and the exit code says what is wrong (65: damaged). With several
+    shards, each line of the list begins with the name of its shard.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or dataset.json (a manifest), a folder,
-    of which the files that are not hidden are inputs, or - (the default), which is a tar unless --from says otherwise.
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
+    manifest), a folder, which stands for its files that are not hidden, or - (the default), which
+    is a tar unless --from names a format.
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)

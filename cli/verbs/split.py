@@ -26,7 +26,7 @@ Examples:
 @click.option("-o", "--output", required=True, metavar="PATTERN", help="Shards to write, such as out-%06d.tar.")
 @series_options
 @work_options("mtime", "format", "index")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @reader_options
 @standard_options
 def command(
@@ -37,17 +37,18 @@ def command(
     """Cut shards into a numbered series of shards.
 
     Samples stay whole and in order. A shard is full when the next sample would exceed --maxcount or
-    --maxsize; a sample that is bigger than --maxsize gets a shard of its own. The names of the shards
-    are printed, one a line, as they are published. Members get new headers, as tarproc writes them.
+    --maxsize; a sample that is larger than --maxsize gets a shard of its own. The names of the
+    shards are printed, one a line, as they are published. Members get new headers, as tarproc
+    writes them.
 
-    Fields above 32 MiB are not held in memory: they wait in $TMPDIR until their sample is complete.
+    Fields above 32 MiB are kept in $TMPDIR until their sample is complete.
 
-    Shards of the same pattern, with numbers from --start on, that are there from an earlier run are an
-    error: of a longer run, some would stay. --force replaces them, and at the end removes the rest; an
-    INPUT cannot be one of them. What a command or another program reads into a pipe is not checked.
+    Existing shards of the same pattern, numbered from --start on, are an error, since those of a
+    longer run would remain. --force replaces them, and removes the remaining ones at the end; no
+    INPUT may be one of them. The inputs of commands and other programs in a pipe are not checked.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt or dataset.json (a manifest), or -
-    (the default).
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
+    manifest), or - (the default).
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)

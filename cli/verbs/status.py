@@ -32,15 +32,15 @@ stale or failed; 66 no such folder, or no done record in it.
 @click.command("status", epilog=_EPILOG)
 @click.argument("outdir", metavar="OUTDIR")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="All names, as one JSON document.")
-@click.option("--clean", "wanted", is_flag=True, help="Remove what killed runs left under temporary names.")
+@click.option("--json", "as_json", is_flag=True, help="Print all names as one JSON document.")
+@click.option("--clean", "wanted", is_flag=True, help="Remove temporary files of killed runs.")
 @click.option(
     "--older-than",
     type=Seconds(),
     metavar="SECONDS",
-    help="With --clean, in a store: only what is older, since a slow writer looks like a dead one.  [default: 1 day]",
+    help="With --clean, in a store: remove only older files, as a slow writer looks like a dead one.  [default: 1 day]",
 )
-@work_option("allow_empty", help="It is meant if no sample came out of all shards: do not exit 3.")
+@work_option("allow_empty", help="Accept a run without output samples: do not exit with 3.")
 @standard_options
 def command(
     outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, allow_empty: bool,
@@ -48,9 +48,10 @@ def command(
 ) -> int:  # fmt: skip
     """Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
 
-    Only records are read, so it does not matter where the run is, or was: those that each run writes
-    into OUTDIR when it begins, and those of the shards that are done. INPUT takes the place of the former,
-    and shards whose input has changed are stale then. Long lists are cut; --json or -v gives all.
+    Only records are read, so it works on any machine, during the run and after it: each run writes
+    a record into OUTDIR when it begins, and each finished shard has one. INPUT replaces the inputs
+    of the run's record; shards whose input has changed are then stale. Long lists are cut; --json
+    or -v prints all.
     """
     import time
 

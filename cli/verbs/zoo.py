@@ -32,12 +32,14 @@ def command() -> None:
 
 @command.command("init", epilog="\b\nExample:\n  tarkit zoo init --model_zoo model_zoo --local_pkg_dir wheels")
 @click.option(
-    "--base_image", metavar="IMAGE", help="It has Python and pip.  [default: tarkit's own image, tarkit:VERSION]"
+    "--base_image",
+    metavar="IMAGE",
+    help="Image to build on; it has Python and pip.  [default: tarkit's own image, tarkit:VERSION]",
 )
-@click.option("--extra_pypi_index", metavar="URL", help="Has tarkit, and more for the requirements.")
-@click.option("--local_pkg_dir", metavar="DIR", help="Wheels to install, with tarkit's among them.")
-@click.option("--model_zoo", metavar="DIR", default=".", show_default=True, help="Copied to /model_zoo.")
-@click.option("--force", is_flag=True, help="Replace a Dockerfile that is another.")
+@click.option("--extra_pypi_index", metavar="URL", help="Package index with tarkit and other requirements.")
+@click.option("--local_pkg_dir", metavar="DIR", help="Folder of wheels to install, tarkit's among them.")
+@click.option("--model_zoo", metavar="DIR", default=".", show_default=True, help="Folder to copy to /model_zoo.")
+@click.option("--force", is_flag=True, help="Overwrite a Dockerfile that differs.")
 @standard_options
 def _init(
     base_image: str | None, extra_pypi_index: str | None, local_pkg_dir: str | None,
@@ -45,8 +47,8 @@ def _init(
 ) -> int:  # fmt: skip
     """Write ./Dockerfile, and a requirements file into the model zoo if it has none.
 
-    The image has tarkit with the shard service. It comes from --local_pkg_dir, or from --extra_pypi_index, or is in
-    the base image already.
+    The image contains tarkit with the shard service, from --local_pkg_dir, from --extra_pypi_index,
+    or from the base image.
     """
     import tarkit
     from tarkit.elasticdl.zoo import zoo_files
@@ -73,14 +75,15 @@ _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]",
 
 @command.command("build", epilog="\b\nExample:\n  tarkit zoo build --image registry.example.com/zoo:1 . -- --no-cache")
 @click.argument("path", metavar="PATH")
-@click.option("--image", metavar="NAME", required=True, help="What to call the image.")
+@click.option("--image", metavar="NAME", required=True, help="Name of the image.")
 @_engine_option
 @_more_argument
 @standard_options
 def _build(path: str, image: str, engine: str | None, more: tuple[str, ...], verbose: bool) -> NoReturn:
     """Build the Dockerfile in the folder PATH.
 
-    The exit code is that of the engine. Others: 66 the Dockerfile is missing; 127 a container engine is missing.
+    The exit code is that of the container engine; 66: the Dockerfile is missing; 127: no container
+    engine is installed.
     """
     from tarkit.elasticdl import zoo
 
@@ -93,9 +96,9 @@ def _build(path: str, image: str, engine: str | None, more: tuple[str, ...], ver
 @_more_argument
 @standard_options
 def _push(image: str, engine: str | None, more: tuple[str, ...], verbose: bool) -> NoReturn:
-    """Push an image to its registry, with the login that the engine has.
+    """Push an image to its registry, with the container engine's login.
 
-    The exit code is that of the engine, or 127: a container engine is missing.
+    The exit code is that of the container engine; 127: no container engine is installed.
     """
     from tarkit.elasticdl import zoo
 

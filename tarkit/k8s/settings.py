@@ -61,29 +61,27 @@ class Settings:
     """
 
     name: str | None = _one("-n", "NAME", "Name of the object.", ())
-    command: str | None = _one(
-        "-c", "CMD", "What to run: a shell script; of indexed, tarproc's command for each sample."
-    )
+    command: str | None = _one("-c", "CMD", "Shell script to run; for indexed, tarproc's command for each sample.")
     image: str | None = _one("-I", "IMAGE", "Container image.")
-    cpu: str | None = _one("-C", "N", "CPUs to ask for, such as 2 or 500m; -1: none.")
+    cpu: str | None = _one("-C", "N", "CPUs to request, such as 2 or 500m; -1: none.")
     memory: str | None = _one("-M", "SIZE", "Memory, request and limit, such as 4Gi or 4G.")
-    gpu: int | None = _one("-G", "N", "GPUs; 0: none.")
+    gpu: int | None = _one("-G", "N", "Number of GPUs; 0: none.")
     gpu_resource: str | None = _one("", "NAME", "Resource name of the GPUs.  [default: nvidia.com/gpu]")
     accelerator: str | None = _one("-A", "TYPE", "GKE's accelerator type (a node selector).")
     env: dict[str, str] = _pairs("-e", "Environment variable.")
     param: dict[str, str] = _pairs("-p", "Replace {K} in the command by V; all other braces stay, and ${K} too.")
-    port: list[str] = _list("-P", "PORT", "Port that is served.", (*_PODS, "service"))
-    label: dict[str, str] = _pairs("-L", "Label, of the object and of its pods.", ())
-    app: str | None = _one("-a", "APP", "Label app.  [default: the name]", ())
-    shell: str | None = _one("", "PROGRAM", "Runs the command.  [default: /bin/bash]")
+    port: list[str] = _list("-P", "PORT", "Port to expose.", (*_PODS, "service"))
+    label: dict[str, str] = _pairs("-L", "Label of the object and of its pods.", ())
+    app: str | None = _one("-a", "APP", "Value of the label app.  [default: the name]", ())
+    shell: str | None = _one("", "PROGRAM", "Shell that runs the command.  [default: /bin/bash]")
     shell_flags: str | None = _one(
         "",
         "FLAGS",
-        "The shell's flags, before -c; with '', only the last status counts.  [default: -euo pipefail, or as far as "
-        "the shell has them; of indexed, tarproc's]",
+        "Flags of the shell, before -c; with '', only the last command's exit code counts.  "
+        "[default: those of -euo pipefail that the shell has; for indexed, tarproc's]",
     )
     config_map: str | None = _one("", "NAME", "Mount this ConfigMap, read only.")
-    config_map_path: str | None = _one("", "PATH", "Where to mount it.  [default: /files]")
+    config_map_path: str | None = _one("", "PATH", "Path to mount it at.  [default: /files]")
     secret: list[str] = _list("", "NAME[:PATH]", "Mount this Secret.  [default: /secrets/NAME]")
     gac: str | None = _one(
         "",
@@ -94,36 +92,42 @@ class Settings:
     service_account: str | None = _one("", "NAME", "Service account, which may be a cloud identity.")
     hostname: str | None = _one("", "NAME", "Host name of the pod.", ("job", "pod", "jobs"))
     subdomain: str | None = _one("", "NAME", "Subdomain of the pods: a headless service.")
-    restartpolicy: str | None = _one("", "", "What happens when the container ends.", choices="Never OnFailure Always")
-    namespace: str | None = _one("-N", "NAME", "Namespace.", ())
+    restartpolicy: str | None = _one("", "", "Restart policy of the pods.", choices="Never OnFailure Always")
+    namespace: str | None = _one("-N", "NAME", "Namespace of the object.", ())
     security: str | None = _one(
         "", "", "Pod security standard to meet.  [default: restricted]", choices="restricted baseline none"
     )
     run_as: int | None = _one("", "UID", "User and group to run as.  [default: 65532]")
-    scratch: str | None = _one("", "SIZE", "Temporary space at /scratch, such as 20Gi.  [default: 1Gi; indexed: 10Gi]")
-    queue: str | None = _one("", "NAME", "Kueue's queue.")
+    scratch: str | None = _one(
+        "", "SIZE", "Size of the temporary volume at /scratch, such as 20Gi.  [default: 1Gi; indexed: 10Gi]"
+    )
+    queue: str | None = _one("", "NAME", "Name of the Kueue queue.")
     priority_class: str | None = _one("", "NAME", "Priority class of the pods.")
-    node_selector: dict[str, str] = _pairs("", "Only nodes with this label.")
-    toleration: list[str] = _list("", "K[=V][:EFFECT]", "Also nodes with this taint.")
-    image_pull_secret: list[str] = _list("", "NAME", "Secret with which to fetch the image.")
-    retries: int | None = _one("", "N", "Retries of the Job; of indexed, of each slice.  [default: 0; 3]", _JOBS)
-    deadline: str | None = _one("", "TIME", "Stop after this time, such as 90s, 12h, 2d.", _JOBS)
-    ttl: str | None = _one("", "TIME", "Remove the Job so long after its end.", _JOBS)
+    node_selector: dict[str, str] = _pairs("", "Use only nodes with this label.")
+    toleration: list[str] = _list("", "K[=V][:EFFECT]", "Also use nodes with this taint.")
+    image_pull_secret: list[str] = _list("", "NAME", "Secret for pulling the image.")
+    retries: int | None = _one("", "N", "Retries of the Job; for indexed, of each slice.  [default: 0; 3]", _JOBS)
+    deadline: str | None = _one("", "TIME", "Stop the Job after this time, such as 90s, 12h, 2d.", _JOBS)
+    ttl: str | None = _one("", "TIME", "Remove the Job this long after its end.", _JOBS)
     over: str | None = _one(
         "",
         "SPEC",
-        "One Job for each of these, such as {0000..0147}; "
+        "Items, one Job for each, such as {0000..0147}; "
         "{i} in name, command and variables stands for it, {n} for its number; ${i} is the shell's own.",
         ("jobs",),
     )
     shards: list[str] = _list("", "SPEC", "Input shards: a pattern, @LIST or URL; as tarproc's INPUT.", _SHARDED)
-    outdir: str | None = _one("-O", "URL", "Where the output shards and their done records go.", _SHARDED)
-    parallelism: int | None = _one("-j", "P", "Pods at the same time.  [default: 128]", _SHARDED)
-    slices: int | None = _one("", "W", "Slices, each a pod.  [default: one a shard, at most 10000]", _SHARDED)
-    max_failed: str | None = _one("", "N|P%", "Stop if more slices fail.  [default: 5%]", _SHARDED)
-    list_url: str | None = _one("", "URL", "Write the list of shards there, for pods to read.", _SHARDED)
+    outdir: str | None = _one("-O", "URL", "Folder for the output shards and their done records.", _SHARDED)
+    parallelism: int | None = _one("-j", "P", "Number of pods that run at once.  [default: 128]", _SHARDED)
+    slices: int | None = _one("", "W", "Number of slices, each a pod.  [default: one a shard, at most 10000]", _SHARDED)
+    max_failed: str | None = _one("", "N|P%", "Stop when more slices than this have failed.  [default: 5%]", _SHARDED)
+    list_url: str | None = _one("", "URL", "URL to write the list of shards to, for the pods to read.", _SHARDED)
     raw: bool = _one(
-        "", "", "The command is the container's own; it finds its slice in TARKIT_INDEX.", _SHARDED, factory=bool
+        "",
+        "",
+        "Run the command itself instead of tarproc; TARKIT_INDEX is the number of its slice.",
+        _SHARDED,
+        factory=bool,
     )
 
 

@@ -156,117 +156,124 @@ class Work:
     slice: str | None = _unrecorded(
         "", "With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX.", metavar="I/W"
     )
-    outdir: str | None = _unrecorded("-O", "Write a shard for each input; skip those done before.", metavar="OUTDIR")
-    parallel: int | None = _unrecorded("-p", "Commands at once.  [default: 1]", bounds=(0, 4096))
+    outdir: str | None = _unrecorded(
+        "-O", "Write one shard for each input; skip those that are done.", metavar="OUTDIR"
+    )
+    parallel: int | None = _unrecorded("-p", "Number of commands that run at once.  [default: 1]", bounds=(0, 4096))
     list_sha256: str | None = _unrecorded(
-        "", "With --slice: refuse any other list of inputs than the one that was planned.", metavar="HEX"
+        "", "With --slice: refuse a list of inputs that differs from the planned one.", metavar="HEX"
     )
     command: str | None = _option("-c", "Shell command to run in each sample's folder.")
     script: str | None = _unrecorded("-S", "Script to run in each sample's folder.", metavar="FILE")
-    interpreter: str = _option("", "Runs the script.", "bash")
+    interpreter: str = _option("", "Program that runs the script.", "bash")
     filter: str | None = _unrecorded(
-        "", "Shell command that decides: 0 keeps the sample as it is, 1 drops it, more fails it.", metavar="COMMAND"
+        "",
+        "Shell command whose exit code decides: 0 keeps the sample, 1 drops it, any other fails it.",
+        metavar="COMMAND",
     )
-    shell: str = _option("", "Runs the command.", "bash")
+    shell: str = _option("", "Shell that runs the command.", "bash")
     shell_flags: str | None = _unrecorded(
         "",
-        "The shell's flags, before -c; with '', only the last status counts.  [default: errexit and pipefail]",
+        "Flags of the shell, before -c; with '', only the last command's exit code counts.  "
+        "[default: errexit and pipefail]",
         metavar="FLAGS",
     )
     function: str | Function | None = _option(
         "--map", "Python function: module:name or file.py:name.", metavar="FUNCTION"
     )
     setup: str | Function | None = _option(
-        "", "Called once in each process; its result is the mapper's 2nd argument.", metavar="FUNCTION"
+        "", "Python function, called once in each process; its result is the mapper's 2nd argument.", metavar="FUNCTION"
     )
     count: int | None = _option("", "Stop after N samples.", metavar="N", bounds=(0, None))
-    fields: str | None = _option("-f", "Only these fields, separated by blanks or commas.")
+    fields: str | None = _option("-f", "Read only these fields, separated by blanks or commas.")
     fieldmode: str = _option(
         "-F",
-        "A sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
+        "If a sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
         "ignore",
         choices=("error", "ignore"),
     )
-    base: str = _option("-b", "Files in the folder are called BASE.FIELD.", "sample")
-    multi: bool = _option("-m", "Files with another base than --base are samples of their own.", False)
-    subdirs: bool = _option("", "Folders that the command makes are samples of their own.", False)
-    separator: str = _option("-s", "Between key and base, or key and folder (there, / by default).", "")
-    include: str | None = _option("-I", "Only files that match go to the output.", metavar="REGEX")
-    exclude: str | None = _option("-E", "Files that match do not go to the output.", metavar="REGEX")
+    base: str = _option("-b", "Name the files in the folder BASE.FIELD.", "sample")
+    multi: bool = _option("-m", "Make a new sample of files whose base is not --base.", False)
+    subdirs: bool = _option("", "Make a new sample of each folder that the command makes.", False)
+    separator: str = _option("-s", "Separator between key and base, or between key and folder (default /).", "")
+    include: str | None = _option("-I", "Write only files that match.", metavar="REGEX")
+    exclude: str | None = _option("-E", "Leave out files that match.", metavar="REGEX")
     require: str | None = _option(
-        "", "Each sample that comes out has these fields, such as 'jpg|png,cls'; else it fails.", metavar="FIELDS"
+        "", "Fail an output sample that lacks one of these fields, such as 'jpg|png,cls'.", metavar="FIELDS"
     )
-    allow_empty: bool = _unrecorded("", "It is meant if no sample comes out: do not exit 3.", False)
+    allow_empty: bool = _unrecorded("", "Accept an output without samples: do not exit with 3.", False)
     batch: int | None = _option(
-        "", "N samples for one call, each in a folder of its own.", metavar="N", bounds=(1, None)
+        "", "Run each command on N samples, each in its own folder.", metavar="N", bounds=(1, None)
     )
-    timeout: float | None = _unrecorded("", "For one call.", metavar="SECONDS")
-    add_log: str | None = _option(
-        "", "Keep what the command prints (stdout, then stderr) in this field.", metavar="FIELD"
-    )
+    timeout: float | None = _unrecorded("", "Time limit of one command.", metavar="SECONDS")
+    add_log: str | None = _option("", "Keep the command's output (stdout, then stderr) in this field.", metavar="FIELD")
     errors: str = _option(
         "-e --errors --error-handling",
-        "A sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
+        "If a sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
         "keep",
         choices=("keep", "skip", "ignore", "abort"),
     )
-    max_errors: str = _unrecorded("", "Give up beyond so many failures.", "100", metavar="N|P%")
-    force: bool = _unrecorded("", "With -O: make all shards anew, also those done before.", False)
+    max_errors: str = _unrecorded("", "Abort after more than this many failures.", "100", metavar="N|P%")
+    force: bool = _unrecorded("", "With -O: make all shards again, also those that are done.", False)
     work_id: str | None = _unrecorded(
-        "", "With -O: part of what the work is. With another name, all shards are made anew.", metavar="NAME"
+        "", "With -O: name of the work; under a new name, all shards are made again.", metavar="NAME"
     )
     retry_failed: str | None = _unrecorded(
         "", "Run the failed samples of an OUT.failed.tar or OUTDIR.", metavar="SHARD"
     )
     mem: int = _unrecorded(
         "",
-        "Bytes of samples held at most; with --map, a sample that is larger fails.",
+        "Most bytes of samples to hold in memory; with --map, a larger sample fails.",
         128 * 1024**2,
         kind=BYTES,
         bounds=(1, None),
     )
     working_dir: str | None = _unrecorded(
-        "-w --working-dir --working_dir", "New folder to work in, removed at the end.", metavar="DIR"
+        "-w --working-dir --working_dir",
+        "Folder to create for temporary files; it is removed at the end.",
+        metavar="DIR",
     )
-    mtime: int | None = _option("", "Time stamp of members.  [default: 0]", metavar="SECONDS", bounds=(0, None))
+    mtime: int | None = _option("", "Modification time of members.  [default: 0]", metavar="SECONDS", bounds=(0, None))
     format: str = _unrecorded(
         "",
-        "For names and sizes too long for a plain header: PAX headers, those of GNU tar (for busybox), or an error.",
+        "For names and sizes too long for a plain header: write PAX headers, GNU tar's (for busybox), or stop.",
         "pax",
         choices=("pax", "gnu", "ustar"),
     )
     index: bool = _unrecorded("", "Write an index beside each output shard, as tarkit index does.", False)
     manifest: str | None = _unrecorded(
-        "", "With -O: when all shards are made, index them, and list them there.", metavar="FILE.json"
+        "", "With -O: when all shards are made, index them and list them in this file.", metavar="FILE.json"
     )
     report: str | None = _unrecorded("", "Write the counts as JSON.", metavar="FILE")
-    quiet: bool = _unrecorded("-q --quiet --silent", "No progress, no counts; only failures.", False)
+    quiet: bool = _unrecorded("-q --quiet --silent", "Print only failures: no progress, no counts.", False)
     key_rule: str = _option(
         "",
-        "How a name splits into key and field: first-dot, last-dot, or a regular expression with two groups.",
+        "Rule that splits a name into key and field: first-dot, last-dot, or a regular expression with two groups.",
         "first-dot",
         metavar="RULE",
     )
     on_duplicate_field: str = _option(
         "",
-        "Two files of one sample have the same field: stop, or keep one and count it.",
+        "If two files of a sample have the same field: stop, or keep one and count it.",
         "error",
         choices=("error", "first", "last"),
     )
     on_repeated_key: str = _option(
         "",
-        "A key comes back later in a shard: stop, or take each run of files as a sample.",
+        "If a key returns later in a shard: stop, or make a sample of each run of adjacent files.",
         "error",
         choices=("error", "allow"),
     )
     on_damage: str = _option(
         "",
-        "A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
+        "If a shard is damaged: stop, or resume at the next good header, count the losses, and exit with 3.",
         "error",
         choices=("error", "skip"),
     )
-    allow_pipe: bool = _unrecorded("", "Run pipe: commands that an @list names, too; not only those given here.", False)
-    verbose: bool = _unrecorded("-v", "Say more; on an error, show where in tarkit it arose.", False)
+    allow_pipe: bool = _unrecorded(
+        "", "Also run pipe: commands that an @list names, not only those on the command line.", False
+    )
+    verbose: bool = _unrecorded("-v", "Print more; for an error, also tarkit's traceback.", False)
 
     def __post_init__(self) -> None:
         for name, option in options().items():

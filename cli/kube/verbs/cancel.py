@@ -31,12 +31,13 @@ Exit codes: 0 it is so now, or was; 2 it cannot be; 66 no such Job; 75 the clust
 
 @click.command("cancel", epilog=_EPILOG)
 @job_argument
-@click.option("--undo", is_flag=True, help="Let a cancelled Job go on.")
+@click.option("--undo", is_flag=True, help="Resume a cancelled Job.")
 @cluster_options
 def command(name: str, undo: bool, verbose: bool, **access: Any) -> int:
-    """Suspend Job NAME: its pods are stopped, its finished indexes are kept. Done records stay in any case.
+    """Suspend Job NAME: its pods are stopped, its finished indexes are kept, and so are all done
+    records.
 
-    NAME may be a run of kubetpl jobs, too: then all its Jobs.
+    NAME may also be a run of kubetpl jobs: then all its Jobs are suspended.
     """
     cluster = open_cluster(**access)
     done = suspend_jobs(cluster, name, find_jobs(cluster, name), undo=undo)

@@ -36,37 +36,50 @@ _CREDENTIALS = {
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] [job|pod|jobs|indexed|train …]",
 )
-@click.option("-f", "--file", metavar="MANIFEST", help="YAML or JSON with Jobs and Pods; - is standard input.")
-@click.option("-j", "--parallelism", type=click.IntRange(1), help="Pods at once.  [default: the manifest's, or CPUs]")
-@click.option("--state", metavar="DIR", help="For logs and claims.  [default: NAME.kubetpl-local]")
-@click.option("--retry-delay", type=Seconds(), default=1.0, help="Before the first retry; doubled.  [default: 1 s]")
-@click.option("--inherit-env", is_flag=True, help="Pods see all variables of this shell, and not only those above.")
-@click.option("--volume", "volumes", multiple=True, metavar="NAME=DIR", help="Use a folder in the place of a volume.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but failures and the end.")
+@click.option("-f", "--file", metavar="MANIFEST", help="File of YAML or JSON with Jobs and Pods; - is standard input.")
+@click.option(
+    "-j",
+    "--parallelism",
+    type=click.IntRange(1),
+    help="Number of pods that run at once.  [default: the manifest's, or CPUs]",
+)
+@click.option("--state", metavar="DIR", help="Folder for logs and claims.  [default: NAME.kubetpl-local]")
+@click.option(
+    "--retry-delay",
+    type=Seconds(),
+    default=1.0,
+    help="Time before the first retry; it doubles each time.  [default: 1 s]",
+)
+@click.option("--inherit-env", is_flag=True, help="Pass all variables of this shell to pods, not only those above.")
+@click.option("--volume", "volumes", multiple=True, metavar="NAME=DIR", help="Use this folder as the volume NAME.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only failures and the result.")
 @standard_options
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
 def command(
     words: tuple[str, ...], file: str | None, parallelism: int | None, state: str | None, retry_delay: float,
     inherit_env: bool, volumes: tuple[str, ...], quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
-    """Run a manifest here: kubetpl local -f job.yaml, or what a generator would print: kubetpl local indexed -n x …
+    """Run a manifest on this machine: kubetpl local -f job.yaml, or a generator's: kubetpl local
+    indexed -n x …
 
-    Each pod is a group of processes. Its command, variables, retries, limits per index, exit-code rules and
-    deadline are as in a cluster. emptyDir, hostPath, and the ConfigMaps and claims of the manifest are folders.
-    Shards that have a done record are skipped, so run it again after it was stopped or killed.
+    Each pod is a group of processes, with the command, variables, retries, limits for each index,
+    exit-code rules and deadline of the manifest. Volumes (emptyDir, hostPath, ConfigMaps and claims
+    of the manifest) are folders. Shards that have a done record are skipped, so run it again after
+    it was stopped or killed.
 
-    Not done here: images, users, limits of memory and disk, and mounts. Commands run as you do, with the
-    programs of this machine, each pod in a folder of its own. Arguments and variables that are a path in a volume
-    (/scratch/x, @/files/x, --list=/files/x) or the address of a service of the manifest (NAME:PORT) are changed to
-    where it is here; scripts are not changed, so write $TMPDIR in them, and not /scratch. A manifest with a field
-    that no generator prints, and that is not done here, is refused by that name.
+    Images, users, limits of memory and disk, and mounts are not supported. Commands run as the
+    current user, with the programs of this machine, each pod in a folder of its own. Arguments and
+    variables that are a path in a volume (/scratch/x, @/files/x, --list=/files/x) or the address of
+    a service of the manifest (NAME:PORT) are changed to their place here; scripts are not changed,
+    so use $TMPDIR in them instead of /scratch. A manifest with a field that is not supported here
+    is refused with the field's name, unless a generator prints that field.
 
-    Of this machine's environment pods see PATH, HOME (unless the manifest sets it), LANG, LC_*, TZ,
-    proxies, certificates, and what gives access to stores: AWS_*, GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*,
-    AZURE_*, HF_*.
+    Pods see these environment variables of this machine: PATH, HOME (unless the manifest sets it),
+    LANG, LC_*, TZ, those of proxies and certificates, and those for access to stores: AWS_*,
+    GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*, AZURE_*, HF_*.
 
-    Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside, or no sample came out;
-    2 the manifest cannot be run.
+    Exit codes: 0 all complete; 1 failed; 3 failed only because failed samples were kept aside, or
+    no sample came out; 2 the manifest cannot be run.
     """
     documents = _documents(file, words)
     folders = {}

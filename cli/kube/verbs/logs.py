@@ -37,20 +37,23 @@ _say = partial(say, "kubetpl logs")
 
 @click.command("logs", epilog=_EPILOG)
 @job_argument
-@click.option("--failed", is_flag=True, help="Of indexes whose last pod failed; the default once the Job has failed.")
-@click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
-@click.option("--shard", metavar="URL", help="Of the index that has this shard: its URL, or its name.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
+@click.option(
+    "--failed", is_flag=True, help="Show only indexes whose last pod failed; the default once the Job has failed."
+)
+@click.option("--index", "indexes", metavar="SET", help="Show only these indexes: 3,7-9.")
+@click.option("--shard", metavar="URL", help="Show only the index that processes this shard: a URL, or its name.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Show the last N lines of each log.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @cluster_options
 def command(
     name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, container: str | None,
     verbose: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
+    """Print the logs of Job NAME: the log of the last pod of each index, each line prefixed with
+    [INDEX].
 
-    Of indexes whose pods are gone, it says why, and what the done records have on their shards. kubectl logs -f follows
-    one pod.
+    For indexes whose pods are gone, it prints the reason and the done records of their shards. To
+    follow one pod, use kubectl logs -f.
     """
     if indexes is not None and shard is not None:
         raise UsageError("--shard and --index both say which index; leave one out")

@@ -20,35 +20,49 @@ Example:
 
 @click.command("pai", epilog=_EPILOG)
 @click.argument("words", metavar="[-- TARPROC OPTIONS]", nargs=-1, type=click.UNPROCESSED)
-@click.option("-n", "--name", required=True, help="Of the job: letters, digits, - and _.")
-@click.option("-I", "--image", required=True, help="Has tarproc and the programs of the command in it, and bash.")
-@click.option("-c", "--command", "program", metavar="CMD", help="What tarproc runs for each sample.")
+@click.option("-n", "--name", required=True, help="Name of the job: letters, digits, - and _.")
+@click.option(
+    "-I", "--image", required=True, help="Container image with bash, tarproc, and the programs of the command."
+)
+@click.option("-c", "--command", "program", metavar="CMD", help="Command that tarproc runs for each sample.")
 @click.option("--shards", multiple=True, required=True, metavar="SPEC", help="Input shards, in quotes; repeatable.")
-@click.option("-O", "--outdir", required=True, metavar="URL", help="Folder of the output shards.")
+@click.option("-O", "--outdir", required=True, metavar="URL", help="Folder for the output shards.")
 @click.option(
     "--tasks",
     type=click.IntRange(1, 100_000),
     metavar="N",
-    help="Tasks at most; one for each slice of a list of kubetpl indexed --list-url.  [default: 128]",
+    help="Most tasks; a list of kubetpl indexed --list-url has one for each of its slices.  [default: 128]",
 )
-@click.option("--cpu", type=click.IntRange(1, 4096), default=1, show_default=True, help="Cores of a task.")
-@click.option("--memory", type=click.IntRange(100), default=4096, show_default=True, metavar="MIB", help="Of a task.")
-@click.option("--shm", type=click.IntRange(0), default=512, show_default=True, metavar="MIB", help="/dev/shm.")
+@click.option("--cpu", type=click.IntRange(1, 4096), default=1, show_default=True, help="CPU cores of a task.")
 @click.option(
-    "--retries", type=click.IntRange(0), default=3, show_default=True, help="Of a task; by protocol 1 of the job."
+    "--memory", type=click.IntRange(100), default=4096, show_default=True, metavar="MIB", help="Memory of a task."
+)
+@click.option("--shm", type=click.IntRange(0), default=512, show_default=True, metavar="MIB", help="Size of /dev/shm.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Retries of a task; with protocol 1, of the job.",
 )
 @click.option("--virtual-cluster", default="default", show_default=True, metavar="NAME")
-@click.option("--protocol", type=click.Choice(["1", "2"]), default="2", show_default=True, help="1: JSON, to 0.17.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["1", "2"]),
+    default="2",
+    show_default=True,
+    help="Version of the protocol; 1 is JSON, for OpenPAI up to 0.17.",
+)
 @standard_options
 def command(
     words: tuple[str, ...], name: str, image: str, program: str | None, shards: tuple[str, ...], outdir: str,
     tasks: int | None, cpu: int, memory: int, shm: int, retries: int, virtual_cluster: str, protocol: str,
     verbose: bool,
 ) -> int:  # fmt: skip
-    """Print a run of tarproc over shards as a job of OpenPAI, a task for each slice of them.
+    """Print a run of tarproc over shards as a job of OpenPAI, with a task for each slice of them.
 
-    tarkit pai submit gives it to a cluster. Shards that are done are skipped, so a job that is retried, or
-    submitted again under another name, does only what is missing.
+    tarkit pai submit submits it to a cluster. Shards that are done are skipped, so a job that is
+    retried, or submitted again under a new name, processes only the missing shards.
     """
     from tarkit.k8s.generators.indexed import tarproc_options
     from tarkit.openpai.fanout import Resources, fan_out, job_text, task_plan

@@ -53,16 +53,23 @@ Exit codes: 0 printed, or nothing is left; 2 the Job still runs, or cannot be re
 
 @click.command("retry", epilog=_EPILOG)
 @job_argument
-@click.option("--failed", is_flag=True, help="Only shards that failed.  [default: all that are not done]")
+@click.option("--failed", is_flag=True, help="Include only shards that failed.  [default: all that are not done]")
 @click.option(
-    "-n", "--name", "new_name", metavar="NAME", callback=not_empty, help="Of the new Job.  [default: NAME-r2, -r3, …]"
+    "-n",
+    "--name",
+    "new_name",
+    metavar="NAME",
+    callback=not_empty,
+    help="Name of the new Job.  [default: NAME-r2, -r3, …]",
 )
 @click.option("-M", "--memory", metavar="QUANTITY", help="Memory of each pod, such as 8Gi.")
 @click.option("-C", "--cpu", metavar="QUANTITY", help="CPUs of each pod.")
 @click.option("-I", "--image", metavar="IMAGE", help="Image of each pod.")
-@click.option("-j", "--parallelism", type=click.IntRange(1), metavar="P", help="Pods at once.")
-@click.option("--slices", type=click.IntRange(1, INDEXES), metavar="W", help="Pods in all; one a shard is the most.")
-@click.option("--list-url", metavar="URL", help="Write the list of shards there, not into a ConfigMap.")
+@click.option("-j", "--parallelism", type=click.IntRange(1), metavar="P", help="Number of pods that run at once.")
+@click.option(
+    "--slices", type=click.IntRange(1, INDEXES), metavar="W", help="Number of pods in all, at most one for each shard."
+)
+@click.option("--list-url", metavar="URL", help="URL to write the list of shards to, instead of a ConfigMap.")
 @manifest_option
 @record_options
 @cluster_options
@@ -73,9 +80,9 @@ def command(
 ) -> int:  # fmt: skip
     """Print the manifest of a Job for the shards that Job NAME has left undone; pipe it to kubectl.
 
-    NAME may be a run of kubetpl jobs, too: one is printed for each of its Jobs that has failed. What is
-    done is read from the done records. Of a Job that does not run tarproc (--raw) it is not known what is
-    left: it is printed whole, under the new name.
+    NAME may also be a run of kubetpl jobs: then it prints a Job for each of them that has failed.
+    The done records say which shards are done. A Job that does not run tarproc (--raw) has none: it
+    is printed whole, under the new name.
     """
     source, changes = record_source(outdir, specs, check_inputs, manifest), Changes(new_name, **changed)
     opened = partial(open_cluster, kubeconfig, context, namespace)

@@ -20,16 +20,27 @@ from ..clusteroptions import cluster_options, job_argument, not_empty, open_clus
 
 @click.command("scale")
 @job_argument
-@click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
-@click.option("--state", metavar="DIR", callback=not_empty, help="Of a run of kubetpl local train, not of a cluster.")
+@click.option(
+    "-j",
+    "--parallelism",
+    type=click.IntRange(0),
+    required=True,
+    metavar="P",
+    help="Number of pods that run at once; 0 pauses the Job.",
+)
+@click.option(
+    "--state", metavar="DIR", callback=not_empty, help="State folder of a kubetpl local train, instead of a cluster."
+)
 @cluster_options
 def command(name: str, parallelism: int, state: str | None, verbose: bool, **access: Any) -> int:
-    """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
+    """Set the number of pods of Job NAME that run at once to P. Pods beyond P are stopped, and run
+    again later.
 
-    The workers of kubetpl train are elastic: there are P of them from now on, and new ones get records at once.
+    With the workers of kubetpl train, P is the new number of workers, and new ones get records at
+    once.
 
     \b
-    Exit codes: 0 set; 2 the Job has ended, or P cannot be; 66 no such Job; 75 the cluster cannot be reached.
+    Exit codes: 0 set; 2 the Job has ended, or P is not valid; 66 no such Job; 75 the cluster cannot be reached.
     """
     if state is not None:
         from tarkit.k8s.local.state import ask_to_scale

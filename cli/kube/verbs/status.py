@@ -38,8 +38,8 @@ samples were set aside, or none came out; 66 no such Job; 75 the cluster cannot 
 
 @click.command("status", epilog=_EPILOG)
 @job_argument
-@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON document.")
-@click.option("--no-records", is_flag=True, help="Do not read the done records; there may be millions.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
+@click.option("--no-records", is_flag=True, help="Do not read the done records, of which there may be millions.")
 @manifest_option
 @record_options
 @cluster_options
@@ -47,10 +47,12 @@ def command(
     name: str, as_json: bool, no_records: bool, verbose: bool, manifest: str | None, outdir: str | None,
     specs: tuple[str, ...], check_inputs: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Show how far Job NAME is: indexes, shards, time left, why pods failed, and why nothing runs.
+    """Show the progress of Job NAME: indexes, shards, time left, why pods failed, and why nothing
+    runs.
 
-    NAME may be a run of kubetpl jobs, too. What is done is read from the done records; so the answer
-    does not need the pods, the Job or the cluster, if -f MANIFEST or -O OUT says where they are.
+    NAME may also be a run of kubetpl jobs. The done records say what is done; so the status needs
+    neither the pods, nor the Job, nor the cluster, if -f MANIFEST or -O OUT names the output
+    folder.
     """
     source = record_source(outdir, specs, check_inputs, manifest)
     retried = 0

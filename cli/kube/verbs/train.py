@@ -95,8 +95,8 @@ def _resource_options(command: Any) -> Any:
         about = "the shard service" if role == "master" else f"a pod of kind {role}"
         default = "cpu=0.1,memory=1024Mi" if role == "master" else "cpu=1,memory=4096Mi"
         for kind, value, text in (
-            ("limit", "", f"Most that {about} gets.  [default: its request]"),
-            ("request", default, f"What {about} asks for."),
+            ("limit", "", f"Resource limits of {about}.  [default: its requests]"),
+            ("request", default, f"Resource requests of {about}."),
         ):
             name = f"{role}_resource_{kind}"
             option = click.option(
@@ -104,7 +104,11 @@ def _resource_options(command: Any) -> Any:
             )
             command = option(command)
         command = click.option(
-            f"--{role}_pod_priority", f"{role}_pod_priority", default="", metavar="CLASS", help=f"Of {about}."
+            f"--{role}_pod_priority",
+            f"{role}_pod_priority",
+            default="",
+            metavar="CLASS",
+            help=f"Priority class of {about}.",
         )(command)
     return command
 
@@ -120,30 +124,60 @@ def _placement_options(command: Any) -> Any:
 
 @click.command("train", cls=_TrainCommand, epilog=_EPILOG)
 @click.option(
-    "--job_name", required=True, metavar="NAME", callback=not_empty, help="Of the job; its pods are NAME-worker-0, …."
+    "--job_name",
+    required=True,
+    metavar="NAME",
+    callback=not_empty,
+    help="Name of the job; its pods are NAME-worker-0, ….",
 )
 @click.option(
     "--image_name",
     required=True,
     metavar="IMAGE",
     callback=not_empty,
-    help="Of the shard service, and of the sidecars of all pods; it has tarkit in it.",
+    help="Image of the shard service and of the sidecars of all pods; it contains tarkit.",
 )
 @click.option(
-    "--worker_image", default="", metavar="IMAGE", help="Of what trains; a shell is enough.  [default: --image_name]"
+    "--worker_image",
+    default="",
+    metavar="IMAGE",
+    help="Image of the trainers; it needs no more than a shell.  [default: --image_name]",
 )
-@click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers.  [default: --worker_image]")
-@click.option("--job_command", required=True, metavar="CMD", callback=not_empty, help="What trains: a line for bash.")
 @click.option(
-    "--model_zoo", default="", metavar="DIR", help="As for tarkit zoo init; commands start in the folder above."
+    "--ps_image", default="", metavar="IMAGE", help="Image of the parameter servers.  [default: --worker_image]"
 )
-@click.option("--framework", type=click.Choice(["tensorflow", "torch"]), help="torch: torchrun's variables.")
-@click.option("--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N")
 @click.option(
-    "--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: --num_workers]"
+    "--job_command", required=True, metavar="CMD", callback=not_empty, help="Command line of the trainers, for bash."
 )
-@click.option("--num_ps_pods", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Or --num_ps.")
-@click.option("--num_evaluators", type=click.IntRange(0), default=0, show_default=True, metavar="N")
+@click.option(
+    "--model_zoo",
+    default="",
+    metavar="DIR",
+    help="Model zoo, as for tarkit zoo init; commands start in the folder above it.",
+)
+@click.option(
+    "--framework", type=click.Choice(["tensorflow", "torch"]), help="Framework; torch sets torchrun's variables."
+)
+@click.option(
+    "--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Number of workers."
+)
+@click.option(
+    "--max_workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of workers in TF_CONFIG.  [default: --num_workers]",
+)
+@click.option(
+    "--num_ps_pods",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Number of parameter servers; also --num_ps.",
+)
+@click.option(
+    "--num_evaluators", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Number of evaluators."
+)
 @click.option(
     "--need_tf_config", type=click.Choice([*_TRUE, *_FALSE], False), default="false", is_flag=False, flag_value="true",
     metavar="BOOL", callback=lambda _context, _option, value: value in _TRUE,
@@ -152,48 +186,60 @@ def _placement_options(command: Any) -> Any:
 @click.option(
     "--distribution_strategy", default="ParameterServerStrategy", show_default=True,
     type=click.Choice(["", "Local", "ParameterServerStrategy", "AllreduceStrategy", "CustomStrategy"]),
-    help="A chief is added for parameter servers only.",
+    help="Distribution strategy; only that of parameter servers adds a chief.",
 )  # fmt: skip
-@click.option("--training_data", metavar="SPEC", help="Served as it is; else the trainers declare their data sets.")
-@click.option("--records_per_shard", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Of --training_data.")
-@click.option("--num_epochs", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Of --training_data.")
-@click.option("--shuffle", type=click.Choice(["shards", "records"]), help="Of --training_data.")
-@click.option("--custom_data_reader", metavar="MODULE:FUNCTION", help="Makes the reader of --training_data.")
-@click.option("--data_reader_params", metavar="NAME=VALUE;…", help="What that function is called with.")
+@click.option(
+    "--training_data", metavar="SPEC", help="Data to serve; without it, the trainers declare their data sets."
+)
+@click.option(
+    "--records_per_shard", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Records in a task of --training_data."
+)
+@click.option("--num_epochs", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Epochs of --training_data.")
+@click.option(
+    "--shuffle",
+    type=click.Choice(["shards", "records"]),
+    help="Order of --training_data: shuffle its shards, or its records.",
+)
+@click.option(
+    "--custom_data_reader", metavar="MODULE:FUNCTION", help="Function that makes the reader of --training_data."
+)
+@click.option("--data_reader_params", metavar="NAME=VALUE;…", help="Arguments of that function.")
 @click.option("--volume", default="", metavar="TEXT", help="claim_name=NAME or host_path=/PATH, mount_path=/PATH; ….")
-@click.option("--state_claim", default="", metavar="NAME", help="A claim for the state.  [default: one is printed]")
-@click.option("--envs", default="", metavar="K=V,…", help="Variables of all pods.")
+@click.option("--state_claim", default="", metavar="NAME", help="Claim of the state.  [default: one is printed]")
+@click.option("--envs", default="", metavar="K=V,…", help="Environment variables of all pods.")
 @click.option("--image_pull_policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), metavar="POLICY")
 @click.option("--restart_policy", type=click.Choice(["Never", "OnFailure"]), default="Never", show_default=True)
 @click.option("--relaunch_on_worker_failure", type=click.IntRange(0), default=3, show_default=True, metavar="N")
 @click.option(
     "--lease_ceiling", type=Seconds(min_open=True), metavar="SECONDS",
-    help="Longest time for which the shards of a lost worker, or of one that hangs, wait.  "
+    help="Longest time until the shards of a lost or hanging worker are reassigned.  "
     "[default: that of tarkit serve]",
 )  # fmt: skip
 @click.option(
     "--desertion", type=Seconds(min_open=True), metavar="SECONDS",
-    help="Fail when no trainer was heard of for so long, and records are left.  [default: 900]",
+    help="Fail when no trainer has sent a heartbeat for this time and records are left.  [default: 900]",
 )  # fmt: skip
 @click.option(
     "--end_grace", type=click.IntRange(0, 86_400), default=60, show_default=True, metavar="SECONDS",
-    help="How long all but the chief go on after the last record, while it writes the model.",
+    help="Time for which all pods but the chief keep running after the last record, while it writes the model.",
 )  # fmt: skip
 @click.option("--namespace", default="", metavar="NAME")
 @click.option(
     "--security", type=click.Choice(["restricted", "none"]), default="none", show_default=True,
-    help="Pod security standard to meet: all pods run as user 65532.",
+    help="Pod security standard to meet; all pods run as user 65532.",
 )  # fmt: skip
 @_placement_options
 @_resource_options
 @standard_options
 def command(verbose: bool, **options: Any) -> int:
-    """Print an elastic training job: a shard service, workers that come and go, and what trains beside them.
+    """Print an elastic training job: a shard service, workers that come and go, and the trainers
+    beside them.
 
-    The arguments are those of elasticdl train; an argument that has nothing to set is refused, with what to use.
-    The service hands out ranges of records; its state is on a claim, so that it goes on where it was killed. Workers
-    find it by DLROVER_MASTER_ADDR: kubetpl scale NAME-worker -j 8 adds some while they run. Parameter servers and
-    evaluators end when all is handed out. The pods have no access to the API.
+    The arguments are those of elasticdl train; an argument without an effect here is refused, with
+    the one to use. The service hands out ranges of records; its state is on a claim, so that it
+    resumes after it was killed. Workers find it by DLROVER_MASTER_ADDR; kubetpl scale NAME-worker
+    -j 8 changes their number while they run. Parameter servers and evaluators end when all records
+    are done. The pods have no access to the API.
     """
     from tarkit.k8s.yamltext import dump_documents
 

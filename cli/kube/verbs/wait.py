@@ -40,23 +40,27 @@ cluster did not answer for long.
 
 @click.command("wait", epilog=_EPILOG)
 @job_argument
-@click.option("--timeout", metavar="TIME", help="Give up after this time: 90, 10m, 12h.  [default: never]")
+@click.option("--timeout", metavar="TIME", help="Fail after this time: 90, 10m, 12h.  [default: never]")
 @click.option(
-    "--patience", metavar="TIME", default="5m", show_default=True, help="The cluster may not answer for so long."
+    "--patience",
+    metavar="TIME",
+    default="5m",
+    show_default=True,
+    help="Longest time for which the cluster may not answer.",
 )
-@click.option("--progress", is_flag=True, help="A line on stderr whenever numbers change.")
+@click.option("--progress", is_flag=True, help="Print a line to stderr whenever the numbers change.")
 @record_options
 @cluster_options
 def command(
     name: str, timeout: str | None, patience: str, progress: bool, verbose: bool,
     outdir: str | None, specs: tuple[str, ...], check_inputs: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Wait until Job NAME is complete or has failed; one line on standard output says which.
+    """Wait until Job NAME is complete or has failed, and print the result in one line.
 
-    NAME may be a run of kubetpl jobs, too: until all its Jobs have ended, with a line for each that has
-    failed, and the sum; or of kubetpl train, whose Jobs need one another: until one has failed, or all have
-    ended. If no pod runs for 30 s, a line on stderr says so. Lost connections and restarts of
-    the API server are waited out.
+    NAME may also be a run of kubetpl jobs: it waits until all its Jobs have ended, and prints a
+    line for each failed Job, and the totals; or a kubetpl train, whose Jobs need one another: it
+    waits until one has failed, or all have ended. If no pod runs for 30 s, it prints a line on
+    stderr. It waits through lost connections and restarts of the API server.
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(_say, limit, seconds(patience, "--patience"))
