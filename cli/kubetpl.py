@@ -36,7 +36,7 @@ class _Commands(VerbGroup):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @version_option
 def kubetpl() -> None:
-    """Run commands over tar shards as Kubernetes Jobs: print manifests for kubectl, and report on each shard."""
+    """Run commands over tar shards as Kubernetes Jobs: print manifests, report on shards."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What tarproc shows of a run while it goes on, and the report that it writes at the end."""
+"""Progress of a run of tarproc, and its report at the end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RunDisplay(Reporter):
         self._meter.close()
 
     def say(self, message: str) -> None:
-        """One line on stderr."""
+        """Print one line on stderr."""
         self._meter.say(message)
 
     def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
@@ -83,7 +83,7 @@ class RunDisplay(Reporter):
             self._closed.add(fd)
 
     def failed(self, key: str, failure: Failure, printed: Printed) -> None:
-        """Which sample failed, why, and the last line that its command printed."""
+        """Print a failed sample's key, the reason, and the last line of its command's output."""
         if self._work.errors == "abort":
             # The error that ends the run says it all.
             return
@@ -110,7 +110,7 @@ class RunDisplay(Reporter):
                 self._write_message(2, "".join(f"{line}\n" for line in lines_of_detail).encode("utf-8", "replace"))
 
     def _kept(self) -> str:
-        """Where failed samples are kept."""
+        """Return the sentence that says where failed samples are kept."""
         if self._work.outdir is not None:
             return display_name(join(self._work.outdir, f"*{FAILED_SUFFIX}"))
         return display_name(failed_samples_url(str(self._work.output)))
@@ -173,7 +173,7 @@ class RunDisplay(Reporter):
 
 
 def _is_one_file(one: int, other: int) -> bool:
-    """Whether two descriptors are of the same file, pipe or terminal.
+    """Return True if two descriptors are of the same file, pipe or terminal.
 
     What is closed is none.
     """

@@ -1,4 +1,4 @@
-"""``python -m tarkit.spark.recordio_gen``: raw data to RecordIO files, in tasks on a Spark cluster."""
+"""``python -m tarkit.spark.recordio_gen``: raw data to RecordIO files, on a Spark cluster."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ def command(
 ) -> int:
     """Make RecordIO files of tf.train.Examples, in tasks on a Spark cluster.
 
-    Without --model_file the files are images, one folder for each class: features image, and label, the index of the
-    class. With it, they are prepared by prepare_data_for_a_single_file(file, name) of that Python file.
+    Without --model_file the files are images, in one folder for each class: the features are image
+    and label, the number of the class. With it, prepare_data_for_a_single_file(file, name) of that
+    Python file prepares them.
 
     Files are called data-WORKER-CHUNK, and each appears whole. Their names are printed at the end.
     """

@@ -1,1 +1,1 @@
-"""What the verbs of kubetpl share."""
+"""Options, tables and manifests that the verbs of kubetpl share."""

@@ -54,7 +54,7 @@ def asked(
     generator: str, words: list[str], *, config: Sequence[str], template: str | None, assignments: tuple[str, ...],
     **settings: Any,
 ) -> Asked:  # fmt: skip
-    """What the command line and the configuration files ask for together."""
+    """Combine the command line and the configuration files."""
     from tarkit.k8s.configuration import read_settings
     from tarkit.k8s.generate import Asked
 
@@ -76,9 +76,7 @@ def _files(given: Sequence[str]) -> list[str]:
 
 
 def asked_for(words: Sequence[str]) -> Asked:
-    """What the rest of a command line asks for: a generator's name and its arguments, as
-    ``kubetpl`` takes them.
-    """
+    """Parse a generator's name and its arguments, as ``kubetpl`` does."""
     if not words or words[0] not in GENERATORS:
         got = f"; got {printable(words[0])!r}" if words else ""
         raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")

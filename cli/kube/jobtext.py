@@ -47,7 +47,7 @@ def show_status(
     results: Results, found: Sequence[JobStatus], retried: int, deleted: Sequence[str] = (), *, verbose: bool = False,
     all_of_them: bool = True,
 ) -> None:  # fmt: skip
-    """One Job whole; of several a table, and their sum.
+    """Print the status of one Job, or a table of several Jobs and their sum.
 
     Args:
         retried, deleted: Jobs that do not count, or are gone.

@@ -1,1 +1,1 @@
-"""What all three programs share."""
+"""Code that all three programs share."""

@@ -1,4 +1,4 @@
-"""What the library tries again, reported while it happens.
+"""Reports of the retries of client libraries, while they happen.
 
 And threads that wait in it when the program is over.
 """
@@ -41,8 +41,9 @@ def messages_shown(name: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def leave_waiting_threads(code: int) -> None:
-    """End the process now if a thread may still wait in a library, where nothing reaches it: Python
-    would join it.
+    """End the process now if a thread may still wait in a library.
+
+    Nothing reaches such a thread, and Python would join it.
     """
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]
     # Those of asyncio look up host names. They are daemons, and joined all the same.

@@ -1,6 +1,4 @@
-"""Completion of command lines: what a shell asks by ``_TARPROC_COMPLETE=bash_complete``, click's
-own protocol.
-"""
+"""Completion of command lines, by click's protocol (``_TARPROC_COMPLETE=bash_complete``)."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def script(shell: str, name: str) -> str:
-    """What the shell evaluates so that it completes command lines of the program ``name``."""
+    """Return the shell script that completes command lines of the program ``name``."""
     from click.shell_completion import ShellComplete
 
     # Not the source() of the shell's own class: that of bash runs one, to ask for its version.
@@ -26,7 +24,7 @@ def script(shell: str, name: str) -> str:
 
 
 def answer(command: click.Command, name: str) -> str | None:
-    """What to print for the shell that asks; None if none does."""
+    """Return the completions for the shell that asks, or None if none asks."""
     variable = f"_{name.upper()}_COMPLETE"
     asked = os.environ.get(variable)
     if not asked:
@@ -49,7 +47,7 @@ def _completer(command: click.Command, name: str, shell: str) -> ShellComplete:
     known: Any = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[shell]
 
     class Completer(known):  # type: ignore[misc]
-        """Where click knows nothing, a path can stand."""
+        """Complete paths where click has no completions."""
 
         def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
             found: list[CompletionItem] = super().get_completions(args, incomplete)

@@ -1,6 +1,4 @@
-"""How far a run is: a bar on a terminal, elsewhere a line now and then, with the time left where
-the end is known.
-"""
+"""Progress of a run: a bar on a terminal, periodic lines otherwise."""
 
 from __future__ import annotations
 
@@ -57,16 +55,14 @@ class Meter:
             self._bar = None
 
     def is_due(self) -> bool:
-        """Whether it is time to show something.
+        """Return True if it is time for the next output.
 
         It costs next to nothing, so that it may be asked for each sample.
         """
         return not self._quiet and self._clock() >= self._next
 
     def show(self, text: str, part: float | None) -> None:
-        """Show ``text``, and how much of the run is done: 0.0 to 1.0, or None where that is not
-        known.
-        """
+        """Show ``text`` and the part of the run that is done: 0.0 to 1.0, or None if unknown."""
         part = None if part is None else min(1.0, max(0.0, part))
         with self._lock:
             now = self._clock()
@@ -81,7 +77,7 @@ class Meter:
             self._bar.set_description_str(text)
 
     def say(self, message: str) -> None:
-        """One line on stderr."""
+        """Print one line on stderr."""
         with self.hidden():
             say(self.name, message)
 

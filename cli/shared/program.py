@@ -1,4 +1,4 @@
-"""What all programs share: errors become one line and an exit code here, and nowhere else."""
+"""Start and end of all programs: here alone, errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def say(name: str, message: str) -> None:
-    """One line on stderr, of bounded length."""
+    """Print one line of bounded length on stderr."""
     text = " ".join(line.strip() for line in message.splitlines() if line.strip())
     _say_lines(f"{name}: {shortened(escaped(redact_text(text)))}\n")
 
@@ -310,7 +310,7 @@ def write_stdout(data: bytes) -> None:
 
 
 def write_message(fd: int, data: bytes) -> bool:
-    """What is printed on the way of a run whose result goes elsewhere.
+    """Print progress of a run whose result goes to a different stream.
 
     False if the descriptor is closed.
 

@@ -1,4 +1,4 @@
-"""What the verbs of ``tarkit`` print: results to standard output, and what a reader met to stderr."""
+"""Output of the verbs of ``tarkit``: results on stdout, findings of readers on stderr."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Results:
         self._pending = bytearray()
 
     def line(self, text: str) -> None:
-        """One line; what is not printable in it is escaped."""
+        """Print one line, with unprintable characters escaped."""
         self._pending += escaped(text).encode("utf-8", "backslashreplace") + b"\n"
         if self._at_once or len(self._pending) >= _BUFFER:
             self.flush()
 
     def now(self, text: str) -> None:
-        """One line, that does not wait for others."""
+        """Print one line at once."""
         self.line(text)
         self.flush()
 
@@ -72,7 +72,7 @@ class Results:
 
 
 def counts_line(counts: Counts, work: Work) -> str:
-    """What became of the samples of a run, and of its shards, and what its readers met."""
+    """Return the line of counts: samples and shards of a run, and findings of its readers."""
     parts = [str(counts)]
     if counts.ignored:
         parts.append(f"exit codes ignored: {counts.ignored}")
@@ -97,7 +97,7 @@ def emptied(counts: Counts) -> list[str]:
 
 
 def missing_line(counts: Counts) -> str | None:
-    """How many inputs do not exist, with examples.
+    """Return the line about inputs that do not exist: their number, and examples.
 
     None if all are there but one, which was named before.
     """

@@ -1,6 +1,4 @@
-"""What ``tarkit split`` and ``tarkit create`` share: a numbered series of shards, and those of an
-earlier run.
-"""
+"""A numbered series of shards, of ``tarkit split`` and ``tarkit create``, and its predecessor."""
 
 from __future__ import annotations
 
@@ -110,7 +108,7 @@ class Series:
                 )
 
     def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
-        """Complain of an input that the series would replace or remove, perhaps before it is read."""
+        """Refuse an input that the series would replace or remove, perhaps before it is read."""
         from tarkit.names.outputnames import number_of_shard
         from tarkit.names.url import one_name
         from tarkit.specs.outputcheck import check_other_than

@@ -1,6 +1,4 @@
-"""What ``tarkit serve`` and ``tarkit serve --watch`` show: how far data sets are, and how they
-ended.
-"""
+"""Output of ``tarkit serve`` and ``tarkit serve --watch``: progress and end of data sets."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def show_outcome(progress: list[DataSetProgress], why: str = "too many shards ar
 
 
 class ServiceProgress:
-    """What ``tarkit serve`` shows.
+    """Print the progress of ``tarkit serve``.
 
     A context manager.
 

@@ -31,8 +31,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class EndingSignals:
-    """Within it, the first signal that ends a process is raised, and further ones are ignored to
-    the very end.
+    """Raise the first signal that ends a process inside a block, and ignore further ones.
 
     What is raised may be dropped: Python does so in callbacks and ``__del__``, and libraries have
     an ``except:`` that passes, or raises something else, most of all while they are imported. All

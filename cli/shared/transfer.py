@@ -1,4 +1,4 @@
-"""What ``tarkit put`` and ``tarkit get`` share: all but the direction."""
+"""Options and output that ``tarkit put`` and ``tarkit get`` share."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def transfer_command(
 
 
 def is_local(url: str) -> bool:
-    """Whether it is a path or a file:// URL.
+    """Return True if the argument is a path or a file:// URL.
 
     A stream, which is neither local nor remote, is an error.
     """
@@ -98,7 +98,7 @@ def is_local(url: str) -> bool:
 
 
 class _SoFar:
-    """What became of the files so far.
+    """Results of the copies so far.
 
     Args:
         jobs: all of them, where that is known.
@@ -115,13 +115,13 @@ class _SoFar:
         self._total = 0 if None in sizes else sum(size or 0 for size in sizes)
 
     def under_way(self, count: int) -> None:
-        """So many more bytes of a file that is being copied; called from threads."""
+        """Count bytes of a file that is being copied; called from threads."""
         with self._lock:
             self._done += count
         self._show()
 
     def add(self, done: CopyOutcome) -> None:
-        """One file is copied, kept, or has failed."""
+        """Count one file that was copied or kept, or that failed."""
         with self._lock:
             if done.job.problem is None and done.job.source.size is not None:
                 # Nothing is left to do of what was kept, or has failed.

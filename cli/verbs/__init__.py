@@ -1,1 +1,1 @@
-"""One file per verb of the program ``tarkit``."""
+"""Verbs of the program ``tarkit``, one file each."""

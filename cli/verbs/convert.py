@@ -52,8 +52,7 @@ def command(
     inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
     piece: bool, columns: list[str] | None, typed: bool, verify: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Convert tar shards to record files, record files to tar shards, or record files to other record
-    files.
+    """Convert tar shards to record files, back, or between formats of record files.
 
     FORMAT is tar, recordio, tfrecord, sequencefile, parquet or har.
 

@@ -55,7 +55,7 @@ def command(
     skip_others: bool, key_rule: str, mtime: float | None, format: str, index: bool, quiet: bool, verbose: bool,
     **limits: Any,
 ) -> int:  # fmt: skip
-    """Make a shard, or a series of shards, of files and folders, or of the sources that a plan lists.
+    """Make a shard, or a series of shards, of files and folders, or of a plan's sources.
 
     With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit
     split writes it; their names are printed as they are published.
@@ -171,7 +171,7 @@ def _gathered(
 
 
 def _planned(plan: str, rule: KeyRule, directory: str, skip_others: bool, allow_pipe: bool) -> list[MemberFile]:
-    """What a plan names.
+    """Yield the names and sources of a plan.
 
     All of its lines are checked before the first source is opened.
     """

@@ -66,8 +66,7 @@ def command(
     inputs: tuple[str, ...], count: bool, as_json: bool, number: int | None, quiet: bool, source_format: str | None,
     key_rule: str, on_damage: str, allow_pipe: bool, verbose: bool, **policies: Any,
 ) -> int:  # fmt: skip
-    """List the samples of shards: keys, fields and their sizes in bytes; or the records of files of
-    other formats.
+    """List the samples of shards, or the records of files of other formats, with their sizes.
 
     With --json, each line is {"key", "url", "offset", "fields": {FIELD: BYTES}}; the offset is that
     of the sample's first header in the uncompressed shard.
@@ -119,7 +118,7 @@ def command(
 
 
 def _samples(url: str, placed: Callable[..., Iterator[tuple[int, Sample]]]) -> Iterator[_Shown]:
-    """Those of a shard.
+    """Yield the lines for the samples of a shard.
 
     Args:
         placed: gives them with their offsets.

@@ -46,7 +46,7 @@ def command(
     outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, allow_empty: bool,
     verbose: bool,
 ) -> int:  # fmt: skip
-    """Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
+    """Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed.
 
     Only records are read, so it works on any machine, during the run and after it: each run writes
     a record into OUTDIR when it begins, and each finished shard has one. INPUT replaces the inputs

@@ -1,1 +1,1 @@
-"""Work over shards as Kubernetes Jobs: manifests, what is wrong with them, and what became of them."""
+"""Manifests of Jobs over shards, their status in a cluster, and runs of them on this machine."""

@@ -1,4 +1,4 @@
-"""What is in an object of the API: names, labels, conditions, times.
+"""Access to parts of an API object: names, labels, conditions, times.
 
 What it does not have is empty.
 
@@ -19,7 +19,7 @@ Objects = list[Object]
 
 
 def part_of(thing: Object, *keys: str) -> Object:
-    """The mapping under these keys; an empty one where there is none."""
+    """Return the mapping under these keys, or an empty one if it is missing."""
     for key in keys:
         thing = thing.get(key) or {}
     return thing
@@ -31,7 +31,7 @@ def name_of(thing: Object) -> str:
 
 
 def uid_of(thing: Object) -> str:
-    """By which an object differs from another one that had its name."""
+    """Return the UID, which distinguishes an object from an earlier one of the same name."""
     return str(part_of(thing, "metadata").get("uid"))
 
 
@@ -46,17 +46,17 @@ def annotations_of(thing: Object) -> Object:
 
 
 def spec_of(thing: Object) -> Object:
-    """What is wanted."""
+    """Return the ``spec`` of an object, or an empty mapping."""
     return part_of(thing, "spec")
 
 
 def status_of(thing: Object) -> Object:
-    """What is the case."""
+    """Return the ``status`` of an object, or an empty mapping."""
     return part_of(thing, "status")
 
 
 def run_of(job: Object) -> str:
-    """The run that a Job is of; its own name if it is of none."""
+    """Return the run that a Job belongs to; without one, the Job's own name."""
     return str(labels_of(job).get(RUN) or name_of(job))
 
 
@@ -67,7 +67,7 @@ def retry_of(job: Object) -> str | None:
 
 
 def active_pods(job: Object) -> int:
-    """How many pods of a Job have neither ended nor been asked to end."""
+    """Count the pods of a Job that have neither ended nor been asked to end."""
     return int(status_of(job).get("active") or 0)
 
 
@@ -77,7 +77,7 @@ def indexes_of(job: Object, field: str) -> set[int]:
 
 
 def index_of(pod: Object) -> int | None:
-    """The completion index of a pod; None if it has none."""
+    """Return the completion index of a pod, or None if it has none."""
     text = str(labels_of(pod).get(INDEX) or annotations_of(pod).get(INDEX) or "")
     return int(text) if text.isascii() and text.isdigit() else None
 
@@ -88,7 +88,7 @@ def phase_of(pod: Object) -> str:
 
 
 def container_statuses(pod: Object) -> list[Object]:
-    """How its containers are; init containers come first, as they run first."""
+    """Return the statuses of a pod's containers, init containers first."""
     status = status_of(pod)
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
@@ -99,7 +99,7 @@ def condition_of(thing: Object, kind: str) -> Object | None:
 
 
 def is_true(thing: Object, kind: str) -> bool:
-    """Whether a condition of this kind holds."""
+    """Return True if a condition of this type is true."""
     return (condition_of(thing, kind) or {}).get("status") == "True"
 
 
@@ -109,7 +109,7 @@ def created(thing: Object) -> str:
 
 
 def timestamp(text: str | None) -> float | None:
-    """Seconds since 1970 of a time as the API writes it; None of none."""
+    """Convert an API time to seconds since 1970; None stays None."""
     try:
         found = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
     except ValueError:

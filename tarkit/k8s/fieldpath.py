@@ -1,4 +1,4 @@
-"""One field of a manifest by its path: ``spec.template.spec.containers[0].image``."""
+"""Access to one field of a manifest by its path: ``spec.template.spec.containers[0].image``."""
 
 from __future__ import annotations
 

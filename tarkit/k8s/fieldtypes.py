@@ -1,6 +1,4 @@
-"""Values of wrong types, by the API's own schema: all fields of all kinds, where the package with
-it is installed.
-"""
+"""Check of the types of all fields by the API's own schema, where its package is installed."""
 
 from __future__ import annotations
 

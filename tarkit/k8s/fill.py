@@ -24,7 +24,7 @@ _MAPS = ("labels", "annotations", "nodeSelector", "requests", "limits", "data", 
 
 
 def pod_of(document: Document) -> Document | None:
-    """The part of a manifest that has the pod's ``metadata`` and ``spec``; None if there is none."""
+    """Return the part of a manifest with the pod's ``metadata`` and ``spec``, or None."""
     path = POD_PATHS.get(document["kind"])
     return None if path is None else part(document, *path)
 
@@ -58,8 +58,10 @@ def filled(document: Document, settings: Settings) -> Document:
 
 
 def fill_template(request: Request) -> list[Document]:
-    """Filled copies of the template's documents, whose containers run the command as a shell
-    script; the name is that of the main ones, as others refer to the rest by theirs.
+    """Return filled copies of the template's documents.
+
+    Their containers run the command as a shell script. The name is that of the main documents; the
+    other documents keep theirs, by which they are referred to.
     """
     template, settings = request.template, request.settings
     main = main_ones(template)
@@ -78,7 +80,7 @@ def main_ones(documents: list[Document]) -> list[Document]:
 
 
 def without_name(settings: Settings) -> Settings:
-    """The same settings, and the same labels, for an object that keeps its own name."""
+    """Return the settings without the name, for an object that keeps its own."""
     return dataclasses.replace(settings, name=None, app=app_of(settings))
 
 
@@ -97,7 +99,9 @@ def _fill_labels(document: Document, settings: Settings) -> None:
 
 
 def _fill_job(job: Document, settings: Settings) -> None:
-    """Args:
+    """Fill the fields of a Job.
+
+    Args:
     job: a Job, or the part of a CronJob that is like one.
     """
     spec = part(job, "spec")
@@ -155,7 +159,9 @@ def _toleration(text: str) -> Document:
 
 
 def _fill_tolerations(spec: Document) -> None:
-    """Of a pod itself, a server adds these to its list, which belongs as a whole to who applied it.
+    """Add tolerations to a pod's template.
+
+    A server adds to the list of a pod itself, and that list belongs as a whole to who applied it.
 
     So it has them from the start. Source: Kubernetes' admission plugin DefaultTolerationSeconds.
     """
@@ -166,8 +172,9 @@ def _fill_tolerations(spec: Document) -> None:
 
 
 def without_empties(thing: Any, of: str = "") -> Any:
-    """A manifest without what servers drop: with it, each further ``kubectl apply`` would find a
-    change.
+    """Return a manifest without the empty fields that servers drop.
+
+    With them, each further ``kubectl apply`` would find a change.
     """
     if isinstance(thing, list):
         return [without_empties(each, of) for each in thing]

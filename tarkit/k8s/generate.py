@@ -32,7 +32,7 @@ _SECRET = re.compile(
 
 @dataclasses.dataclass
 class Asked:
-    """What a command line asks for.
+    """The parts of a request for a manifest.
 
     Attributes:
         settings: from all sources.
@@ -94,9 +94,7 @@ def generator_of(name: str) -> Generator:
 
 
 def _check_kept(document: Document, assignment: str) -> None:
-    """Refuse an assignment after which it is not a manifest, or that of indexed lacks an index for
-    a slice.
-    """
+    """Refuse an assignment that makes the manifest invalid, or removes an index of a slice."""
     if not isinstance(document.get("kind"), str) or not document["kind"]:
         raise UsageError(f"--set {printable(assignment)}: the kind of a manifest is a text")
     annotations = part(document, "metadata").get("annotations")
@@ -109,8 +107,7 @@ def _check_kept(document: Document, assignment: str) -> None:
 
 
 def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any], documents: list[Document]) -> None:
-    """Refuse settings without an effect: the template has no place for them, or another one is
-    missing.
+    """Refuse settings without an effect on this template.
 
     Args:
         given: those of the command line. Files serve all generators, and may have settings that one
@@ -141,9 +138,7 @@ def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any],
 
 
 def thousandths_in(**amounts: str | None) -> Iterator[str]:
-    """Warnings about amounts of bytes, by the name of their flag, that are written in thousandths
-    of one.
-    """
+    """Return warnings about amounts of bytes in thousandths, by the name of their flag."""
     for flag, text in amounts.items():
         if text is not None and is_milli(text):
             number = text.strip()[:-1]

@@ -1,5 +1,4 @@
-"""Completion indexes: sets of them in Kubernetes' notation, ``0-2,4,6,7``, and how many a Job can
-have.
+"""Sets of completion indexes in Kubernetes' notation, ``0-2,4,6,7``, and their limit.
 
 Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus;
 of the numbers: pkg/apis/batch/validation of Kubernetes.

@@ -1,6 +1,4 @@
-"""Outputs that would be gone with their pods, although a server takes the manifest and each pod
-ends with 0.
-"""
+"""Detection of outputs that would be lost with their pods, though each pod ends with 0."""
 
 from __future__ import annotations
 
@@ -21,7 +19,9 @@ _STAYS = "name a bucket, or a folder in a volume that stays"
 
 
 class LostOutput(NamedTuple):
-    """Attributes:
+    """An output that would be lost.
+
+    Attributes:
     is_certain: nothing else in the pod could copy the outputs in time, and no mount is missing.
     sentence: what is wrong, where, and what would be right.
     """
@@ -66,7 +66,7 @@ def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[Los
 
 
 def _output_path(container: Document) -> tuple[str | None, bool]:
-    """The path of a container's local output, None if there is none or it is unknown.
+    """Return the path of a container's local output, or None.
 
     Whether tarproc writes it.
     """

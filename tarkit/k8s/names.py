@@ -1,4 +1,4 @@
-"""Which names Kubernetes allows, and how to make a valid name of any text.
+"""Rules of Kubernetes for names, and valid names made of any text.
 
 Each check returns None, or a phrase with what is wrong and what would be right. The rules are those
 of k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035).
@@ -54,14 +54,12 @@ _config_key = _check("[-._a-zA-Z0-9]+", SUBDOMAIN_LENGTH, "only letters, digits,
 
 
 def label_value(text: str) -> str | None:
-    """Of labels: empty, or 63 of letters, digits, ``-_.``."""
+    """Check the value of a label: empty, or 63 of letters, digits, ``-_.``."""
     return _label_value(text) if text else None
 
 
 def config_key(text: str) -> str | None:
-    """Of entries of ConfigMaps and Secrets, which become files: letters, digits, ``-_.``, 253
-    characters.
-    """
+    """Check a key of a ConfigMap or Secret: up to 253 letters, digits, ``-_.``."""
     if text == "." or text.startswith(".."):
         return f"{_shown(text)} must not be . nor begin with .."
     return _config_key(text)
@@ -85,7 +83,10 @@ def safe_label(text: str) -> str:
 
 
 def index_name_budget(completions: int) -> int:
-    """How long the name of an Indexed Job may be: name, ``-`` and the last index are one DNS label."""
+    """Return the longest name of an Indexed Job.
+
+    The name, ``-`` and the last index are one DNS label.
+    """
     return LABEL_LENGTH - 1 - len(str(max(completions - 1, 0)))
 
 

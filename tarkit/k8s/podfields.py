@@ -1,5 +1,4 @@
-"""Settings into the fields of a pod and its container: image, command, environment, resources,
-files.
+"""Settings as fields of a pod and its container: image, command, environment, resources, files.
 
 Source of the rules for ``$`` in commands, arguments and environment values: ``Expand`` in
 Kubernetes' third_party/forked/golang/expansion: ``$$`` becomes ``$``; ``$(NAME)`` becomes the value
@@ -47,7 +46,7 @@ def main_container(spec: Document) -> Document:
 
 
 def dict_of(value: Any) -> Document:
-    """The same value, which must be a mapping."""
+    """Return the value, after a check that it is a mapping."""
     if not isinstance(value, dict):
         raise UsageError(f"the template has {printable(str(value))!r} where a mapping belongs")
     return value
@@ -134,7 +133,7 @@ def substitute(text: str, env: Mapping[str, str]) -> str:
 
 
 def work_in(container: Document) -> Work | None:
-    """What a container runs tarproc for; None if it runs another program.
+    """Return the Work of a container that runs tarproc, or None.
 
     ``$(NAME)`` is in it as it is. Arguments that this tarproc does not have are a UsageError.
     """
@@ -144,13 +143,12 @@ def work_in(container: Document) -> Work | None:
 
 
 def runs_tarproc(container: Document) -> bool:
-    """Whether the command of a container is tarproc, in whatever folder."""
+    """Return True if the command of a container is tarproc, in any folder."""
     return str((container.get("command") or [""])[0]).rpartition("/")[2] == PROGRAM
 
 
 def escape_in(container: Document, text: str) -> str:
-    """A text that ``substitute`` turns into ``text`` again, with the variables of the container,
-    whatever they are.
+    """Return a text that ``substitute`` turns back into ``text``.
 
     Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
     """
@@ -241,7 +239,7 @@ def _quantity(text: str, flag: str, written: Callable[[str], str] = canonical) -
 
 
 def _amount(text: str, flag: str) -> str:
-    """Whole bytes, more than none."""
+    """Return a positive whole number of bytes."""
     amount = _quantity(text, flag, whole)
     if parse_quantity(amount) <= 0:
         raise UsageError(f"{flag} {printable(text)}: write more than 0, such as 4Gi or 4G")

@@ -38,8 +38,7 @@ def parse_quantity(text: str | int | float) -> Decimal:
 
 
 def canonical(value: str | int | float) -> str:
-    """The text as which a server keeps a quantity: no fraction, the largest suffix that loses
-    nothing.
+    """Return a quantity as a server stores it: no fraction, and the largest exact suffix.
 
     The kind of suffix stays as it was: ``4096Mi`` is ``4Gi``, ``4000M`` is ``4G``, ``4000e3`` is
     ``4e6``; without one it is decimal. Binary ones turn decimal below 1024 and if it is not a whole
@@ -76,15 +75,13 @@ def _written(nanos: int, kind: str) -> str:
 
 
 def whole(value: str | int | float) -> str:
-    """A quantity rounded up to whole units, such as bytes of memory, in canonical form: ``0.1Gi``
-    is ``107374183``.
-    """
+    """Round a quantity up to whole units, in canonical form: ``0.1Gi`` is ``107374183``."""
     nanos, kind = _read(value)
     return _written(-(-nanos // _NANO) * _NANO, kind)
 
 
 def is_milli(text: str | int | float) -> bool:
-    """Whether a quantity is written in thousandths or less, which makes sense for CPUs only."""
+    """Return True if a quantity is in thousandths or less, which only CPUs have."""
     return str(text).strip()[-1:] in ("m", "u", "n")
 
 
@@ -124,7 +121,7 @@ def _read_text(value: str) -> tuple[int, str]:
 
 
 def _advice(text: str) -> str:
-    """What was probably meant: 4GB, 4 gib and 4g are 4G or 4Gi."""
+    """Return the probable intention: 4GB, 4 gib and 4g are 4G or 4Gi."""
     match = _LIKELY.fullmatch(text)
     if match is None or len(text) > _LONGEST:
         return "write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"

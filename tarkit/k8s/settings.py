@@ -1,5 +1,4 @@
-"""Everything that can be set about a manifest: one table, from which come the flags and the keys of
-``kubetpl.yaml``.
+"""One table of all settings of a manifest, for the flags and the keys of ``kubetpl.yaml``.
 
 A setting that was not given leaves the template as it is: the defaults are the template's values.
 """
@@ -55,7 +54,7 @@ def _pairs(short: str, help: str, only: tuple[str, ...] = _PODS) -> Any:
 
 @dataclass
 class Settings:
-    """What was asked for.
+    """Values of all settings.
 
     None, empty and False: the setting was not given.
     """
@@ -133,7 +132,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of the table: a field of ``Settings``, its kind, and how it is given on a command line."""
+    """A row of the table: a field of ``Settings``, its kind, and its flag."""
 
     name: str
     kind: str
@@ -154,7 +153,7 @@ class Setting:
         return (self.short, self.flag) if self.short else (self.flag,)
 
     def applies(self, generator: str) -> bool:
-        """Whether a generator has the setting."""
+        """Return True if a generator has the setting."""
         return not self.only or generator in self.only
 
 
@@ -164,8 +163,7 @@ TABLE = {each.name: Setting(each.name, _KINDS[str(each.type)], **each.metadata) 
 
 @dataclass
 class Request:
-    """What a generator is asked for: settings, the template's documents, and further words of the
-    command line.
+    """Arguments of a generator: settings, the template's documents, and further words.
 
     Attributes:
         words: of indexed more options of tarproc, of configmap the files.
@@ -182,7 +180,7 @@ class Request:
 
 
 class Generator(NamedTuple):
-    """What makes manifests, and its help.
+    """A function that makes manifests, and its help.
 
     Attributes:
         about: one sentence.

@@ -1,5 +1,4 @@
-"""Names of labels and annotations: tarkit's own, from which a Job's shards are known later, and
-those of others.
+"""Names of labels and annotations: tarkit's own, which identify a Job's shards, and common ones.
 
 Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's
 reference.

@@ -51,7 +51,7 @@ def submit(url: str, user: str, token: str | None, text: str, *, version: int = 
     where = f"POST {printable(redact(address))}"
 
     def hidden(said: str) -> str:
-        """What a server says, without the token: some repeat it."""
+        """Return a message of the server without the token, which some servers repeat."""
         return printable(said.replace(token, "…") if token and len(token) > 7 else said)
 
     try:
@@ -71,7 +71,7 @@ def submit(url: str, user: str, token: str | None, text: str, *, version: int = 
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET, and its answer would look as if the job was submitted."""
+    """Refuse redirects: a redirected POST would become a GET, and look like a submitted job."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -81,7 +81,7 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def _is_address(url: str) -> bool:
-    """Whether a path can be put behind it."""
+    """Return True if a path can be appended to the URL."""
     try:
         parts = urllib.parse.urlsplit(url)
         return (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()

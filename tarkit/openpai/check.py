@@ -1,4 +1,4 @@
-"""What OpenPAI would say of a job before it takes it."""
+"""Check of a job by OpenPAI's rules, before it is submitted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PORTABLE = re.compile("[a-z][a-z0-9]{0,62}")
 
 
 def problems_in(file: JobFile) -> list[Problem]:
-    """Why OpenPAI would refuse the job; empty if it would accept it."""
+    """Return the reasons why OpenPAI would refuse the job; empty if it would accept it."""
     return (_json_problems if file.protocol == 1 else _yaml_problems)(file.job)
 
 
 def warnings_of(file: JobFile) -> list[Problem]:
-    """What OpenPAI accepts, though it is hardly meant.
+    """Return warnings about values that OpenPAI accepts, but that are probably wrong.
 
     Only of a job without problems.
     """
@@ -36,9 +36,7 @@ def warnings_of(file: JobFile) -> list[Problem]:
 
 
 def completed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A job JSON as OpenPAI goes on with it: where it wants numbers, texts are numbers, and
-    defaults are filled in.
-    """
+    """Return a job JSON as OpenPAI completes it: with numbers for texts, and with defaults."""
     found: dict[str, Any] = _completed(job, schema(1))
     return found
 

@@ -158,7 +158,7 @@ def _variables(given: Mapping[str, Any], note: _Note) -> list[str]:
 
 
 def _own_variables(job: str, role: Mapping[str, Any], default_fs: str | None) -> str:
-    """A line that sets variables which protocol 2 does not have, or which have another value there."""
+    """Return a line that sets variables which protocol 2 lacks, or defines differently."""
     numbers = {
         "TASK_COUNT": "taskNumber", "CPU_COUNT": "cpuNumber", "MEM_MB": "memoryMB", "SHM_MB": "shmMB",
         "GPU_COUNT": "gpuNumber", "MIN_FAILED_TASK_COUNT": "minFailedTaskCount",

@@ -22,7 +22,7 @@ _TASKS = 128
 
 
 class Resources(NamedTuple):
-    """Of one task.
+    """Resources of one task.
 
     Attributes:
         cpu: cores.
@@ -115,7 +115,7 @@ def job_text(job: dict[str, Any], protocol: int) -> str:
 
 
 def task_plan(specs: Sequence[str], tasks: int | None, outdir: str) -> ShardPlan:
-    """How the shards are cut into slices, one for each task.
+    """Cut shards into slices, one for each task.
 
     Args:
         tasks: their number, if it is given.

@@ -43,7 +43,9 @@ _WORDS = (
 
 
 class JobFile(NamedTuple):
-    """Attributes:
+    """A job file, parsed.
+
+    Attributes:
     protocol: 1 of a job JSON, 2 of a job YAML.
     job: its values.
     text: what they were read from or are written as.
@@ -105,7 +107,7 @@ def _refuse(word: str) -> Any:
 
 
 def _levels(value: Any) -> int:
-    """How deeply mappings and lists are inside one another."""
+    """Return the depth of nested mappings and lists."""
     level, found = [value], 0
     while level := [each for each in level if isinstance(each, (dict, list))]:
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
@@ -141,7 +143,7 @@ def _yaml(text: str, where: str) -> Any:
 
 
 def _characters(node: Any, known: dict[int, int]) -> int:
-    """Of a YAML node with what its aliases stand for, at least."""
+    """Return the least number of characters of a YAML node with its aliases expanded."""
     if isinstance(node.value, str):
         return len(node.value) + 1
     if id(node) not in known:

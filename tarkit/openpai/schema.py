@@ -1,4 +1,4 @@
-"""JSON Schemas of both protocols (``schemas.yaml``), and the sentences about what is against them."""
+"""JSON Schemas of both protocols (``schemas.yaml``), and sentences about their violations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _SECRET = {"auth", "secrets", "jobEnvs"}
 
 
 class Problem(NamedTuple):
-    """Attributes:
+    """A fault of a job.
+
+    Attributes:
     field: as ``taskRoles[0].name``; empty of the job itself.
     reason: what is wrong with it, a phrase.
     """
@@ -42,7 +44,7 @@ def schema(protocol: int) -> dict[str, Any]:
 
 
 def problems_of(job: Any, schema: Mapping[str, Any]) -> list[Problem]:
-    """What of a job is against a schema, in the order of the fields.
+    """Return the violations of a schema, in the order of the fields.
 
     Raises:
         MissingExtraError: jsonschema is not installed.

@@ -34,8 +34,7 @@ Exit codes: 0 it is so now, or was; 2 it cannot be; 66 no such Job; 75 the clust
 @click.option("--undo", is_flag=True, help="Resume a cancelled Job.")
 @cluster_options
 def command(name: str, undo: bool, verbose: bool, **access: Any) -> int:
-    """Suspend Job NAME: its pods are stopped, its finished indexes are kept, and so are all done
-    records.
+    """Suspend Job NAME: stop its pods, and keep its finished indexes and all done records.
 
     NAME may also be a run of kubetpl jobs: then all its Jobs are suspended.
     """
@@ -76,7 +75,7 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
 
 
 def _suspend(cluster: Cluster, jobs: Sequence[Object], suspend: bool) -> int:
-    """How many Jobs were there to be changed; those that are gone meanwhile are not.
+    """Suspend or resume Jobs, and return how many of them still existed.
 
     An error has that number, too.
     """

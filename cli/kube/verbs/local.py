@@ -59,8 +59,7 @@ def command(
     words: tuple[str, ...], file: str | None, parallelism: int | None, state: str | None, retry_delay: float,
     inherit_env: bool, volumes: tuple[str, ...], quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
-    """Run a manifest on this machine: kubetpl local -f job.yaml, or a generator's: kubetpl local
-    indexed -n x …
+    """Run a manifest on this machine: -f job.yaml, or that of a generator: indexed -n x ….
 
     Each pod is a group of processes, with the command, variables, retries, limits for each index,
     exit-code rules and deadline of the manifest. Volumes (emptyDir, hostPath, ConfigMaps and claims
@@ -109,7 +108,7 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _environment(environ: Mapping[str, str], *, everything: bool) -> dict[str, str]:
-    """What of this machine's environment pods see.
+    """Return the environment variables of this machine that pods see.
 
     Manifests set HOME to a scratch folder, so credentials that lie in the real one are pointed to;
     and tarproc that was installed together with this program is found.

@@ -49,8 +49,7 @@ def command(
     name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, container: str | None,
     verbose: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Print the logs of Job NAME: the log of the last pod of each index, each line prefixed with
-    [INDEX].
+    """Print the log of the last pod of each index of Job NAME, its lines prefixed with [INDEX].
 
     For indexes whose pods are gone, it prints the reason and the done records of their shards. To
     follow one pod, use kubectl logs -f.

@@ -1,4 +1,4 @@
-"""``kubetpl retry``: the manifest of a Job that does what another one left undone."""
+"""``kubetpl retry``: print a Job for the shards that another Job left undone."""
 
 from __future__ import annotations
 
@@ -109,8 +109,7 @@ def command(
 def _jobs(
     name: str, source: RecordSource, opened: Callable[[], Cluster], new_name: str | None
 ) -> tuple[Cluster | None, list[Object], set[str]]:
-    """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are
-    taken.
+    """Return the cluster if it answers, the Jobs to retry (from it or -f), and the names in use.
 
     A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the
     Jobs that have failed.
@@ -144,7 +143,7 @@ def _jobs(
 
 
 def _left(records: RunRecords | None, failed: bool) -> list[str]:
-    """URLs of the shards that the retry makes, in their order; if none are left, it is printed why."""
+    """Return the URLs of the shards for the retry, in order; print the reason if there are none."""
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:

@@ -33,14 +33,16 @@ from ..clusteroptions import cluster_options, job_argument, not_empty, open_clus
 )
 @cluster_options
 def command(name: str, parallelism: int, state: str | None, verbose: bool, **access: Any) -> int:
-    """Set the number of pods of Job NAME that run at once to P. Pods beyond P are stopped, and run
-    again later.
+    """Set the number of pods of Job NAME that run at once.
+
+    Pods beyond P are stopped, and run again later.
 
     With the workers of kubetpl train, P is the new number of workers, and new ones get records at
     once.
 
     \b
-    Exit codes: 0 set; 2 the Job has ended, or P is not valid; 66 no such Job; 75 the cluster cannot be reached.
+    Exit codes: 0 set; 2 the Job has ended, or P is not valid; 66 no such Job; 75 the cluster
+    cannot be reached.
     """
     if state is not None:
         from tarkit.k8s.local.state import ask_to_scale

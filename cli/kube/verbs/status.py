@@ -47,8 +47,7 @@ def command(
     name: str, as_json: bool, no_records: bool, verbose: bool, manifest: str | None, outdir: str | None,
     specs: tuple[str, ...], check_inputs: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Show the progress of Job NAME: indexes, shards, time left, why pods failed, and why nothing
-    runs.
+    """Show the progress of Job NAME, why its pods failed, and why nothing runs.
 
     NAME may also be a run of kubetpl jobs. The done records say what is done; so the status needs
     neither the pods, nor the Job, nor the cluster, if -f MANIFEST or -O OUT names the output

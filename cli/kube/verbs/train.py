@@ -63,9 +63,7 @@ _TRUE, _FALSE = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
 
 
 class _TrainCommand(LongHelp):
-    """Takes options as argparse does: with - or _, and shortened as long as one option only begins
-    so.
-    """
+    """A command that parses options as argparse does: with - or _, and by a unique prefix."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         known = [*(str(each.name) for each in self.params if isinstance(each, click.Option)), *_REFUSED]
@@ -232,8 +230,7 @@ def _placement_options(command: Any) -> Any:
 @_resource_options
 @standard_options
 def command(verbose: bool, **options: Any) -> int:
-    """Print an elastic training job: a shard service, workers that come and go, and the trainers
-    beside them.
+    """Print an elastic training job: a shard service, and workers that come and go.
 
     The arguments are those of elasticdl train; an argument without an effect here is refused, with
     the one to use. The service hands out ranges of records; its state is on a claim, so that it

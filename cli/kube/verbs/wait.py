@@ -104,8 +104,9 @@ def command(
 
 
 def _is_in_vain(state: RunState, views: Sequence[JobView]) -> bool:
-    """Whether a Job of an elastic training job has failed: the others wait for it, and do not end
-    by themselves.
+    """Return True if a Job of an elastic training job has failed.
+
+    The other Jobs wait for it, and do not end by themselves.
 
     A service that ends with dead shards only has given the others all that there was.
     """

@@ -1,1 +1,1 @@
-"""What became of a run: the API server and the done records, looked at together."""
+"""Status of a run, from the API server and the done records together."""

@@ -1,6 +1,4 @@
-"""Which cluster to talk to: from kubeconfig files, or from inside a pod, as the official client
-reads them.
-"""
+"""Connection settings, from kubeconfig files or from inside a pod, as for the official client."""
 
 from __future__ import annotations
 
@@ -23,7 +21,9 @@ _MALFORMED = (TypeError, AttributeError, KeyError, ValueError, OSError)
 
 
 class Access(NamedTuple):
-    """Attributes:
+    """A client of a cluster, and the namespace and context that it uses.
+
+    Attributes:
     client: a kubernetes ApiClient.
     namespace: the one that counts.
     context: its name, for messages.
@@ -35,7 +35,7 @@ class Access(NamedTuple):
 
 
 def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
-    """How to reach a cluster; nothing is sent yet.
+    """Load the access to a cluster, without sending anything.
 
     A ClusterDeniedError, if there is nothing to log in with.
 
@@ -89,7 +89,7 @@ def _from_files(files: str, context: str | None) -> Access:
 
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
-    """What the client logs meanwhile about programs of a kubeconfig that failed, each on one line.
+    """Collect what the client logs about failed login programs of a kubeconfig, a line each.
 
     It raises nothing, and goes on without credentials.
     """

@@ -45,7 +45,7 @@ _POOL = re.compile(r"^(<[^>]*>|HTTPS?Connection(Pool)?\([^)]*\)): ")
 
 
 class Cluster:
-    """One namespace of one cluster.
+    """A client of one namespace of a cluster.
 
     All methods raise ClusterUnreachableError if the server does not answer, NoSuchObjectError on
     404, ClusterError with the status on every other refusal, and UsageError, before anything is
@@ -60,7 +60,7 @@ class Cluster:
         self.where = f"{self._host} (context {printable(access.context)})"
 
     def get(self, kind: str, name: str) -> Object:
-        """One object."""
+        """Return one object."""
         return self._object(self._json("get", kind, name))
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> Objects:
@@ -72,8 +72,9 @@ class Cluster:
         return self.list_at(kind, labels=labels, fields=fields)[0]
 
     def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Objects, str]:
-        """(all objects of a kind, the version after which a watch goes on), asked for in pages of
-        one moment.
+        """Return all objects of a kind, and the version from which a watch continues.
+
+        The list is read in pages of one moment.
         """
         query: dict[str, object] = {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields}
         found: Objects = []
@@ -90,7 +91,7 @@ class Cluster:
         return self._json("patch", kind, name, query={"fieldManager": "kubetpl"}, body=changes)
 
     def log(self, pod: str, *, container: str | None = None, tail: int | None = None) -> Generator[bytes, None, None]:
-        """Lines of a container's log as it is now, without their ends; the last ``tail`` of them."""
+        """Yield the lines of a container's log as it is now, or its last ``tail`` lines."""
         yield from self._lines(self._send("get", "pods", pod, "log", {"container": container, "tailLines": tail}))
 
     def watch(
@@ -189,7 +190,7 @@ class Cluster:
     def _refusal(
         self, response: Any, verb: str, kind: str, name: str | None, part: str
     ) -> ClusterError | ClusterUnreachableError:
-        """What an answer that is not a success means."""
+        """Return the error for an answer that is not a success."""
         said = _message(response)
         what = f"{kind.removesuffix('s')} {name}" if name else kind
         status = int(response.status)
@@ -247,12 +248,12 @@ class Cluster:
 
 
 def _http_errors() -> tuple[type[BaseException], ...]:
-    """What a connection that fails raises."""
+    """Return the exceptions that a failed connection raises."""
     return (library("urllib3.exceptions", NEEDED_FOR, "k8s").HTTPError, OSError)
 
 
 def _message(response: Any) -> str:
-    """The server's own words, behind a colon; "" if it has none."""
+    """Return the server's message after a colon, or "" if it sent none."""
     with suppress(ValueError, AttributeError, *_http_errors()):
         said = json.loads(response.data).get("message")
         return f": {printable(str(said))}" if said else ""

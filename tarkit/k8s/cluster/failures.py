@@ -1,4 +1,4 @@
-"""Why pods failed: alike failures together, with what to change.
+"""Reasons why pods failed, grouped, each with a change that may help.
 
 Source of the codes: docs/exit-codes.md for those of tarproc; 128+n for signals; OOMKilled,
 StartError and DisruptionTarget from
@@ -62,7 +62,7 @@ _CRASHED = "the command crashed; see kubetpl logs --failed"
 
 @dataclass
 class FailureGroup:
-    """Failed pods that failed alike.
+    """Failed pods with the same reason.
 
     Attributes:
         title: ``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``.
@@ -98,7 +98,7 @@ def group_failures(pods: Iterable[Object]) -> list[FailureGroup]:
 
 
 def failure_of(pod: Object) -> FailureGroup | None:
-    """Of what one pod failed; None if it did not."""
+    """Return the reason why one pod failed, or None if it did not fail."""
     status = api.status_of(pod)
     if api.phase_of(pod) != "Failed":
         return None
@@ -145,7 +145,7 @@ def last_line(text: str) -> str:
 
 
 def doubled(quantity: str) -> str | None:
-    """Twice a quantity of memory; None if it is none."""
+    """Return twice a quantity of memory, or None if it is not a quantity."""
     try:
         return None if is_milli(quantity) else total(quantity, quantity)
     except UsageError:
@@ -153,12 +153,12 @@ def doubled(quantity: str) -> str | None:
 
 
 def deciding_container(pod: Object) -> Object:
-    """The container whose end is the pod's; an empty one if a server or a manifest names none."""
+    """Return the container whose end is the pod's, or an empty one if none is named."""
     return main_container(api.spec_of(pod)) if api.spec_of(pod).get("containers") else {}
 
 
 def _terminated(pod: Object) -> Object | None:
-    """How the first container ended that failed.
+    """Return the termination state of the first container that failed.
 
     An init container last, as sidecars are ended with their pod.
     """

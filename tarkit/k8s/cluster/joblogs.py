@@ -1,4 +1,4 @@
-"""Which pods of a Job have the logs that are wanted.
+"""Selection of the pods of a Job whose logs are wanted.
 
 And of pods that are gone, why, and what the done records say.
 """
@@ -51,12 +51,12 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
 
 
 def has_pods(cluster: Cluster, job: Object) -> bool:
-    """Whether there is a pod of the Job, however it ended."""
+    """Return True if any pod of the Job exists, ended or not."""
     return bool(cluster.list("pods", **pod_selectors([job], succeeded=True)))
 
 
 def why_gone(job: Object, indexes: Collection[int] = ()) -> str:
-    """Why a Job has no pods, or no pods of indexes."""
+    """Explain why a Job, or some of its indexes, has no pods."""
     status, failed = api.status_of(job), api.condition_of(job, "Failed")
     if api.is_true(job, "Suspended") or api.spec_of(job).get("suspend"):
         return "it is suspended, and its pods are deleted for that"
@@ -98,7 +98,7 @@ def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:
 
 
 def record_lines(cluster: Cluster, job: Object, index: int, shard: str | None) -> Iterator[str]:
-    """What the done records say of an index's shards, or of one.
+    """Return the done records' lines about an index's shards, or about one shard.
 
     Nothing if the Job does not say where they are.
     """

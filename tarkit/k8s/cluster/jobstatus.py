@@ -59,8 +59,7 @@ class JobStatus:
 
     @property
     def exit_code(self) -> int:
-        """0 complete or not ended yet, 3 complete but samples were set aside or none came out, else
-        1.
+        """The exit code: 0 complete or running, 3 complete with failed samples or none out, else 1.
 
         Records outweigh the Job.
         """
@@ -84,8 +83,9 @@ class JobStatus:
 
     @property
     def done_all_the_same(self) -> bool:
-        """Whether the Job has failed and every shard is done, by a retry mostly: so the exit code
-        is not 1.
+        """Return True if the Job has failed, but every shard is done, mostly by a retry.
+
+        The exit code is then not 1.
         """
         return self.view is not None and self.view.state == "failed" and self.exit_code != EXIT_FAILED
 
@@ -139,8 +139,7 @@ def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, 
 def run_status(
     cluster: Cluster, name: str, jobs: Sequence[Object], source: RecordSource, *, read_records: bool = True
 ) -> tuple[list[JobStatus], int]:
-    """(the Jobs of a Job or run that count, how many there are besides for which a retry counts),
-    of Jobs that the cluster has.
+    """Return the statuses of a run's Jobs that count, and the number of those that were retried.
 
     Args:
         read_records: whether the done records are read although the cluster answers.
@@ -161,7 +160,7 @@ def run_status(
 
 
 def status_from_records(name: str, source: RecordSource, why: TarkitError) -> JobStatus:
-    """What the done records contain, since the cluster has no answer.
+    """Return the status from the done records alone, without the cluster.
 
     ``why`` is raised if they are not named.
     """
@@ -198,7 +197,7 @@ def pod_selectors(
 
 
 def _failures(job: Object, view: JobView, pods: Collection[Object]) -> list[FailureGroup]:
-    """Why pods failed; and which failed indexes have no pod left."""
+    """Return the reasons why pods failed, and the failed indexes without a pod."""
     found = group_failures(pods)
     done = api.indexes_of(job, "completedIndexes")
     for each in found:
@@ -217,7 +216,7 @@ def _failures(job: Object, view: JobView, pods: Collection[Object]) -> list[Fail
 
 
 def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
-    """What may be read; a note, and None, of what may not.
+    """Return the result of a read, or None and a note if it is forbidden.
 
     That the cluster does not answer is left to the caller.
     """

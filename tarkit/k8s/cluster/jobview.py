@@ -1,5 +1,4 @@
-"""What a Job's own status says: its state, its indexes by state, the time left, and where its
-shards are.
+"""View of a Job's own status: its state, its indexes by state, the time left, its shards.
 
 The states of a Job, in ``status``, ``wait``, ``cancel``, ``scale`` and ``retry``:
 
@@ -39,7 +38,7 @@ _BY_CONDITION = {"Complete": "complete", "Failed": "failed", "SuccessCriteriaMet
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What a Job made by kubetpl works on, as it says itself; None where it does not.
+    """Inputs, outputs and slices of a Job, from its annotations; None where they are missing.
 
     Attributes:
         inputs: shard specs as tarproc got them.
@@ -82,12 +81,12 @@ class JobView:
 
     @property
     def is_service(self) -> bool:
-        """Whether it is the shard service of an elastic training job."""
+        """Return True if the Job is the shard service of an elastic training job."""
         return bool(self.run) and self.name == f"{self.run}-{SERVICE}"
 
     @property
     def finished(self) -> bool:
-        """Whether no pod of it will run again."""
+        """Return True if no pod of the Job will run again."""
         return self.state in ENDED
 
 
@@ -123,7 +122,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
 
 
 def state_of(job: Object) -> str:
-    """The state of a Job by its conditions alone, without its pods: waiting, then, is running, too."""
+    """Return the state of a Job by its conditions alone, so that waiting counts as running."""
     return _decided(job)[0]
 
 
@@ -136,12 +135,12 @@ def _decided(job: Object) -> tuple[str, Object]:
 
 
 def has_ended(job: Object) -> bool:
-    """Whether no pod of it will run again."""
+    """Return True if no pod of the Job will run again."""
     return state_of(job) in ENDED
 
 
 def job_plan(job: Object) -> JobPlan:
-    """What its annotations and arguments say; a UsageError if they are not as kubetpl writes them."""
+    """Return the plan from a Job's annotations and arguments."""
     notes = api.annotations_of(job)
     try:
         inputs = None if INPUTS not in notes else tuple(json.loads(notes[INPUTS]))
@@ -176,8 +175,9 @@ def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int, int]:
 
 
 def _begin(job: Object, started: float) -> float:
-    """Since when the indexes that have ended were worked on: startTime is set anew when a Job is
-    resumed.
+    """Return the time since which the ended indexes were processed.
+
+    startTime is reset when a Job is resumed.
     """
     first = api.timestamp(api.created(job))
     return started if api.condition_of(job, "Suspended") is None or first is None else min(started, first)

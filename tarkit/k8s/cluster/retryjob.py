@@ -1,5 +1,4 @@
-"""The Job that does what another one left undone, and never beside pods that are at work on the
-same shards.
+"""A Job for the shards that a Job left undone, refused while pods process the same shards.
 
 Made from the other Job as the cluster has it, or as its manifest had: what the server had added is
 taken off, the inputs are the shards that are not done, and it gets a name of its own.
@@ -60,7 +59,7 @@ def next_name(name: str, taken: Collection[str]) -> str:
 
 
 def slices_of(job: Object, shards: int, changes: Changes) -> int:
-    """Into how many slices so many shards are cut: as many as before, if there are so many shards."""
+    """Return the number of slices of a retry: as many as before, if there are enough shards."""
     return min(shards, changes.slices or int(api.spec_of(job).get("completions") or 1))
 
 
@@ -99,9 +98,7 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
 
 
 def clean(job: Object) -> Object:
-    """The manifest behind a Job of the API: without what the server and the controllers had put
-    there.
-    """
+    """Return the manifest of a Job of the API, without the fields of servers and controllers."""
     metadata, spec = api.part_of(job, "metadata"), copy.deepcopy(api.spec_of(job))
     kept = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("selector", "manualSelector", "suspend"):
@@ -180,7 +177,7 @@ def _literal(url: str) -> str:
 
 
 def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str], None]) -> None:
-    """Refuse a retry if the Job, or another one of its shards, is at work.
+    """Refuse a retry while the Job, or another Job of its shards, is running.
 
     Args:
         known: all Jobs, by name.
@@ -203,8 +200,9 @@ def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str
 
 
 def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> None:
-    """Refuse a retry while pods are at work on the same shards of a Job that was deleted: one of
-    this name, or one of the run that is called so.
+    """Refuse a retry while pods of a deleted Job process the same shards.
+
+    The deleted Job has this name, or is of the run of this name.
 
     Args:
         report: called with a line if they may not be listed.

@@ -51,7 +51,7 @@ def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> li
 
 
 def namespace_exists(cluster: Cluster) -> bool:
-    """Whether there is such a namespace; True also if that may not be asked."""
+    """Return True if the namespace exists, or if reading it is forbidden."""
     try:
         cluster.get("namespaces", cluster.namespace)
     except ClusterError as error:
@@ -60,17 +60,17 @@ def namespace_exists(cluster: Cluster) -> bool:
 
 
 def is_run(jobs: Sequence[Object], name: str) -> bool:
-    """Whether these are Jobs of the run that is called so, and not the Job of this name."""
+    """Return True if these Jobs are of the run of this name, not the Job of this name."""
     return api.name_of(jobs[0]) != name
 
 
 def only_retries(jobs: Sequence[Object], name: str) -> bool:
-    """Whether these are what is left of a run whose first Job, of this name, is gone."""
+    """Return True if only retries are left of a run whose first Job, of this name, is gone."""
     return is_run(jobs, name) and all(api.retry_of(job) is not None for job in jobs)
 
 
 def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
-    """What to say if a verb needs one Job and got a run."""
+    """Return the error of a verb that needs one Job and got a run."""
     return UsageError(f"{name} is a run of {counted(len(jobs), 'Job')}, {why}; name one: {_some_names(jobs)}")
 
 
@@ -117,12 +117,12 @@ class RunState:
 
     @property
     def ended(self) -> bool:
-        """Whether no pod of any that counts will run again."""
+        """Return True if no pod of a Job that counts will run again."""
         return all(map(has_ended, self.jobs))
 
 
 def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
-    """Of Jobs as the API gives them, in the order of their names."""
+    """Return the state of a run from its Jobs, in the order of their names."""
     ordered = sorted(jobs, key=api.name_of)
     known = {api.name_of(job): job for job in ordered}
     last = {origin(api.name_of(job), known): job for job in sorted(ordered, key=api.created)}
@@ -134,7 +134,7 @@ def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
 
 
 def origin(name: str, known: Mapping[str, Object]) -> str:
-    """The name of the Job that a Job is a retry of in the end; its own if it is none.
+    """Return the name of the first Job that a chain of retries began with.
 
     Args:
         known: Jobs by their names.

@@ -26,7 +26,7 @@ _LONGEST_LIST = 256 * 1024 * 1024
 
 @dataclass
 class RunRecords:
-    """What the done records of a run's own shards say.
+    """Summary of the done records of a run's own shards.
 
     Attributes:
         found: of these shards alone.
@@ -50,7 +50,7 @@ class RunRecords:
 
     @property
     def total(self) -> int | None:
-        """How many shards the run has."""
+        """Number of shards of the run."""
         return None if self.shards is None else len(self.shards)
 
 
@@ -69,8 +69,7 @@ def listed_specs(config_map: Object) -> list[str]:
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Where the done records of a Job are, and which shards they are of: as the Job says, or as the
-    user names them.
+    """The folder of a Job's done records, and its shards, from the Job or from the user.
 
     Attributes:
         outdir, specs: the output folder and the inputs that the user names.
@@ -98,9 +97,7 @@ class RecordSource:
         return jobs.get(name)
 
     def specs_of(self, cluster: Cluster | None, job: Object) -> Sequence[str]:
-        """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has
-        one.
-        """
+        """Return the shard specs of a Job, from its annotations and the ConfigMap of its list."""
         plan = job_plan(job)
         specs = plan.inputs or ()
         if LIST_SPEC not in specs or plan.list_name is None:
@@ -184,9 +181,7 @@ def sliced_work(job: Object) -> Work | None:
 
 
 def is_per_shard(job: Object) -> bool:
-    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones
-    do not.
-    """
+    """Return True if a Job runs tarproc over slices, so that done records say what is left."""
     return sliced_work(job) is not None
 
 

@@ -10,9 +10,7 @@ from tarkit.k8s.wellknown import RUN, SERVICE
 
 
 def deletion(run: str) -> str:
-    """The command that deletes all of an elastic training job but the claim of its state, once its
-    pods have ended.
-    """
+    """Return the command that deletes an elastic training job, except the claim of its state."""
     return f"kubectl delete job,service,networkpolicy -l {RUN}={run} --cascade=foreground"
 
 
@@ -26,8 +24,7 @@ def train_role(job: Object) -> str:
 
 
 def advice(job: Object, *, memory: bool) -> str:
-    """What to do about pods of an elastic training job that failed, since its Jobs cannot be
-    retried.
+    """Return advice about failed pods of an elastic training job, whose Jobs cannot be retried.
 
     Args:
         memory: whether more of it may help.
@@ -39,8 +36,9 @@ def advice(job: Object, *, memory: bool) -> str:
 
 
 def refuse_retry(jobs: Sequence[Object]) -> None:
-    """Refuse to retry a Job of an elastic training job: under another name, its pods would not be
-    found.
+    """Refuse to retry a Job of an elastic training job.
+
+    Under another name, its pods would not be found.
 
     Raises:
         UsageError: one of the Jobs is.

@@ -1,6 +1,4 @@
-"""Objects each time they change: listed once, then watched, through lost connections and restarts
-of the API server.
-"""
+"""Objects at each change: listed once, then watched, through lost connections and restarts."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ _LONGEST_PAUSE = 10.0
 
 
 class Watching:
-    """How long a cluster is watched, and what is reported about the cluster itself: an outage,
-    once, and its end.
+    """Duration of a watch, and its reports about the cluster: an outage, once, and its end.
 
     Args:
         report: called with a line.
@@ -55,7 +52,7 @@ class Watching:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the time is not up."""
+        """Return True while there is time left."""
         return self._until == math.inf or self.clock() < self._until
 
     def at_most(self, seconds: float) -> float:
@@ -63,7 +60,7 @@ class Watching:
         return seconds if self._until == math.inf else max(0.0, min(seconds, self._until - self.clock()))
 
     def sleep(self, seconds: float) -> None:
-        """So long, or until the time is up."""
+        """Sleep for this time, or until the time is up."""
         self._sleep(self.at_most(seconds))
 
     def ask(self, question: Callable[[], T]) -> T | None:
@@ -94,8 +91,9 @@ class Watching:
 def watched(
     cluster: Cluster, kind: str, watching: Watching, seconds: float, *, labels: str = "", fields: str = ""
 ) -> Iterator[Objects]:
-    """What selectors choose among the objects of a kind: as a list has it, then after each change,
-    and at least every so many seconds.
+    """Yield the selected objects of a kind: first the list, then after each change.
+
+    A list comes at least once in ``seconds``.
 
     It ends when the time is up; however late it is, there is one look, so that a Job that has ended
     is not reported as one that was waited for in vain. What may not be watched is listed again and

@@ -1,4 +1,4 @@
-"""Why nothing runs, or less than was asked for: from a Job, its pods and what events say.
+"""Reasons why nothing runs, or less than was requested: from a Job, its pods and events.
 
 Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; facts measured on
 1.36.
@@ -59,7 +59,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Reason:
-    """Why pods do not run.
+    """A reason why pods do not run.
 
     Attributes:
         text: the sentence.
@@ -72,7 +72,7 @@ class Reason:
 
     @property
     def line(self) -> str:
-        """As people read it."""
+        """Return the reason as a line of text."""
         many = f" (×{self.count})" if self.count > 1 else ""
         return f"not running: {self.text}{many}" + (f" → {self.advice}" if self.advice else "")
 
@@ -104,14 +104,14 @@ def why_not(
 
 
 def events_wanted(job: Object, pods: Iterable[Object] | None) -> bool:
-    """Whether events may say why less runs than was asked for."""
+    """Return True if events may explain why less runs than was requested."""
     if state_of(job) != "waiting" or api.spec_of(job).get("parallelism") == 0:
         return False
     return api.active_pods(job) < _wanted(job) or bool(_pending(pods))
 
 
 def _wanted(job: Object) -> int:
-    """How many pods there should be now."""
+    """Return the number of pods that should exist now."""
     spec, done = api.spec_of(job), int(api.status_of(job).get("succeeded") or 0)
     parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     return parallelism if spec.get("completions") is None else min(parallelism, int(spec["completions"]) - done)
@@ -154,7 +154,7 @@ def _refusals(events: Sequence[Object]) -> list[Reason]:
 
 
 def _why_pending(pod: Object, events: Sequence[Object], now: float) -> Reason | None:
-    """Why one pod does not run yet; None if it has only just been made."""
+    """Return the reason why one pod does not run yet, or None if it is only just created."""
     scheduled = api.condition_of(pod, "PodScheduled")
     if scheduled is not None and not api.is_true(pod, "PodScheduled"):
         if scheduled.get("reason") == "SchedulingGated":

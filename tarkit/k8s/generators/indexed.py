@@ -1,4 +1,4 @@
-"""One Job over many shards, a pod for each slice of them."""
+"""Generator of one Job over many shards, with a pod for each slice of them."""
 
 from __future__ import annotations
 
@@ -181,8 +181,9 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
 
 
 def tarproc_options(words: Sequence[str], given: Mapping[str, str]) -> Work:
-    """The further options of tarproc, behind --, which change neither the shards of a pod nor where
-    their outputs go.
+    """Parse the options of tarproc after --.
+
+    They may change neither the shards of a pod nor the place of their outputs.
 
     Args:
         given: fields that kubetpl itself fills -> the flag that is for each.

@@ -1,6 +1,4 @@
-"""What pods need beside them: a ConfigMap with small files, and a headless service for the pods of
-an app.
-"""
+"""Generators of a ConfigMap with small files, and of a headless service for an app's pods."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ def configmap_documents(request: Request) -> list[Document]:
 
 
 def service_documents(request: Request) -> list[Document]:
-    """The template's documents, with the app's name, its label in the selector, and an entry for
-    each port.
-    """
+    """Return the template's documents with the app's name, its selector, and the ports."""
     settings = request.settings
     app = app_of(settings)
     if app is None:

@@ -1,5 +1,4 @@
-"""The Jobs and Pods of a manifest, and each pod as a process: the variables, words and folders of
-its container.
+"""Jobs and Pods of a manifest as processes: the variables, words and folders of each container.
 
 The fields that the generators of tarkit print are done here; any other field is refused by its
 name, unless it concerns a cluster alone. Nothing is mounted: words and values that are a mount
@@ -59,7 +58,7 @@ _OPTION = re.compile(r"((?:@|--?[A-Za-z][\w-]*=@?|-[A-Za-z]@?|)(?:file://)?)(/\S
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How a manifest is run here.
+    """Settings of a local run.
 
     Attributes:
         parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more
@@ -121,7 +120,7 @@ def _job_of(kind: str, document: Object) -> LocalJob:
 
 
 def _known(thing: Any, part: str, where: str) -> Object:
-    """The same mapping, all of whose fields are known here."""
+    """Return the mapping, after a check that all its fields are supported here."""
     if not isinstance(thing, dict):
         raise UsageError(f"{where}: {part}: {printable(repr(thing))} is not a mapping")
     for key, value in thing.items():
@@ -133,7 +132,7 @@ def _known(thing: Any, part: str, where: str) -> Object:
 
 
 def _claim_of(volume: Object) -> str:
-    """The name of the claim that a volume is of; "" if it is of none."""
+    """Return the name of the claim of a volume, or ""."""
     return str(part_of(volume, "persistentVolumeClaim").get("claimName") or "")
 
 
@@ -170,7 +169,7 @@ class Sources:
         self._pods = re.compile(rf"(?<![\w.-])[a-z0-9-]+\.(?:{'|'.join(headless)})(?![\w.-])")
 
     def address(self, text: str) -> str:
-        """Where a service is, if the text is NAME:PORT of one: its pods run on this machine.
+        """Return the local address of a service, if the text is its NAME:PORT.
 
         And so do those of a headless service, which are called POD.NAME in a text without blanks.
         """
@@ -178,7 +177,7 @@ class Sources:
         return self._addresses.get(text, text)
 
     def write(self, name: str, folder: str, where: str) -> None:
-        """Write the files of a ConfigMap, which all pods of a Job may read at once: so only once."""
+        """Write the files of a ConfigMap, once, as all pods of a Job may read them."""
         if name not in self._config_maps:
             missing = f"the ConfigMap {printable(name)} is not in this manifest; put its document there"
             raise UsageError(f"{where}: {missing}, or give a folder with --volume")
@@ -201,9 +200,10 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
     mounts = sorted(_mounts_of(job, name, folder, sources, settings.volumes), key=lambda mount: -len(mount[0]))
 
     def here(text: str) -> str:
-        """A word of a command, or a value of a variable, as it is here: ``/scratch/x``,
-        ``@/scratch/x``, ``--opt=/scratch/x``, ``-O/scratch/x``, ``file:///scratch/x``,
-        ``service:80``.
+        """Translate paths of volumes in a word of a command, or in a variable's value.
+
+        Examples: ``/scratch/x``, ``@/scratch/x``, ``--opt=/scratch/x``, ``-O/scratch/x``,
+        ``file:///scratch/x``, ``service:80``.
 
         The longest mount path counts, as mounts lie in one another; ``/scratch/../data/x`` is in
         /data.
@@ -232,8 +232,9 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
 
 
 def _variables(job: LocalJob, index: int) -> dict[str, str]:
-    """The variables of the manifest, in order, as a kubelet computes them: ``$(NAME)`` is one of
-    those before.
+    """Return the variables of the manifest as a kubelet computes them, in order.
+
+    ``$(NAME)`` is the value of an earlier one.
     """
     entries = job.container.get("env") or []
     if job.indexed and all(entry.get("name") != "JOB_COMPLETION_INDEX" for entry in entries):

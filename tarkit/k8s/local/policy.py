@@ -1,4 +1,4 @@
-"""The Job controller's rules without a cluster: how a Job goes on when one of its pods ends.
+"""The Job controller's rules without a cluster: the state of a Job after each end of a pod.
 
 Nothing here runs anything or looks at a clock: a runner reports what happened and when, and asks
 which index to start. Source of the rules, reasons and messages: Kubernetes' pkg/controller/job
@@ -27,7 +27,7 @@ _MOST_PODS = 1_000_000
 
 
 class Condition(NamedTuple):
-    """How a Job ended.
+    """The end of a Job.
 
     Attributes:
         type: Complete or Failed; reason and message as Kubernetes words them.
@@ -39,8 +39,7 @@ class Condition(NamedTuple):
 
 
 class LocalJob:
-    """A Job, or a Pod as a Job of one: its document, and the fields that decide how it ends, with
-    the API's defaults.
+    """A Job, or a Pod as a Job of one: its document, and the fields that decide about its end.
 
     A Job that is not Indexed has numbered places instead of indexes.
 
@@ -108,7 +107,7 @@ class LocalJob:
 
 @dataclass
 class JobLedger:
-    """One run of a Job: which indexes wait, run, are done or failed, and how it ended.
+    """One run of a Job: the indexes that wait, run, are done or failed, and its end.
 
     Args:
         job: what decides.
@@ -148,7 +147,7 @@ class JobLedger:
         return EXIT_SET_ASIDE if over and set(self.last_exit.values()) <= {EXIT_OK, EXIT_SET_ASIDE} else EXIT_FAILED
 
     def summary(self) -> str:
-        """How it ended, for people."""
+        """Return a sentence about the end of the Job."""
         kind, reason, message = self.outcome or ("not finished", "the run was ended", "")
         done, failed = format_indexes(self.done), format_indexes(self.failed)
         parts = (
@@ -192,7 +191,7 @@ class JobLedger:
         self._conclude()
 
     def check(self, now: float) -> Condition | None:
-        """How the Job ended, if it did; also looks whether its time is up."""
+        """Return the condition in which the Job ended, or None; also ends it at its deadline."""
         deadline = self.job.deadline
         if self.outcome is None and deadline is not None and self._began is not None and now - self._began >= deadline:
             self.fail("DeadlineExceeded", "Job was active longer than specified deadline")
@@ -230,7 +229,7 @@ class JobLedger:
         self._conclude()
 
     def _conclude(self) -> None:
-        """Whether the Job is over, in the order in which the controller asks."""
+        """End the Job if it is over, with the checks in the controller's order."""
         job = self.job
         if self.outcome is not None:
             return

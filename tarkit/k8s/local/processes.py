@@ -70,8 +70,7 @@ def signal_all(groups: Collection[int], folder: str | None, number: int) -> None
 
 
 class Watchdog:
-    """A process that ends the pods when their runner dies without a chance to: kill -9, out of
-    memory.
+    """A process that ends the pods when their runner is killed, also by kill -9 or the OOM killer.
 
     It reads process groups from a pipe, and acts when the pipe ends: SIGTERM, after five seconds
     SIGKILL. It has the lock of the state folder open until then, so no other run begins before.

@@ -190,8 +190,9 @@ class _Run:
                     removal.remove_folder(self._path("pods", pod.name))
 
     def _is_alone(self, service: LocalPod, now: float) -> bool:
-        """Whether all trainers of a shard service have ended for some time, in which those that
-        look at how far it is see the end, and it ends.
+        """Return True if all trainers of a shard service ended some time ago.
+
+        In that time its watchers see the end of the data sets, and the service ends by itself.
 
         Then it is ended: with 0, unless it has not handed out everything.
         """
@@ -203,8 +204,9 @@ class _Run:
         )
 
     def look_for_empty(self) -> None:
-        """Note Jobs of which no sample came out: a slice may be empty, and so its pod does not fail
-        for that.
+        """Note Jobs without an output sample.
+
+        A slice may be empty, so its pod does not fail for that.
         """
         for each in self.ledgers:
             program, *args = self._prepared(each.job, 0, 1)[1].words

@@ -1,1 +1,1 @@
-"""How shards are cut into slices, where their list is kept, how long a run takes and what it costs."""
+"""Plan of a run over shards: its slices, the place of its list, its duration and cost."""

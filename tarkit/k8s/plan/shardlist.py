@@ -1,6 +1,4 @@
-"""Where the list of a run's shards is kept: in a ConfigMap beside its Job, for a few ten thousand
-at most; or in a bucket, so that it does not take the place of another run's.
-"""
+"""The list of a run's shards: in a ConfigMap beside its Job if it is short, else in a bucket."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ def list_text(specs: Iterable[str]) -> bytes:
 
 
 def name_end(text: bytes) -> str:
-    """What the name of a ConfigMap with this list ends with: a sum of its content."""
+    """Return the end of the name of a ConfigMap with this list: a sum of its content."""
     return f"-shards-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
@@ -80,8 +78,7 @@ def give_inputs(
     job: dict[str, Any], shards: int, slices: int, specs: Sequence[str], lines: Iterable[str] | None,
     labels: Mapping[str, str],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Note in a Job what its inputs are, so that the shards of index i are known later, without the
-    command line.
+    """Record a Job's inputs in it, so that the shards of an index are known later.
 
     Args:
         lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned;
@@ -100,7 +97,7 @@ def give_inputs(
 
 
 def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:
-    """Of a list and of how it is cut, in hex.
+    """Return the SHA-256 of a list and its slices, in hex.
 
     Args:
         counts: how many shards each slice has.
@@ -114,7 +111,7 @@ def place_of(list_url: str, content: str) -> str:
 
 
 def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str | None) -> SlicedList:
-    """Write a list and its slices, as ``write_list``; another one that is there is refused."""
+    """Write a list and its slices; refuse to replace a different one."""
     there = open_list(url)
     if there is not None and (there.sha256, there.n, there.w) != (sha256_of(names), len(names), len(counts)):
         raise UsageError(
@@ -125,8 +122,7 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
 
 
 def listed_sizes(spec: str) -> dict[str, int]:
-    """Name -> bytes of the files in the folder of a glob like ``s3://bucket/raw/*.tar``, from one
-    listing.
+    """Return the sizes of a glob's files, such as ``s3://bucket/raw/*.tar``, from one listing.
 
     Empty for every other spec, and if the folder cannot be listed: then the sizes are not known.
     """

@@ -1,5 +1,4 @@
-"""How the shards of a run are cut into slices, one for each index of a Job, and where their list is
-kept.
+"""Slices of a run's shards, one for each index of a Job, and the place of their list.
 
 Three forms: a pattern, of which each pod computes its part; a ConfigMap beside the Job; a list in a
 bucket with the offsets of its slices beside it.
@@ -52,8 +51,10 @@ class ShardPlan:
 
 
 def slice_count(n: int, slices: int | None = None, most: int = USUAL_MOST) -> int:
-    """Into how many slices ``n`` shards are cut: ``slices`` if it is given, else one for each
-    shard, at most ``most``; never more than there are shards.
+    """Return the number of slices for ``n`` shards.
+
+    It is ``slices`` if that is given, else one for each shard, at most ``most``; never more than
+    there are shards.
     """
     if n < 1:
         raise UsageError("there are no shards to cut into slices")
@@ -162,9 +163,7 @@ def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str
 
 
 def _in_bucket(list_url: str, names: list[str], known: dict[str, int], w: int, outdir: str | None) -> ShardPlan:
-    """A list in a bucket, in slices of about the same number of bytes if the sizes of all shards
-    are known.
-    """
+    """Write a list to a bucket, in slices of about equal bytes if all sizes are known."""
     if not scheme_of(list_url) and not list_url.startswith("/"):
         raise UsageError(
             f"--list-url {quoted(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/"
@@ -185,9 +184,7 @@ def _check_outputs(names: Iterable[str], outdir: str | None) -> None:
 
 
 def _refuse_streams(specs: Sequence[str]) -> None:
-    """Refuse what only this process could read: a pod has no standard input, and no part of a
-    command's output.
-    """
+    """Refuse standard input and commands, which a pod cannot read."""
     if not specs:
         raise UsageError("no shards are named: --shards 's3://bucket/raw-{000000..001281}.tar'")
     for spec in specs:
