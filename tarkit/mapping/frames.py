@@ -1,5 +1,4 @@
-"""Messages between tarproc and its mappers' processes: a header, then the bytes of the fields as
-they are.
+"""Messages between tarproc and its mappers' processes: a header, then the bytes of the fields.
 
 The header is written by ``marshal``: both ends are the same interpreter, it is as fast as pickle
 for plain values, and it can make nothing else. It cannot hold 2 GiB, and need not: of a field it
@@ -108,7 +107,9 @@ def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
 
 
 def check_mark(found: bytes | bytearray, mark: bytes = MARK) -> None:
-    """Raises:
+    """Check the mark at the beginning of a message.
+
+    Raises:
     ValueError: this is not the mark.
     """
     if found != mark:
@@ -116,7 +117,7 @@ def check_mark(found: bytes | bytearray, mark: bytes = MARK) -> None:
 
 
 def unsent(pieces: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of some pieces of which the first ``sent`` bytes are on their way."""
+    """Return the rest of some pieces, of which the first ``sent`` bytes were sent."""
     while pieces and sent >= len(pieces[0]):
         sent -= len(pieces[0])
         pieces = pieces[1:]

@@ -27,8 +27,7 @@ _KILL_PAUSE = 0.001  # seconds
 
 
 def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], bool]:
-    """Start a process that adopts those of its descendants that lose their parents, and whether it
-    can.
+    """Start a process that adopts its orphaned descendants, and return whether it can.
 
     Args:
         options: of subprocess.Popen.
@@ -44,9 +43,7 @@ def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Pop
 
 
 def _adoption() -> Callable[[], None] | None:
-    """The call that makes a process adopt, or None where the system has none or does not list
-    children.
-    """
+    """Return the system call that makes a process adopt orphans, or None without support."""
     if not (_has_proc() and os.path.exists(_children_path(os.getpid()))):
         return None
     try:
@@ -64,7 +61,7 @@ def _adoption() -> Callable[[], None] | None:
 
 
 class LeftRunning:
-    """What still runs of the commands of a shell, while that shell waits for the next one.
+    """Processes of a shell's commands that still run while the shell waits for the next command.
 
     Args:
         shell: its process id; it leads a session and a process group.
@@ -150,7 +147,7 @@ class LeftRunning:
 
 
 def _has_proc() -> bool:
-    """Whether there is a /proc, and it is that of this process's namespace of process ids."""
+    """Return True if there is a /proc of this process's PID namespace."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:

@@ -1,6 +1,4 @@
-"""Errors of a user's mapper in words: one line with the user's own line, and the traceback of the
-user's frames.
-"""
+"""Errors of a user's mapper: one line with the user's own line, and the user's frames."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class AnswerError(TypeError):
 
 
 def why_not_callable(mapper: Callable[..., Any], *arguments: tuple[str, Any]) -> str | None:
-    """Why no call with these arguments can succeed, in one line; None if one may.
+    """Return the reason, in one line, why no call with these arguments can succeed, or None.
 
     Args:
         arguments: (what it is, value).
@@ -50,7 +48,7 @@ def why_not_callable(mapper: Callable[..., Any], *arguments: tuple[str, Any]) ->
 
 
 def one_line(error: Exception) -> str:
-    """What is wrong, and the user's line in which it was raised."""
+    """Return the error, and the user's line that raised it."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, UsageError):
         return text

@@ -54,7 +54,7 @@ class MountWatch:
 
 
 def _are_nested(one: str, other: str) -> bool:
-    """Whether one of two paths is in the other, or they are the same."""
+    """Return True if two paths are equal, or one is below the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
@@ -71,9 +71,7 @@ def _mount_points(table: int) -> list[bytes]:
 
 
 def _mounted_device(folder: str) -> str | None:
-    """Where there is no such table (macOS, which has no bind mounts): a mount point in a folder, or
-    itself.
-    """
+    """Return a mount point at or below a folder where the system has no mount table (macOS)."""
     try:
         with os.scandir(folder) as entries:
             folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -1,5 +1,4 @@
-"""A folder whose content another program made: its files are opened so that nothing outside of it
-is ever read.
+"""A folder that another program filled: no file outside of it is ever read.
 
 What unpacks an archive may leave a link to any file of the machine. So no name is opened through a
 link; what a link leads to is opened from the folder that it all began with, one folder after the

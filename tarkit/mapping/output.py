@@ -1,4 +1,4 @@
-"""What a command printed: small texts in memory, long ones in the files they were printed to."""
+"""Output of a command: short texts in memory, long ones in the files that it was printed to."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ class Output:
 
     @classmethod
     def of_file(cls, path: str) -> Output:
-        """Take over a file that nothing else is going to be printed to: a short one is read and
-        removed at once.
-        """
+        """Take over a file that is complete: a short one is read and removed at once."""
         size = os.path.getsize(path)
         if size > IN_MEMORY:
             return cls(path=path, size=size)
@@ -83,7 +81,7 @@ class Output:
 
 @dataclass
 class Printed:
-    """What a command printed to standard output and to standard error."""
+    """Output of a command on stdout and stderr."""
 
     stdout: Output = field(default_factory=Output)
     stderr: Output = field(default_factory=Output)
@@ -124,9 +122,7 @@ class Printed:
         return ""
 
     def report(self, size: int) -> bytes:
-        """The last ``size`` bytes for people: standard error, and of standard output what there is
-        room for.
-        """
+        """Return the last ``size`` bytes for people: all of stderr, then the end of stdout."""
         text = b""
         for name, output in (("stderr", self.stderr), ("stdout", self.stdout)):
             if not output.size:
@@ -145,8 +141,7 @@ class Printed:
 
 
 class PrintFiles:
-    """Where commands print to, one command at a time: BASE.out and BASE.err, which they open to
-    append.
+    """Files for the output of commands, one command at a time: BASE.out and BASE.err.
 
     A file serves again as long as it stays empty: making and removing it would cost a quiet command
     more than all else that is done for it on disk.
@@ -156,7 +151,7 @@ class PrintFiles:
         self.out, self.err = f"{base}.out", f"{base}.err"
 
     def take(self, name: str) -> Printed:
-        """What was printed since the last call.
+        """Return the output since the last call.
 
         Args:
             name: that no other call gives; a long output keeps a file.

@@ -1,5 +1,4 @@
-"""Batches through processes that stay alive, and an ordered parallel map over them whose memory is
-bounded in bytes.
+"""An ordered parallel map over processes that stay alive, with memory bounded in bytes.
 
 The order of the answers is the order of the questions, whatever runs at the same time, so that the
 output of a run does not depend on how many slots it had.
@@ -32,7 +31,7 @@ Batch = list[Sample]
 
 @dataclass
 class Failure:
-    """Why a batch came to nothing.
+    """Reason why a batch failed.
 
     Attributes:
         kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount,
@@ -52,18 +51,18 @@ class Failure:
 
     @property
     def is_of_command(self) -> bool:
-        """Whether the reason is in what the command printed."""
+        """True if the output of the command explains the failure."""
         return self.kind in ("exit", "timeout", "shell-died")
 
     def line(self, key: str, printed: Printed | None) -> str:
-        """Which sample failed, why, and the last line that its command ``printed``."""
+        """Return the sample's key, the reason, and the last line of the command's output."""
         last = printed.last_line() if printed is not None and self.is_of_command else ""
         return f"{printable(key)}: {shortened(self.message, LINE // 2)}" + (f": {printable(last)}" if last else "")
 
 
 @dataclass
 class Outcome:
-    """What came of one batch.
+    """Result of one batch.
 
     Attributes:
         made: for each sample of the batch, the samples that were made of it; empty if filtered out.
@@ -111,7 +110,7 @@ class Worker(ABC):
 
     @abstractmethod
     def give(self, job: Job, now: float) -> None:
-        """One more job. is_lost: it had ended before."""
+        """Give the worker one more job."""
 
     def signal(self, number: int) -> bool:
         """Signal it, and what it started; False if nothing of that is left."""
@@ -171,15 +170,16 @@ class Pool(ABC, Generic[W]):
 
     @abstractmethod
     def _new_worker(self) -> W:
-        """One more process."""
+        """Start one more process."""
 
     @abstractmethod
     def _heard(self, worker: W, events: int) -> list[tuple[Job, Outcome]]:
         """Jobs that have ended, of a worker that can be read from or written to."""
 
     def has_room(self) -> bool:
-        """Whether submit() would take one more batch now: beside what the workers have, one waits
-        here.
+        """Return True if submit() would take one more batch now.
+
+        Beside the batches of the workers, one waits here.
         """
         return not self._queue
 

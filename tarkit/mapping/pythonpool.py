@@ -32,7 +32,7 @@ Message = tuple[Any, list[Sample]]
 
 
 class _Process(Worker):
-    """One process, and the bytes on their way to and from it."""
+    """One process, and the bytes to and from it."""
 
     def __init__(
         self, context: Any, arguments: tuple[Any, ...], scratch: str, selector: selectors.BaseSelector

@@ -1,6 +1,4 @@
-"""The process at the other end of :mod:`tarkit.mapping.pythonpool`: loads the function, serves
-samples.
-"""
+"""The process of a :mod:`tarkit.mapping.pythonpool`: loads the function, and maps samples."""
 
 from __future__ import annotations
 
@@ -96,8 +94,7 @@ def serve(
 
 
 def _disable_inherited(kept: int) -> None:
-    """Make the parent's files, sockets and pipes unusable, except the standard streams and one that
-    is kept.
+    """Make the parent's files, sockets and pipes unusable, except the standard streams and one.
 
     A mapper that wrote into them would write into the run's output, or to another mapper; and where
     a mapper keeps the parent's sockets open, no process notices that the parent died. Their numbers
@@ -117,7 +114,7 @@ def _disable_inherited(kept: int) -> None:
 
 
 def _leads_outside(number: int) -> bool:
-    """Whether a descriptor is open, and of a file, a socket, a pipe or a device."""
+    """Return True if a descriptor is open, and is a file, a socket, a pipe or a device."""
     try:
         return stat.S_IFMT(os.fstat(number).st_mode) != 0
     except OSError:
@@ -125,9 +122,7 @@ def _leads_outside(number: int) -> bool:
 
 
 def _moved_up(number: int) -> int:
-    """The same file under a high number, which a mapper does not meet when it tries, or closes, the
-    first ones.
-    """
+    """Duplicate a descriptor to a high number, which a mapper does not close by accident."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     lowest = (min(limit, _HIGH) if limit > 0 else _HIGH) - _OWN_FILES
     try:
@@ -201,12 +196,12 @@ def _load_module(name: str) -> ModuleType:
 
 
 def print_files(scratch: str, pid: int) -> PrintFiles:
-    """Where the process ``pid`` prints to."""
+    """Return the files for the output of the process ``pid``."""
     return PrintFiles(os.path.join(scratch, f"worker-{pid}"))
 
 
 class _PrintedTo:
-    """A file that all goes to which this process, or what it starts, prints to a standard stream."""
+    """A file for everything that this process and its children print to a standard stream."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -220,7 +215,7 @@ class _PrintedTo:
         os.dup2(self._file, self._fd)
 
     def take(self, number: int) -> bytes | str:
-        """What was printed since the last call: bytes, or where much is, the name of a file."""
+        """Return the output since the last call: bytes, or for much output the name of a file."""
         size = os.fstat(self._file).st_size
         if size > IN_MEMORY:
             path = f"{self._path}-{number}"
@@ -264,7 +259,7 @@ def _run(mapper: Callable[..., Any], extra: tuple[Any, ...], batch: list[Sample]
 
 
 def _as_samples(answer: object, key: str) -> list[Sample]:
-    """What a mapper returned, as samples whose fields are bytes."""
+    """Convert a mapper's result to samples whose fields are bytes."""
     if answer is None:
         return []
     if isinstance(answer, Mapping):

@@ -81,7 +81,7 @@ class Remover:
             self.wait_for_one()
 
     def wait_for_one(self) -> bool:
-        """Wait until one more folder is gone; False if there is none to wait for."""
+        """Wait until one more folder is removed; False if none is being removed."""
         if not self._under_way:
             return False
         self._under_way -= 1

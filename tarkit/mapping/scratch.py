@@ -155,7 +155,7 @@ def write_file(path: str, content: bytes | FieldFile) -> None:
 
 
 class Rules(NamedTuple):
-    """How the files that a command left become samples.
+    """Rules that make samples of the files that a command left.
 
     Attributes:
         base: the part of a file's name before its first dot for the sample itself.
@@ -178,14 +178,14 @@ class Rules(NamedTuple):
     folder: str | None = None
 
     def wants(self, name: str) -> bool:
-        """Whether include and exclude let a file through."""
+        """Return True if include and exclude let a file through."""
         if self.exclude is not None and self.exclude.search(name):
             return False
         return self.include is None or self.include.search(name) is not None
 
 
 def has_other_names(folder: str, depth: int) -> bool:
-    """Whether a file in a folder has another name, too (``ln``).
+    """Return True if a file in a folder also has a second name (``ln``).
 
     Args:
         depth: levels of folders below that are looked at.
@@ -201,8 +201,7 @@ def has_other_names(folder: str, depth: int) -> bool:
 
 
 def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
-    """Samples made of the files in a folder, and names of what else is there, each with what it is
-    if not a plain file.
+    """Make samples of the files in a folder, and list everything else in it with its kind.
 
     Links are followed to whatever is in the folder.
 
@@ -270,7 +269,7 @@ def _collect(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Samp
 
 
 def _one_key(key: str, own: str, original: str, base: str) -> str:
-    """Of ``__key__`` and ``BASE.__key__`` the one that the command has changed."""
+    """Choose from ``__key__`` and ``BASE.__key__`` the one that the command has changed."""
     if original not in (key, own) and key != own:
         raise ValueError(
             f"the command left two keys: {printable(key)!r} in __key__, and {printable(own)!r} in {base}.__key__"
@@ -292,7 +291,7 @@ def _read_key(folder: OpenFolder, name: str, original: str) -> str:
 
 
 def _read_link(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile | None:
-    """What a link leads to; None if that is nothing, or not a file."""
+    """Return the file that a link leads to, or None."""
     try:
         return _read_file(folder, name, rules)
     except OSError as error:
@@ -320,8 +319,9 @@ def _read_file(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile
 
 
 def _remove_run(folder: str) -> None:
-    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is
-    left behind.
+    """Remove a run's folder, its lock last.
+
+    If it is killed halfway, the folder is still known to be left behind.
 
     The lock stays, too, as long as a mount point does: a later run removes the folder when that is
     unmounted.

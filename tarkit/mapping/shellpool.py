@@ -56,11 +56,13 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM
 
 
 class _Slot(Worker):
-    """One shell."""
+    """A shell that runs one command at a time."""
 
     def __init__(self, number: int, shell: str, command: str, rules: Driven, scratch: str) -> None:
-        """Args:
-        number: that no other slot has.
+        """Prepare a slot.
+
+        Args:
+            number: unique among the slots.
         """
         files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
@@ -178,7 +180,10 @@ class ShellPool(Pool[_Slot]):
             raise StreamError(reason, url=self._scratch, hint=scratch_hint(error)) from None
 
     def has_room(self) -> bool:
-        """One batch is kept extracted for each slot, so that no slot waits for the disk."""
+        """True if a slot is free.
+
+        One batch is kept extracted for each slot, so that no slot waits for the disk.
+        """
         return len(self._queue) < len(self._workers)
 
     def submit(self, ticket: int, batch: Batch) -> None:
@@ -238,9 +243,7 @@ class ShellPool(Pool[_Slot]):
         return self._settle(worker)
 
     def _settle(self, worker: _Slot) -> list[tuple[Job, Outcome]]:
-        """The outcome of a command that has ended, once nothing of it runs any more, or has for too
-        long.
-        """
+        """Return the outcome of a command that has ended, once all of its processes are gone."""
         code, left = worker.code, worker.left.processes()
         end = worker.ended + _PATIENCE
         if self._timeout is not None:
@@ -262,9 +265,7 @@ class ShellPool(Pool[_Slot]):
         return [(job, Outcome(made, worker.files.take(f"{job[0]:08d}"), failure))]
 
     def _exit_failure(self, ticket: int, code: int) -> Failure:
-        """Why a command failed: its exit code, and which part of it was the reason, if the shell
-        reported that.
-        """
+        """Return the exit code of a failed command, and the failed part if the shell named it."""
         message = _exit_message(code)
         # There is none after exit, nor if the disk is full; and the command may have put anything
         # there.

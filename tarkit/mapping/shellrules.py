@@ -1,5 +1,4 @@
-"""The rules by which a shell command fails: errexit and pipefail, except that a reader may have had
-enough.
+"""Rules by which a shell command fails: errexit and pipefail, but a reader may stop early.
 
 Bash alone would end a command with 141 (SIGPIPE) after ``yes | head -1``, which did all that was
 asked of it. So an ERR trap looks at the statuses of the pipeline: if the last is 0, and each of the
@@ -270,7 +269,7 @@ _NOT_SIMPLE = re.compile(
 
 
 class Driven(NamedTuple):
-    """What one shell needs to run a command by the rules, again and again.
+    """Texts for a shell that runs a command by the rules many times.
 
     ``$__tarkit_scratch/$__tarkit_folder`` is the sample's folder there; the reason of a failure
     goes to a file beside it, whose name ends with ``.why``.
@@ -287,8 +286,9 @@ class Driven(NamedTuple):
 
 
 def driven(command: str, shell: str, flags: str | None, *, is_filter: bool = False) -> Driven:
-    """The rules for a shell that is kept running, and evaluates the command in a subshell after
-    ``$__tarkit_set``.
+    """Return the texts for a shell that stays alive, and evaluates the command in a subshell.
+
+    The command is evaluated after ``$__tarkit_set``.
 
     Args:
         shell: bash, sh or dash, or a path that ends so.
@@ -319,7 +319,7 @@ def flags_of(shell: str, flags: str | None, *, nounset: bool = False) -> list[st
 
 
 def what_is_missing(shell: str, flags: str | None) -> str | None:
-    """One line about a shell that does not have all of the rules, or None."""
+    """Return one line about a shell that does not support all of the rules, or None."""
     name = os.path.basename(shell)
     if flags is not None or name in _WITH_PIPEFAIL:
         return None
@@ -358,8 +358,9 @@ def _tail(command: str) -> str:
 
 
 def is_simple(command: str) -> bool:
-    """Whether a shell command is certainly one simple command, whose status is that of the whole by
-    any rules.
+    """Return True if a shell command is certainly one simple command.
+
+    Its exit code is then the same by any rules.
     """
     text = command.strip()
     if re.search(r"[\n`]|\$[({']|\s#", text):

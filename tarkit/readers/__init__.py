@@ -1,3 +1,1 @@
-"""What a trainer's shard service hands out ranges of: records of files and tables, by shard name
-and number.
-"""
+"""Sources of records for the shard service: files and tables, by shard name and record number."""

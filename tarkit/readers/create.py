@@ -1,4 +1,4 @@
-"""Which reader is for a source of data: by its name, its place, or a function of the user's own."""
+"""Selection of the reader for a source of data: by name, place, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -109,8 +109,9 @@ def _type_by_name(name: str) -> str | None:
 
 
 def custom_data_reader(function: str, data_origin: str, params: str = "") -> AbstractDataReader:
-    """The reader that a function of the user makes, ``--custom_data_reader`` and
-    ``--custom_data_reader_params``.
+    """Make a reader by a function of the user's.
+
+    These are ``--custom_data_reader`` and ``--custom_data_reader_params``.
 
     Args:
         function: ``module:function`` or ``file.py:function``, a function or a class; it is called

@@ -60,7 +60,7 @@ class FileDataReader(AbstractDataReader):
         """Of each file, what a derived class knows of where its records are."""
 
     def create_shards(self) -> list[Shard]:
-        """(file, first record, number of records), the files in the order of their names."""
+        """Return (file, first record, number of records) for each file, sorted by name."""
         files = list(self.files())
         with Workers(_COUNTED_AT_ONCE, "tarkit-counts") as pool:
             counted = zip(files, pool.map(self._count, files), strict=True)
@@ -87,13 +87,14 @@ class FileDataReader(AbstractDataReader):
         return self.count(url)
 
     def _counts_by_reading(self, url: str) -> bool:
-        """Whether ``count`` reads all of a file, so that to compare all of it later costs little
-        more.
+        """True if ``count`` reads the whole file.
+
+        Then comparing all of it later costs little more.
         """
         return False
 
     def content_identity(self, name: str) -> str:
-        """Which content a file had when this reader counted or first read it; "": it did neither."""
+        """Return the identity of a file's content when this reader first used it, or ""."""
         return str(self._contents.get(name, ""))
 
     def read_records(self, task: Any) -> Iterator[Any]:
@@ -152,10 +153,8 @@ class FileDataReader(AbstractDataReader):
 
     @abstractmethod
     def count(self, url: str) -> int:
-        """How many records a file has."""
+        """Return the number of records of a file."""
 
     @abstractmethod
     def read(self, url: str, start: int, end: int) -> Iterator[Any]:
-        """Records from number ``start`` on, at least those before number ``end``, if there are so
-        many.
-        """
+        """Yield records from number ``start`` on, at least up to number ``end`` if they exist."""

@@ -1,5 +1,4 @@
-"""Which content a file had when its records were counted, as text that another process compares
-with what it finds.
+"""Identity of a file's content when its records were counted, as text for other processes.
 
 A store has a version of each object. A local file has a time of change, which ``touch`` and a copy
 change too, so a digest is kept with it: of the whole file, where it is small or its records are
@@ -31,7 +30,7 @@ _ALL = "all"
 
 
 class Content(NamedTuple):
-    """What is known of a file.
+    """The known facts about a file's content.
 
     Attributes:
         size: bytes.
@@ -47,7 +46,7 @@ class Content(NamedTuple):
         return json.dumps(self)
 
     def is_same(self, other: Content) -> bool:
-        """Whether nothing shows that the two are of different contents."""
+        """Return True unless the facts show different contents."""
         if None not in (self.size, other.size) and self.size != other.size:
             return False
         if self.tag == other.tag or None in (self.tag, other.tag):
@@ -69,7 +68,7 @@ class Content(NamedTuple):
 
 
 def current_content(url: str, whole: bool = False) -> Content:
-    """What a file is now.
+    """Return the current facts about a file.
 
     Taken before its records are counted, it is never that of a later file.
 
@@ -97,7 +96,7 @@ def _digest(path: str, size: int, whole: bool) -> str:
 
 
 def parsed_content(text: str) -> Content:
-    """What a text is of; one that a reader of the user's own made is a tag."""
+    """Parse an identity; one that a reader of the user's made is a tag."""
     try:
         size, tag, digest = json.loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -108,12 +107,12 @@ def parsed_content(text: str) -> Content:
 
 
 def same_content(one: str, other: str) -> bool:
-    """Whether two identities may be of the same content; "" is not known."""
+    """Return True if two identities may be of the same content; "" is unknown."""
     return one == other or parsed_content(one).is_same(parsed_content(other))
 
 
 def checked_content(url: str, known: Content, when: str, hint: str | None = None) -> Content:
-    """What a file is now, which must be what was known of it.
+    """Return the current facts about a file, which must agree with the known ones.
 
     Args:
         when: "since …", and hint: for the message.

@@ -166,7 +166,7 @@ class ODPSDataReader(AbstractDataReader):
         return attempt
 
     def _dropped(self, error: Exception) -> Dropped:
-        """What to try again after.
+        """Return the errors after which a read is tried again.
 
         Raises:
             MissingInputError, StreamError: trying again does not help.

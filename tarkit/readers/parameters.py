@@ -13,8 +13,7 @@ _PARAMETER = re.compile(r"(?:[^;'\"]|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|['\"
 
 
 def parse_reader_params(text: str) -> dict[str, Any]:
-    """The keyword arguments that a flag names: ``table=clicks; columns=["a", "b"];
-    records_per_task=64``.
+    """Parse keyword arguments such as ``table=clicks; columns=["a", "b"]; records_per_task=64``.
 
     A value is a Python literal (a number, a text in quotes, True, None, a list, tuple or dict of
     such); what is not one is a text as it is. Nothing is evaluated.

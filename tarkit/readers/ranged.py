@@ -1,6 +1,4 @@
-"""Readers of files whose records have offsets: a task reads from the last known one before its
-first record.
-"""
+"""Readers of files whose records have offsets: a task begins at the last known one before it."""
 
 from __future__ import annotations
 
@@ -16,15 +14,13 @@ from tarkit.store.read import first_bytes, open_read
 
 
 def is_compressed(url: str) -> bool:
-    """Whether its first bytes may be those of a compression, so that its records have no offsets of
-    their own.
-    """
+    """Return True if the first bytes may be compressed data, so that records have no offsets."""
     head = first_bytes(url, SNIFF_BYTES, compression=None)
     return sniff(head) is not None or begins_zlib(head)
 
 
 def blocks_from(url: str, offset: int) -> Iterator[bytes]:
-    """What a file has from an offset on, decompressed, in pieces.
+    """Yield the decompressed bytes of a file from an offset on.
 
     Args:
         offset: of a file that is not compressed, or 0.
@@ -38,9 +34,7 @@ def blocks_from(url: str, offset: int) -> Iterator[bytes]:
 
 
 class RangedDataReader(FileDataReader):
-    """Remembers where every so many records of a file begin, so that a task reads from the last of
-    these places on.
-    """
+    """A reader that remembers the offset of every n-th record, where later tasks begin."""
 
     every = 1024
     _indexes: dict[str, list[int]]
@@ -65,7 +59,7 @@ class RangedDataReader(FileDataReader):
 
     @abstractmethod
     def offsets(self, url: str) -> Iterator[int]:
-        """Where each record of a file begins."""
+        """Yield the offset of each record of a file."""
 
     @abstractmethod
     def read_from(self, url: str, offset: int) -> Iterator[Any]:

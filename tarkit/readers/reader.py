@@ -1,5 +1,4 @@
-"""The interface of a source of records that can be handed out in ranges, as ElasticDL's trainers
-know it.
+"""The interface of a source of records in ranges, as ElasticDL's trainers know it.
 
 A reader names its shards and how many records each has; a task is a range of one shard's records.
 """
@@ -56,12 +55,14 @@ class AbstractDataReader(ABC):
 
     @abstractmethod
     def create_shards(self) -> Any:
-        """All shards: a list of (name, first record, number of records), or a dict of name ->
-        (first record, number of records) or name -> number of records.
+        """Return all shards.
+
+        The result is a list of (name, first record, number of records), or a dict of name -> (first
+        record, number of records) or name -> number of records.
         """
 
     def content_identity(self, name: str) -> str:
-        """Which content a shard has, as text, such as a version.
+        """Return the identity of a shard's content, as text, such as a version.
 
         Asked when its records were counted, and before a task is read. Equal texts: the same
         content. "": not known, so nothing is compared.
@@ -70,7 +71,7 @@ class AbstractDataReader(ABC):
 
     @property
     def records_output_types(self) -> Any:
-        """What ``tf.data.Dataset.from_generator`` takes for the type of a record.
+        """Return the type of a record for ``tf.data.Dataset.from_generator``.
 
         None if it is not known.
         """
@@ -89,8 +90,7 @@ class _Range(NamedTuple):
 
 
 class Shard(_Range):
-    """A range of records. name: what the reader called it. start: the first record's number, from
-    0. records: count.
+    """A range of records.
 
     Attributes:
         identity: which content the source had when it was counted; "": not known. It is not one of
@@ -107,7 +107,7 @@ class Shard(_Range):
 
 
 def shards_of(reader: AbstractDataReader) -> list[Shard]:
-    """What ``create_shards`` gives, whichever of its three shapes it has.
+    """Return the shards of a reader, whichever of three shapes ``create_shards`` returns.
 
     Raises:
         UsageError: it has another shape, or ranges that overlap; the message names the reader and
@@ -135,7 +135,7 @@ def shards_of(reader: AbstractDataReader) -> list[Shard]:
 
 
 def records_twice(shards: Iterable[Shard]) -> str:
-    """Two ranges of one name that overlap, for a message; "": there are none."""
+    """Return a message about two overlapping ranges of one name, or ""."""
     ordered = sorted(shard for shard in shards if shard.records)
     for one, other in pairwise(ordered):
         end = one.start + one.records
@@ -195,7 +195,9 @@ class Task:
 
 
 def check_arguments(reader: AbstractDataReader, records_per_task: int | None, others: Mapping[str, Any]) -> None:
-    """Raises:
+    """Check a reader's arguments.
+
+    Raises:
     UsageError: an argument that a reader of tarkit does not have, or ranges without a record.
     """
     if others:
@@ -221,7 +223,7 @@ def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:
 
 
 def column_names(columns: Sequence[str] | None) -> list[str] | None:
-    """Which columns of a table are wanted; None is all.
+    """Return the wanted columns of a table; None is all.
 
     Raises:
         UsageError: it is a text, which would be one column for each character, or names none.

@@ -1,4 +1,4 @@
-"""Where the samples of a run go: into the output, among the failed ones, and how many go where."""
+"""Destination of each sample of a run: the output or the failed samples, with the counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ERROR_TAIL = 4096
 
 
 class TooManyErrorsError(TarkitError):
-    """More samples failed than the limit allows, or nothing succeeded at all."""
+    """More samples failed than the limit allows, or no sample succeeded."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class CountsError(TarkitError):
 
 
 class Sinks(WholeOutput):
-    """Where samples go: the output, and beside it a shard of failed samples, made when needed.
+    """The output, and beside it a shard of failed samples, made when needed.
 
     Args:
         target, failed_target: names, or None to write nothing.
@@ -59,7 +59,7 @@ class Sinks(WholeOutput):
 
     @property
     def has_failed(self) -> bool:
-        """Whether any sample was set aside."""
+        """True if any failed sample was kept."""
         return self._failed is not None
 
     def checksum(self) -> tuple[int, str | None]:
@@ -182,7 +182,7 @@ class Account:
         self.counts.added += len(made) - 1
 
     def _lacking(self, sample: Sample, made: list[Sample]) -> str | None:
-        """Which field of --require a sample lacks that was made of ``sample``."""
+        """Return the fields of --require that a new sample lacks."""
         for each in made:
             for group in self._engine.required:
                 if not any(name in each for name in group):
@@ -214,9 +214,7 @@ class Account:
             raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self._engine.limit}")
 
     def conclude(self, *, at_end: bool = True) -> None:
-        """At the end of the samples: do the counts add up, and did anything succeed? at_end: of all
-        samples; otherwise a limit in percent waits until there are enough of them.
-        """
+        """Check at the end of the samples that the counts add up, and that any sample succeeded."""
         counts = self.counts
         self._check_limit(at_end=at_end)
         if counts.failed and counts.failed == counts.read:
@@ -239,7 +237,7 @@ class Account:
 
 
 def _emptied(before: Sample, made: Sample) -> int:
-    """How many fields of a sample have 0 bytes, but had more before, or were not there."""
+    """Count the fields of a sample that are empty now, and were not before, or did not exist."""
     if all(made.values()):
         return 0
     return sum(not value and not is_reserved(name) and before.get(name) != b"" for name, value in made.items())

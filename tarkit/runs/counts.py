@@ -1,4 +1,4 @@
-"""How many samples and shards of a run went where, and how many samples may fail."""
+"""Counts of a run's samples and shards, and the limit of failed samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATE_AFTER = 100
 
 
 class Limit(NamedTuple):
-    """How many samples may fail: a count, or a percentage of the samples so far."""
+    """The limit of failed samples: a number, or a percentage of the samples so far."""
 
     number: int | None = 100
     percent: float | None = None
@@ -35,7 +35,7 @@ class Limit(NamedTuple):
         return cls(int(match[1])) if match[1] else cls(None, float(match[2]))
 
     def exceeded(self, failed: int, seen: int, *, at_end: bool = False) -> bool:
-        """Whether so many failures are too many."""
+        """Return True if this many failures are above the limit."""
         if self.number is not None:
             return failed > self.number
         if self.percent is None or (seen < _RATE_AFTER and not at_end):
@@ -48,7 +48,7 @@ class Limit(NamedTuple):
 
 @dataclass
 class Counts:
-    """How many samples and shards went where.
+    """Numbers of samples and shards by what happened to them.
 
     ``read + added == out + filtered + failed``, or there is a bug.
 
@@ -100,7 +100,7 @@ class Counts:
 
     @classmethod
     def of(cls, record: DoneRecord) -> Counts:
-        """Those of the samples of a shard, from its record."""
+        """Return the counts of a shard's samples, from its record."""
         made = cls(emptied=record.emptied_fields)
         for word, name in _WORDS.items():
             setattr(made, name, record.samples.get(word, 0))
@@ -120,11 +120,11 @@ class Counts:
         _add(self, other)
 
     def add_up(self) -> bool:
-        """Whether every sample is accounted for."""
+        """Return True if every sample is accounted for."""
         return self.read + self.added == self.out + self.filtered + self.failed
 
     def count_shard(self, record: DoneRecord, *, before: bool = False) -> None:
-        """One shard is done, now or ``before``, or it failed, as its record says."""
+        """Count one shard: done in this run or ``before``, or failed."""
         if record.state != "done":
             self.shards_failed += 1
             self.codes.add(record.exit_code)
@@ -139,19 +139,17 @@ class Counts:
 
     @property
     def nothing_came_out(self) -> bool:
-        """Whether samples came in, and none went out: of this run, and of the shards that were done
-        before it.
-        """
+        """Return True if samples came in and none went out, over this run and earlier ones."""
         return bool(self.read or self.recorded_in) and not (self.out or self.recorded_out)
 
     @property
     def lost_anything(self) -> bool:
-        """Whether samples are missing from what is done, as the policies allow."""
+        """Return True if samples were lost, as the policies allow."""
         return bool(self.failed or self.shards_set_aside or self.met.lost_anything)
 
     @property
     def exit_code(self) -> int:
-        """That of the failed shards, if there are any (see :func:`tarkit.errors.exit_code_of_all`).
+        """Exit code for failed shards (see :func:`tarkit.errors.exit_code_of_all`).
 
         3 if samples were set aside or nothing came out, else 0.
         """

@@ -29,7 +29,7 @@ _MAX_SIZE = 64 * 1024 * 1024
 
 @dataclass
 class DoneRecord:
-    """How one input shard became one output shard.
+    """Record of how one input shard became one output shard.
 
     Attributes:
         state: done, or failed (then error and exit_code say why, and it has no output).
@@ -68,8 +68,9 @@ class DoneRecord:
     pending: dict[str, Any] | None = None
 
     def other_input(self, url: str) -> str | None:
-        """Which input it is of, if that is not ``url``: inputs of two folders may have the same
-        names.
+        """Return the record's input if it is not ``url``.
+
+        Inputs of two folders may have the same names.
 
         A relative path is taken for that of any folder, since it is not known from where it was
         meant.
@@ -92,7 +93,7 @@ class DoneRecord:
         tarkit: str | None = None,
         files: list[dict[str, str]] | None = None,
     ) -> str | None:
-        """Why the shard must be made again; None if it need not.
+        """Return the reason why the shard must be made again, or None.
 
         What is None is not compared.
 
@@ -132,7 +133,7 @@ class DoneRecord:
         return None if changed is None else f"{printable(changed)} changed"
 
     def not_compared(self, files: list[dict[str, str]] | None) -> str | None:
-        """Why the files of the record and those of the work cannot all be compared.
+        """Return the reason why the files of record and work cannot all be compared, or None.
 
         None if they can.
 
@@ -155,7 +156,7 @@ class DoneRecord:
 
 
 def read_record(url: str) -> DoneRecord | None:
-    """The record at ``url`` (see :func:`done_record_url`); None if there is none of this format.
+    """Read the record at ``url``; None if there is none of this format.
 
     Raises:
         DataError: it is not a done record.
@@ -183,8 +184,9 @@ def read_record(url: str) -> DoneRecord | None:
 
 
 def _is_sound(record: DoneRecord) -> bool:
-    """Whether its values are of the kinds that others rely on: one damaged record is not to end a
-    look at them all.
+    """Return True if the values have the expected types.
+
+    One damaged record must not end a look at all of them.
     """
     output, counts = record.output, record.samples
     return (
@@ -204,18 +206,18 @@ def _is_sound(record: DoneRecord) -> bool:
 
 
 def _is_sound_retry(pending: Any, failed: int) -> bool:
-    """Whether it says which of so many failed samples failed again."""
+    """Return True if the record lists which of its failed samples failed again."""
     again = pending.get("again") if isinstance(pending, dict) else None
     return isinstance(again, list) and all(type(number) is int and 0 <= number < failed for number in again)
 
 
 def _digests(files: Iterable[dict[str, str]]) -> dict[str, str | None]:
-    """Of each file by the name under which it is compared."""
+    """Return the digest of each file by the name under which it is compared."""
     return {each.get("name", each["path"]): each.get("sha256") for each in files}
 
 
 def _place(url: str) -> str:
-    """The same for all ways to write a path, as far as that is known without its folder."""
+    """Return a path in one form for all its spellings, without access to its folder."""
     try:
         path = local_path(url)
     except UsageError:

@@ -1,6 +1,4 @@
-"""What reads the samples of a run, and the pool that they go through: the same for all of its
-shards.
-"""
+"""The reader of a run's samples, and the pool that maps them, for all of its shards."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ ERROR_FIELD = "__error__.txt"
 
 
 class Reporter:
-    """What a run reports while it goes on.
+    """Callbacks of a run, for its progress.
 
     This one shows nothing; override what is wanted.
 
@@ -53,7 +51,7 @@ class Reporter:
         """A reader begins: of one shard with ``outdir``, else of all."""
 
     def printed(self, key: str, printed: Printed) -> None:
-        """What a command printed, whole."""
+        """Called with the whole output of a command."""
 
     def failed(self, key: str, failure: Failure, printed: Printed) -> None:
         """A sample has failed."""
@@ -62,7 +60,7 @@ class Reporter:
         """A command left files that belong to no sample."""
 
     def advanced(self, read: int, failed: int) -> None:
-        """One more sample is accounted for: so many of the run were read so far, and failed."""
+        """Called for each sample, with the numbers of samples so far and of failures."""
 
     def shard_skipped(self, output_url: str) -> None:
         """A shard was done before."""
@@ -74,7 +72,7 @@ class Reporter:
         """The input does not exist."""
 
     def noted(self, message: str) -> None:
-        """One line about the run that is not about a sample or a shard."""
+        """Called with one line about the run, not about a sample or a shard."""
 
 
 class Engine:

@@ -88,7 +88,7 @@ def process(
 
     ::
 
-        counts = tarkit.process("train-{0000..0147}.tar", outdir="grey", function=to_grey, parallel=8)
+        counts = tarkit.process("train-{0000..0147}.tar", outdir="grey", function=to_grey)
 
     Args:
         inputs: paths, URLs, shard specs; or a whole :class:`~tarkit.runs.work.Work`.
@@ -161,8 +161,9 @@ def conclude(work: Work, counts: Counts) -> None:
 
 
 def with_work_id(work: Work) -> Work:
-    """The same work, with a new name if it has a callable without one: then no shard is taken as
-    done before.
+    """Return the work, with a new name if it has a callable without one.
+
+    Then no shard counts as done before.
     """
     return replace(work, work_id=secrets.token_hex(16)) if work.has_callable and work.work_id is None else work
 
@@ -262,7 +263,7 @@ def _inputs(work: Work) -> tuple[str, ...]:
 
 
 def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter: Reporter) -> None:
-    """All inputs into one output, or into none."""
+    """Make one output of all inputs, or none."""
     if work.output is not None:
         check_tar_output(work.output)
     failed_output = _failed_target(work)
@@ -320,8 +321,9 @@ def process_outputs(
     reporter: Reporter,
     record: RunRecord | None = None,
 ) -> None:
-    """Make each output that is not done, as :func:`tarkit.names.outputnames.plan_outputs` pairs
-    them with inputs.
+    """Make each output that is not done.
+
+    :func:`tarkit.names.outputnames.plan_outputs` pairs outputs with inputs.
 
     Args:
         counts: filled, also with the shards that fail, which raise nothing.

@@ -215,7 +215,7 @@ class RetryRun:
 
 
 def _anew(url: str) -> str:
-    """What to do about a shard that has nothing that could be retried."""
+    """Return the advice for a shard without anything to retry."""
     return f"run it anew, without --retry-failed: name {printable(url)} in its place"
 
 
@@ -238,7 +238,7 @@ def _input(name: str, listed: Mapping[str, Entry]) -> str:
 
 
 def _remove_left(output_url: str, listed: Container[str]) -> None:
-    """Failed samples of before, which a run left that was killed right after it had put them back."""
+    """Remove failed samples that a killed run had already put back into their shard."""
     name = output_name(output_url) + FAILED_SUFFIX
     if name in listed and name + DONE_SUFFIX not in listed:
         remove(failed_samples_url(output_url))

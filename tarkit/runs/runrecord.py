@@ -1,5 +1,4 @@
-"""The run record: a file in the output folder, written when a run begins, that says what the run is
-to make.
+"""The run record: a file in the output folder, written when a run begins, with its plan.
 
 Done records say what was made; only with this one it is known what is missing. Its name has the
 digest of its content without the files that the work uses, so that all slices of a run write the
@@ -33,7 +32,7 @@ _FRESH = 60.0
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run is to make.
+    """Plan of a run.
 
     Attributes:
         work: its fingerprint, None if slices of the run have other ones.
@@ -54,7 +53,7 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """Of its file.
+        """Name of the record's file.
 
         Runs whose fingerprints do not come again replace the records of one another.
         """
@@ -101,7 +100,7 @@ def record_of(work: Work, inputs: InputSet, slices: int | None = None, *, once: 
 
 
 def is_run_record(name: str) -> bool:
-    """Whether a file of an output folder is the record of a run."""
+    """Return True if a file of an output folder is the record of a run."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""How far the shards of a folder are: from their done records alone, whichever run made them."""
+"""Status of the shards of a folder, from their done records alone."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ class Progress:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a run would have something to do."""
+        """True if a run would have work to do."""
         return bool(self.missing or self.stale or self.failed or any(run.missing for run in self.runs))
 
     @property
     def empty(self) -> bool:
-        """Whether all shards are done, samples came into them, and none came out."""
+        """True if all shards are done, samples came in, and none came out."""
         return not self.unfinished and self.counts.nothing_came_out
 
     @property
     def lost_samples(self) -> bool:
-        """Whether shards that are done lack samples."""
+        """True if done shards lack samples."""
         return bool(self.set_aside or self.damaged)
 
     def as_dict(self) -> dict[str, Any]:

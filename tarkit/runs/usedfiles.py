@@ -1,5 +1,4 @@
-"""The files that the work of a run uses beside what its fingerprint has: which they are, and their
-digests.
+"""Files that a run's work uses in addition to its fingerprint, and their digests.
 
 They are the regular files at absolute paths in the command, and the Python modules that its scripts
 and its mapper import from beside them. Nothing is run to find them, so what a program opens by
@@ -46,9 +45,7 @@ _LOADERS = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_
 
 
 def used_files(work: Work) -> list[UsedFile]:
-    """The files that the work uses, as far as they are on this machine, in the order of their
-    paths.
-    """
+    """Return the files that the work uses and that exist on this machine, sorted by path."""
     found: dict[str, UsedFile] = {}
 
     def add(path: str, name: str | None = None) -> None:
@@ -69,7 +66,7 @@ def used_files(work: Work) -> list[UsedFile]:
 
 
 def _commands_of(work: Work) -> Iterator[str]:
-    """What may name files: the texts that decide what is done, and the script."""
+    """Return the texts that may name files: the commands and the script."""
     for name in ("command", "filter", "interpreter", "shell"):
         yield getattr(work, name, None) or ""
     with suppress(OSError, UnicodeDecodeError):
@@ -99,7 +96,7 @@ def _digest(path: str, *_state: int) -> str:
 
 
 def _is_of_user(path: str) -> bool:
-    """Whether it is a regular file that is not the system's."""
+    """Return True if it is a regular file that does not belong to the system."""
     real = os.path.realpath(path)
     return os.path.isfile(real) and not any(real.startswith(f"{folder}/") for folder in _SYSTEM)
 
@@ -119,8 +116,7 @@ def _named_in(texts: Iterable[str]) -> Iterator[str]:
 def _add_modules(
     folders: Sequence[str], scripts: Iterable[str], modules: Iterable[str], add: Callable[[str, str | None], None]
 ) -> None:
-    """Add what Python scripts and modules import from some folders, or from other folders of the
-    user on sys.path.
+    """Add the modules that Python files import from the user's folders.
 
     Imports are read from the source; those that are made at run time are not seen.
     """
@@ -142,15 +138,14 @@ def _add_modules(
 
 
 def _is_users_folder(folder: str) -> bool:
-    """Whether a folder of sys.path holds neither the standard library nor installed packages."""
+    """Return True if a folder of sys.path has neither the standard library nor packages."""
     installed = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
     parts = {"site-packages", "dist-packages", "lib-dynload"}
     return os.path.isdir(folder) and folder not in installed and parts.isdisjoint(folder.split("/"))
 
 
 def _find(name: str, folders: Sequence[str], finder: Callable[[str], FileFinder]) -> Iterator[tuple[str, str]]:
-    """The files of a module and of the packages that it is in, each with the package that its
-    relative imports are of.
+    """Return the files of a module and of its packages, each with its package for relative imports.
 
     Of tarkit nothing: its version is in the done record.
     """

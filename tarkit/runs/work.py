@@ -1,4 +1,4 @@
-"""What a run does, as data: what is done to each sample, of which shards, into which outputs.
+"""The work of a run, as data: the change of each sample, the shards, and the outputs.
 
 The dataclass is the table: each field's metadata has the flags, the kind and the help of the option
 that it is on tarproc's command line. The program makes its options of it, and Kubernetes manifests
@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 
 
 class Option(NamedTuple):
-    """How a field is given on the command line.
+    """The form of a field on the command line.
 
     Attributes:
         kind: one of those above.
@@ -95,8 +95,7 @@ class Option(NamedTuple):
 
 
 class Variable(int):
-    """A number that the kubelet writes into the arguments of a container, such as
-    ``$(TARKIT_CPUS)``.
+    """A number that the kubelet writes into a container's arguments, such as ``$(TARKIT_CPUS)``.
 
     Here it is 1.
     """
@@ -123,9 +122,11 @@ def _option(
     bounds: tuple[int | None, int | None] = (None, None),
     recorded: bool = True,
 ) -> Any:
-    """Args:
-    flags: one letter, or all flags; without a long one, that is the field's name.
-    kind: else that of its type.
+    """Define a field that is an option of the command line.
+
+    Args:
+        flags: one letter, or all flags; the long one is the field's name by default.
+        kind: the kind of its values; by default that of its type.
     """
     return field(default=default, metadata={"option": (flags.split(), kind, help, metavar, choices, *bounds, recorded)})
 
@@ -137,7 +138,7 @@ def _unrecorded(flags: str, help: str, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does.
+    """The work of a run: a command or function for each sample, its inputs and outputs.
 
     Each field is the option of tarproc that its flags name; None is where it was not given.
 
@@ -283,7 +284,7 @@ class Work:
 
     @property
     def has_callable(self) -> bool:
-        """Whether the function or its setup is an object of this process, not a name."""
+        """True if the function or its setup is an object of this process, not a name."""
         return callable(self.function) or callable(self.setup)
 
     def fingerprint(self) -> str:
@@ -324,8 +325,10 @@ class Work:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def _rules_of_shell(self) -> dict[str, str]:
-        """What decides whether a command fails, left out where shards were done before there were
-        rules: those of one simple command are the same by any rules.
+        """Return the part of the fingerprint for the rules by which commands fail.
+
+        It is left out where shards were done before there were rules: those of one simple command
+        are the same by any rules.
         """
         from tarkit.mapping.shellrules import is_simple
 
@@ -337,9 +340,7 @@ class Work:
         return known
 
     def files(self) -> dict[str, str]:
-        """Python files that the function and its setup are in, whose content is part of the
-        fingerprint.
-        """
+        """Python files of the function and its setup, whose content is in the fingerprint."""
         named = {"mapper": self.function, "setup": self.setup}
         places = {name: spec.rpartition(":")[0] for name, spec in named.items() if isinstance(spec, str)}
         return {name: place for name, place in places.items() if place.endswith(".py")}
@@ -359,7 +360,7 @@ class Work:
 
     @classmethod
     def from_args(cls, words: Sequence[str]) -> Work:
-        """What the arguments of tarproc ask for.
+        """Parse the arguments of tarproc.
 
         Where a number belongs that is not part of the fingerprint, ``$(NAME)`` is kept as it is.
 

@@ -1,6 +1,4 @@
-"""RecordIO files of raw data, and runs over tar shards, on a Spark cluster. pyspark is loaded when
-a job begins.
-"""
+"""RecordIO files of raw data, and runs over tar shards, on a Spark cluster."""
 
 from tarkit.spark.shards import process
 

@@ -1,6 +1,4 @@
-"""``python -m tarkit.spark.recordio_gen``, or ``spark-submit .../recordio_gen.py``: see
-docs/spark.md.
-"""
+"""Entry point of ``spark-submit .../recordio_gen.py``; see docs/spark.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""RecordIO files of raw data on a Spark cluster: ``data-<worker>-<chunk>``, the same for each run
-of the job.
-"""
+"""RecordIO files of raw data on Spark: ``data-<worker>-<chunk>``, the same in each run."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ class RecordFile(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """How files become records.
+    """Preparation of files as records.
 
     Attributes:
         model: a Python file's text and name; without it, images are records, by class.
@@ -150,8 +148,9 @@ def _write_slice(
 
 
 def _check(folder: str, written: Sequence[RecordFile]) -> None:
-    """See that these files are in the folder, and no others: an attempt that was lost may have
-    written more.
+    """Check that exactly these files are in the folder.
+
+    An attempt that was lost may have written more.
     """
     expected = {file.name for file in written}
     found = {entry.name: entry.url for entry in entries(folder)} if written else {}

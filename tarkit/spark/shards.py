@@ -1,6 +1,4 @@
-"""Runs a Work over tar shards on a Spark cluster: an output and a done record for each shard, as
-``tarproc -O``.
-"""
+"""Runs of a Work over tar shards on Spark: an output and a done record for each shard."""
 
 from __future__ import annotations
 

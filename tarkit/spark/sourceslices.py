@@ -87,14 +87,14 @@ Slice = FolderSlice | TarSlice
 def plan_slices(
     source: str, number: int, tally: Tally, *, is_tar: bool, with_classes: bool
 ) -> tuple[list[Slice], list[str] | None]:
-    """List the files of a source, and cut them into ``number`` contiguous slices of about the same
-    number of files.
+    """List the files of a source, and cut them into ``number`` slices of about equal length.
 
     A folder's files come at any depth, by name; a tar's in its order. Hidden ones are skipped and
     counted in the tally.
 
     Returns:
-        The slices that have files; and if asked for, the names of the folders of images (:func:`classes_of`).
+        The slices that have files; and if requested, the names of the folders of images
+        (:func:`classes_of`).
 
     Raises:
         DataError: the tar is damaged.

@@ -66,7 +66,7 @@ def new_context(name: str) -> Iterator[Any]:
 
 
 def current_context() -> Any:
-    """The SparkContext of this process, made if there is none.
+    """Return the SparkContext of this process; make one if there is none.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -75,9 +75,7 @@ def current_context() -> Any:
 
 
 def _with_this_python(context: Any) -> Any:
-    """Have local tasks run this Python, not the first python3 on the path, which may not have
-    tarkit.
-    """
+    """Make local tasks run this Python, instead of the first python3 on the path."""
     if context.master.startswith("local"):
         context.pythonExec = sys.executable
     return context
@@ -115,9 +113,7 @@ def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) 
 
 
 def _guarded(function: Callable[[T], R], arguments: Iterable[T]) -> Iterator[tuple[int, Any]]:
-    """(0, result), or (exit code, message): exceptions with arguments of their own cannot all be
-    pickled.
-    """
+    """Return (0, result) or (exit code, message), as not all exceptions can be pickled."""
     for argument in arguments:
         try:
             yield 0, function(argument)
@@ -126,7 +122,7 @@ def _guarded(function: Callable[[T], R], arguments: Iterable[T]) -> Iterator[tup
 
 
 def _reason(text: str) -> str:
-    """One line of what Spark reports: of a Python traceback the last line, else its first one."""
+    """Return one line of Spark's report: a Python traceback's last, else its first."""
     head, found, traceback = text.partition("Traceback (most recent call last):\n")
     lines = traceback.splitlines() if found else head.splitlines()[:1]
     # A traceback is indented, but for the exception that ends it; what follows is Java's.
@@ -137,9 +133,7 @@ def _reason(text: str) -> str:
 
 
 def seconds_after_end(context: Any) -> float:
-    """How long tasks that are not needed any more may live on: attempts of one task that ran at
-    once.
-    """
+    """Return the time for which attempts that are no longer needed may keep running."""
     return _KILLED_AFTER if context.getConf().get("spark.speculation", "false") == "true" else 0.0
 
 

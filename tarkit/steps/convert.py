@@ -41,7 +41,7 @@ from tarkit.store.read import open_read, reading
 
 
 class VerifyError(DataError):
-    """What was written is not what is read back."""
+    """The output differs from the input when it is read again."""
 
 
 def convert(
@@ -215,8 +215,9 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
 
 
 def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: hashlib._Hash | None) -> None:
-    """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no
-    reader takes.
+    """Write pieces of a tar, and read them as one tar.
+
+    So content that is not a tar is found, and content that no reader accepts.
     """
     of_input: list[Exception] = []
 
@@ -252,7 +253,7 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
 
 
 def _read_again(output: str, to: str, encoding: Encoding, found: hashlib._Hash) -> None:
-    """What was written."""
+    """Yield the records of the output."""
     if holds_rows(to):
         for sample in samples_of_rows(output, to, encoding, itertools.count()):
             _add(found, _parts(sample))

@@ -47,7 +47,7 @@ class Inputs:
         return record
 
     def records(self, to: str) -> Iterator[Record]:
-        """As they are to be written."""
+        """Yield the records to write."""
         files = self._files(to)
         if self.encoding.piece:
             yield from one_archive(files, rule=self.encoding.rule)
@@ -105,7 +105,9 @@ class Inputs:
                 yield sample_of(name, key.removesuffix(suffix), content, encoding)
 
     def _of_records(self, name: str, source: str, *, empty_keys: bool = False) -> Iterator[Record]:
-        """Args:
+        """Yield samples made of records.
+
+        Args:
         empty_keys: whether an empty key stays; else its record is named by its number, as one
             without a key.
         """

@@ -18,8 +18,10 @@ SIDE = 48
 
 
 def demo_samples(count: int) -> Iterator[Sample]:
-    """Samples ``000000`` to ``count - 1``, each with ``ppm`` (the picture), ``cls`` (0 to 2, as
-    text) and ``json`` (shape, colour, size), all bytes.
+    """Yield samples ``000000`` to ``count - 1``, small generated pictures.
+
+    Each has ``ppm`` (the picture), ``cls`` (0 to 2, as text) and ``json`` (shape, colour, size),
+    all bytes.
 
     Classes take turns.
     """

@@ -1,4 +1,4 @@
-"""How a sample is a record, and a record a sample.
+"""Encoding of samples as records, and of records as samples.
 
 A record may be a set of named values: the features of a tf.train.Example, the row of a table. Such
 a value is the field of its name if it is bytes; text is NAME.txt, and numbers, lists and null are
@@ -26,7 +26,7 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
 
 @dataclass(frozen=True)
 class Encoding:
-    """How samples are records.
+    """Encoding of samples as records.
 
     Attributes:
         field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
@@ -57,12 +57,12 @@ class Encoding:
 
     @property
     def is_default(self) -> bool:
-        """Whether it depends on the formats."""
+        """True if the formats decide."""
         return self.field is None and not (self.example or self.piece or self.files)
 
     @property
     def suffix(self) -> str:
-        """What follows the key of a sample in the name of a file."""
+        """End of the name of a sample's file, after its key."""
         return "" if self.files else f".{self.field}" if self.field else ".example" if self.example else ".tar"
 
 
@@ -138,7 +138,7 @@ def values_of(sample: Sample, encoding: Encoding, *, rows: bool = False) -> dict
 
 
 def _feature(field: str, found: Any) -> Any:
-    """What the value of a JSON field is for ``encode_example``.
+    """Convert the value of a JSON field for ``encode_example``.
 
     An empty list has no kind.
     """
@@ -156,7 +156,7 @@ def _feature(field: str, found: Any) -> Any:
 
 
 def _cell(field: str, found: Any) -> Any:
-    """What the value of a JSON field is for a row."""
+    """Convert the value of a JSON field for a row."""
     if found is None or isinstance(found, dict):
         raise DataError(f"field {printable(field)} is null or an object, so it is not a value of a column")
     return found

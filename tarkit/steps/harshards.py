@@ -20,8 +20,7 @@ def har_samples(
     mem: int | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Sample]:
-    """The files of an archive as samples, in the order in which their keys come first in the
-    archive's contents.
+    """Yield the files of an archive as samples, in the order of their keys' first entries.
 
     Args:
         rule: key rule, by which names of files are keys and fields.

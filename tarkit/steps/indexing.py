@@ -1,4 +1,4 @@
-"""Indexes beside many shards: made where there is none or a stale one, or compared with the shards."""
+"""Indexes beside many shards: made if missing or stale, or compared with the shards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ left as it is.
 
 @dataclass(frozen=True)
 class IndexOutcome:
-    """What became of the index of one shard.
+    """Result for the index of one shard.
 
     Attributes:
         error: why it failed; then there is no state.
@@ -104,8 +104,9 @@ def index_all(
 def ensure_index(
     url: str, *, force: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
 ) -> IndexOutcome:
-    """Make the index of a shard, unless a fresh one is there: one that fits the shard's end, and is
-    not older.
+    """Make the index of a shard, unless a fresh one exists.
+
+    A fresh one fits the shard's end, and is not older.
     """
     if reads_once(url):
         # Opening a pipe without a writer waits for ever.

@@ -26,7 +26,7 @@ option.)
 
 
 class Joined:
-    """What was joined so far: how many shards and samples.
+    """Numbers of shards and samples that were joined so far.
 
     Attributes:
         size: bytes written, before compression.

@@ -1,5 +1,4 @@
-"""Files to serialized records: by built-in rules for images, tables and MNIST, or by a function of
-the user's.
+"""Serialized records of files: of images, tables and MNIST, or by a function of the user's.
 
 The features of the built-in rules are those of ElasticDL's generators: ``image`` and ``label``; the
 columns of a table.
@@ -56,8 +55,7 @@ def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Ite
 
 
 def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepare:
-    """A record for each image: ``image``, and ``label``, the index of its folder's name in
-    ``classes``.
+    """Yield a record for each image: ``image``, and ``label``, the number of its class.
 
     Raises (by the function):
         DataError: an image that does not decode, or in a folder that is not a class.
@@ -85,7 +83,7 @@ def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepa
 
 
 def _pixels(file: SourceFile) -> array[float]:
-    """As they are in the file: a grey image has one number a pixel."""
+    """Return the pixels in the file's own mode: a grey image has one number a pixel."""
     pillow, numpy = (library(name, "the pixels of images", "images") for name in ("PIL.Image", "numpy"))
     # Outside: a file that cannot be read is not a damaged image.
     content = file.read()
@@ -110,8 +108,7 @@ def classes_of(names: Iterable[str]) -> list[str]:
 def shard_records(
     shards: str | Iterable[str], tally: Tally, fields: Sequence[str] = (), *, on_damage: str = "error"
 ) -> Iterator[bytes]:
-    """A record for each sample of tar shards: a feature for each field, or those that are named,
-    and ``__key__``.
+    """Yield a record for each sample of tar shards, with ``__key__`` and a feature for each field.
 
     ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
 
@@ -210,7 +207,7 @@ def _encoded(features: Mapping[str, Any], codec: str) -> bytes:
 
 
 def load_model_file(path: str) -> dict[str, Any]:
-    """What a Python file defines.
+    """Return the definitions of a Python file.
 
     Args:
         path: may be a URL.
@@ -238,7 +235,7 @@ def read_model_file(path: str) -> str:
 
 
 def load_model(text: str, path: str) -> dict[str, Any]:
-    """What the text of a Python file defines.
+    """Return the definitions of a Python file's text.
 
     Args:
         path: for tracebacks and its ``__file__``.

@@ -72,5 +72,5 @@ def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, has a name that begins with a dot."""
+    """Return True if a file or one of its folders has a name that begins with a dot."""
     return any(part.startswith(".") and part != "." for part in name.split("/"))

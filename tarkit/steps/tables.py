@@ -22,8 +22,9 @@ def table_records(
     url: str, *, columns: Sequence[str] | None = None, label: str | None = None,
     skip_rows: int = 0, with_text: Callable[[list[str]], object] = lambda names: None,
 ) -> Iterator[bytes]:  # fmt: skip
-    """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes
-    for the others.
+    """Yield a record for each row of a CSV file.
+
+    Columns of numbers become floats, all other columns bytes.
 
     An integer that a float of 32 bits cannot hold is not taken for a number.
 
@@ -78,7 +79,7 @@ def table_records(
 
 
 def _names(url: str, columns: Sequence[str] | None, skip_rows: int) -> list[str]:
-    """Of the columns, from the first row unless they are given."""
+    """Return the names of the columns: as given, or the first row."""
     shown = display_name(url)
     with closing(_rows(url, None, skip_rows)) as rows:
         names = [name.strip() for name in next(rows, [])]
@@ -124,7 +125,7 @@ def _rows(url: str, names: Sequence[str] | None, skip: int) -> Generator[list[st
 
 
 def _is_number(text: str) -> bool:
-    """Whether a float of 32 bits can stand for it: an integer only if it is that number."""
+    """Return True if a 32-bit float can represent the text; an integer must be exact."""
     try:
         (value,) = struct.unpack("f", struct.pack("f", float(text)))
     except (ValueError, OverflowError):

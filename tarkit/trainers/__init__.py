@@ -1,5 +1,4 @@
-"""Samples to trainers: each sample once an epoch, over any number of processes, and from the middle
-of an epoch on.
+"""Samples for trainers: each once an epoch, over any number of processes, resumable at any batch.
 
 The way of a batch: ``world`` (which rank this is), ``order`` (which samples), ``shardmap`` (their
 bytes), ``batchmaker`` (decoded and collated), ``source`` (all of these), ``delivery`` (on its way

@@ -1,5 +1,4 @@
-"""Whether each sample was used once an epoch, by what the processes of a training wrote while they
-were given batches.
+"""Check that a training used each sample once an epoch, from the records of its processes.
 
 What counts is in ``docs/formats/audit.md``.
 """
@@ -53,7 +52,7 @@ class EpochAudit:
 
     @property
     def complete(self) -> bool:
-        """Whether each sample that fills a batch was used."""
+        """True if each sample that fills a batch was used."""
         return not self.open_batches and not self.problems
 
 
@@ -96,12 +95,12 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
 
 
 def _digests_of(samples: ShardMap, shard: int) -> list[str]:
-    """Of the keys of a shard, from its index."""
+    """Return the digests of a shard's keys, from its index."""
     return list(map(partial(key_digest, samples.urls[shard]), samples.keys_of(shard)))
 
 
 class _EpochJudge:
-    """One epoch: what was delivered against what its order has."""
+    """Comparison of one epoch's deliveries with its order."""
 
     def __init__(
         self,
@@ -185,7 +184,7 @@ class _EpochJudge:
         return f"sample {number} of {self._names[shard] if shard < len(self._names) else f'shard {shard}'}"
 
     def result(self) -> EpochAudit:
-        """What is found of the epoch, when all was taken."""
+        """Return the findings about the epoch, after all deliveries."""
         found = self._result
         found.used = sum(self._seen) - found.dropped
         for number in range(self._order.batches):
@@ -222,8 +221,9 @@ class _EpochJudge:
 
 
 def _evidence(given: GivenBatch) -> tuple[list[tuple[int, int]], list[str], str]:
-    """Samples of a batch, the mark of each, and the digests of their keys, read again: all of them
-    at once would fill the memory.
+    """Yield the evidence of a batch: its samples, their marks and the digests of their keys.
+
+    It is read again, since all of it at once would fill the memory.
     """
     with open(given.path, "rb") as file:
         file.seek(given.offset)

@@ -1,4 +1,4 @@
-"""What the processes of a training wrote: where they began, and which batches they were given."""
+"""History of a training, as its processes wrote it: where they began, and their batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER = ("shards", "seed", "run", "block", "equalize")
 
 
 class AuditPoint(NamedTuple):
-    """Where in a training: before this batch of this epoch."""
+    """A point of a training: before this batch of this epoch."""
 
     epoch: int
     batch: int
@@ -68,6 +68,7 @@ class GivenBatch:
 
 
 def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
+    """Read the logs of a folder: the begins and the batches of all processes."""
     begins: list[AuditBegin] = []
     given: list[GivenBatch] = []
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), f"*{SUFFIX}")))
@@ -108,7 +109,7 @@ def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
 
 
 def launches_of(begins: Iterable[AuditBegin]) -> dict[tuple[AuditPoint, int], dict[int, float]]:
-    """Of each launch, when each of its ranks began last."""
+    """Return the last begin of each rank, for each launch."""
     found: dict[tuple[AuditPoint, int], dict[int, float]] = defaultdict(dict)
     for each in begins:
         ranks = found[each.launch]
@@ -120,7 +121,7 @@ def is_undone(
     point: AuditPoint, at: float, rank: int, own: Set[tuple[AuditPoint, int]],
     launches: dict[tuple[AuditPoint, int], dict[int, float]],
 ) -> bool:  # fmt: skip
-    """Whether the training went on, later than ``at``, from a point that is not behind ``point``.
+    """Return True if the training resumed, after ``at``, from a point not behind ``point``.
 
     Other ranks of the same launch may begin later, and undo nothing.
     """

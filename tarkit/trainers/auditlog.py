@@ -1,5 +1,4 @@
-"""What a training loop was given, written as it goes: a file for each process, a line for each
-batch.
+"""Log of the batches that a training loop was given: a file a process, a line a batch.
 
 ``docs/formats/audit.md`` specifies the files.
 """
@@ -29,7 +28,7 @@ _NO_KEY = "0" * _DIGITS
 
 
 class Evidence(NamedTuple):
-    """What a batch has, as an audit writes it.
+    """Contents of a batch, for an audit.
 
     Attributes:
         samples: ``"5.0 0.12- 1.3*"``, each with the number of its shard and its own in it; ``-``
@@ -47,7 +46,7 @@ def evidence_of(
     fillers: Sequence[Place],
     keys: Mapping[tuple[int, int], str],
 ) -> Evidence:
-    """Of a batch that was to have these samples.
+    """Return the evidence of a batch that should have these samples.
 
     Args:
         left_out: of each, whether it failed, or was dropped.
@@ -61,9 +60,7 @@ def evidence_of(
 
 
 def key_digest(url: str, key: str) -> str:
-    """8 digits that stand for a sample: of the name of its shard, without folder and query, and of
-    its key.
-    """
+    """Return 8 digits for a sample: of its shard's name, without folder and query, and its key."""
     words = f"{name_of_shard(url)}\0{key}".encode("utf-8", "surrogateescape")
     return blake2b(words, digest_size=_DIGITS // 2).hexdigest()
 
@@ -98,7 +95,7 @@ class AuditLog:
         self._in_hand: list[int] | None = None
 
     def begin(self, rank: int, world: int, state: dict[str, Any]) -> None:
-        """The loop of this rank begins, or goes on, where this state is."""
+        """Record that the loop of this rank begins or resumes at this state."""
         process = {"host": socket.gethostname(), "pid": os.getpid()}
         header = {"audit": VERSION, "rank": rank, "world": world, **process}
         if header != self._header:
@@ -151,7 +148,7 @@ def audit_line(fields: dict[str, Any]) -> bytes:
 
 
 def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
-    """What ``audit_line`` wrote.
+    """Parse a line of ``audit_line``.
 
     Raises:
         CorruptRecordError: it is another text.

@@ -160,7 +160,7 @@ class BatchMaker:
         return f"{sample['__url__']}, key {printable(sample['__key__'])!r}"
 
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
-        """What samples become; None: one is left out, and counted."""
+        """Yield the values of samples; None for one that is left out and counted."""
         wanted = [(shard, sample) for shard, sample, _ in places if shard not in self._lost]
         self._samples.fetch(wanted)
         if self._counts_errors:
@@ -239,21 +239,17 @@ class BatchMaker:
 
 
 def _shapes(value: Any) -> dict[object, tuple[int, ...]]:
-    """Of a tuple of fields, or a sample: the shapes of those that have one."""
+    """Return the shapes of the values of a tuple of fields, or of a sample."""
     return {name: tuple(each.shape) for name, each in parts_of(value) if hasattr(each, "shape")}
 
 
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The values of a sample, a tuple of fields, a batch, or its signature, each behind its name or
-    number.
-    """
+    """Yield the values of a sample, a tuple, a batch or its signature, with name or number."""
     return value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, tuple) else [value])
 
 
 def _with_tensors(sample: Sample, only: Collection[str] | None) -> Sample:
-    """The sample with tensors of shape (channel, height, width) in place of the arrays of its
-    pictures.
-    """
+    """Return the sample with tensors (channel, height, width) instead of arrays of pictures."""
     torch = library("torch", "the image words of torch", "torch")
     made = dict(sample)
     for name, value in sample.items():

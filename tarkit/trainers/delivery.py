@@ -18,7 +18,7 @@ _NUMBER_BITS = 40
 
 
 class Delivery(NamedTuple):
-    """What a worker sends.
+    """Message of a worker: a batch, or that there is none now.
 
     Attributes:
         worker: its number.
@@ -36,7 +36,7 @@ class Delivery(NamedTuple):
 
 
 class UseCounts:
-    """Which batches were used, of the iteration ``turn[0]``.
+    """Numbers of used batches, of the iteration ``turn[0]``.
 
     Attributes:
         used: of each worker, how many of its batches the loop has used. The process of the loop
@@ -59,13 +59,13 @@ class UseCounts:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was used is on the service's disk."""
+        """True if the service has stored everything that was used."""
         turn = self.turn[0] << _NUMBER_BITS
         return all(not used or turn | used == found for used, found in zip(self.used[:], self._settled[:], strict=True))
 
 
 class GapCounts(SharedNumbers):
-    """How many samples each of the last 8192 batches lacks, and why.
+    """Numbers of missing samples in each of the last 8192 batches, by reason.
 
     A batch has one writer, the worker that makes it, and is read when it was received.
     """
@@ -74,11 +74,11 @@ class GapCounts(SharedNumbers):
         super().__init__(len(KINDS) * _ROWS)
 
     def note(self, batch: int, counts: Counter[str]) -> None:
-        """What a batch that was made lacks."""
+        """Record the gaps of a batch that was made."""
         at = batch % _ROWS * len(KINDS)
         self[at : at + len(KINDS)] = [counts[kind] for kind in KINDS]
 
     def of(self, batch: int) -> Counter[str]:
-        """What a batch that was received lacks; kinds of which there are none are left out."""
+        """Return the gaps of a batch that was received, without kinds of 0."""
         at = batch % _ROWS * len(KINDS)
         return +Counter(dict(zip(KINDS, self[at : at + len(KINDS)], strict=True)))

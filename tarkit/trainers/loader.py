@@ -1,4 +1,4 @@
-"""Epoch after epoch, with a state that goes on in the middle of one."""
+"""A loader of epoch after epoch, with a state that resumes in the middle of one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class EpochLoader:
         return self.source.epoch_batches(epoch, first)
 
     def _dealt(self) -> Iterator[Any]:
-        """What the service hands out, to its end."""
+        """Yield the batches that the service hands out, to its end."""
         if self._ended:
             raise UsageError(
                 "the data set of the shard service has ended; how many epochs it has is an option of tarkit serve"
@@ -151,7 +151,7 @@ class EpochLoader:
         self._next = self._at = checked_number("epoch", epoch), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: under 1 kB, the same for each rank.
+        """Return the position of the training: under 1 kB, the same for each rank.
 
         Raises:
             UsageError: a service keeps it.

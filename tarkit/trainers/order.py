@@ -1,4 +1,4 @@
-"""One order of the samples of an epoch, dealt by arithmetic to any number of consumers.
+"""One order of an epoch's samples, dealt by arithmetic to any number of consumers.
 
 The global batches of an epoch are a function of the number of samples in each shard, the settings,
 and the epoch's number; ranks and workers only decide who reads which of them. ``docs/order.md`` has
@@ -35,7 +35,7 @@ must not fill it.
 
 @dataclass(frozen=True)
 class OrderSettings:
-    """What decides an order, beside the shards and the epoch.
+    """Settings of an order, beside the shards and the epoch.
 
     Attributes:
         batch: samples of a global batch, that of all ranks together.
@@ -90,7 +90,9 @@ class OrderSettings:
         return number
 
     def check_world(self, world: int) -> None:
-        """Raises:
+        """Check that a batch has a sample for each rank.
+
+        Raises:
         UsageError: so many ranks would not have a sample each in a batch.
         """
         if world > self.batch:
@@ -99,7 +101,7 @@ class OrderSettings:
 
 
 class Place(NamedTuple):
-    """Where a sample is.
+    """Position of a sample: the number of its shard, and its number there.
 
     Attributes:
         shard: its number.
@@ -115,7 +117,8 @@ class Place(NamedTuple):
 class EpochOrder:
     """The global batches of an epoch.
 
-    >>> order = EpochOrder([4] * 6, OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4), epoch=0)
+    >>> settings = OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4)
+    >>> order = EpochOrder([4] * 6, settings, epoch=0)
     >>> [f"{place.shard}.{place.sample}" for place in order.batch(0)]
     ['5.0', '5.1', '0.2', '0.1', '1.0', '1.1']
 
@@ -155,8 +158,7 @@ class EpochOrder:
         """
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
-        """The samples of a batch, or its slots from ``first`` to before ``end``, which are a rank's
-        part of it.
+        """Return the samples of a batch, or its slots from ``first`` to before ``end`` for a rank.
 
         Raises:
             IndexError: the epoch has no such batch.
@@ -196,9 +198,7 @@ class EpochOrder:
             at, count = at + some, count - some
 
     def _shuffle(self, lane: int, block: int) -> list[int]:
-        """The order of a block of a lane: by a drawn number each, which Python promises to be the
-        same for ever.
-        """
+        """Shuffle a block of a lane by random numbers that Python guarantees to stay the same."""
         settings = self.settings
         size = min(settings.block, self._lengths[lane] - block * settings.block)
         draw = Random(_hash(settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)).random
@@ -219,9 +219,7 @@ def rank_slots(size: int, rank: int, world: int) -> tuple[int, int]:
 
 
 def _digests(words: str, count: int) -> list[bytes]:
-    """The hash of these words and each number below ``count``, as bytes, which sort as the numbers
-    that they are.
-    """
+    """Return hashes of these words and each number below ``count``, which sort as numbers."""
     begun, found = blake2b(words.encode(), digest_size=8), []
     for number in range(count):
         each = begun.copy()

@@ -85,7 +85,7 @@ class ServedBatches:
                 yield Delivery(self._worker, number, True, None)
 
     def _records(self) -> Iterator[ServedRecord | None]:
-        """Records to the end of the data set; None: there is none now."""
+        """Yield records to the end of the data set, and None while there is none."""
         while (shard := self._client.fetch(_WAIT)) is not NoShard.END:
             if not isinstance(shard, HeldShard):
                 yield None

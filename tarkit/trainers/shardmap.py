@@ -42,9 +42,7 @@ _LEAST_HELD, _MOST_HELD = 256, 4096
 
 
 class NoIndexError(UsageError):
-    """A shard has no index, or there is no such shard in a store that does not report what is
-    missing.
-    """
+    """A shard has no index, or does not exist in a store that does not report missing files."""
 
 
 class ShardMap:
@@ -125,7 +123,7 @@ class ShardMap:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, wanted: int) -> Sample:
-        """One sample.
+        """Return one sample.
 
         Raises:
             IndexError: there are not so many. What reading it raises.
@@ -192,8 +190,9 @@ class ShardMap:
         self._again = self._read = 0
 
     def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
-        """Have the parts of these samples, each the numbers of its shard and in it, in the cache,
-        if there is one; some are fetched at a time.
+        """Fetch the parts of these samples into the cache, some at a time, if there is one.
+
+        A sample is named by the number of its shard, and its number there.
 
         What fails is tried again, and raised, when the sample is read.
         """
@@ -261,7 +260,7 @@ def _most_files() -> int:
 
 
 def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], _T]]:
-    """What the calls return that raise no error of tarkit, each behind its arguments.
+    """Yield the results of the calls that raise no error of tarkit, with their arguments.
 
     Some are made at a time.
     """
@@ -278,9 +277,7 @@ def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> lis
 
 
 def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[ManifestShard | str, str]]:
-    """The shards, those of a manifest as it lists them, each with what its number of samples is
-    taken from.
-    """
+    """Return the shards, in a manifest's order, each with the source of its number of samples."""
     for name in spec_texts(urls):
         if is_manifest(name) and not name.startswith("@"):
             for manifest in expand(name, manifests=False):
@@ -315,7 +312,9 @@ def _without_index(url: str) -> NoIndexError:
 
 
 def _check(shard: IndexedShard, listed: ManifestShard, source: str) -> None:
-    """Raises:
+    """Check that a shard is as it was listed.
+
+    Raises:
     DataError: a shard is not as it was listed.
     """
     index = display_name(index_url(shard.url))

@@ -1,6 +1,4 @@
-"""Numbers that a training loop and its workers share, and the check of a number that a user or a
-state gives.
-"""
+"""Numbers that a training loop and its workers share, and the check of a given number."""
 
 from __future__ import annotations
 

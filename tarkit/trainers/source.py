@@ -1,6 +1,4 @@
-"""The samples of shards as batches of an epoch, for any number of processes, without a trainer's
-library.
-"""
+"""Samples of shards as batches of an epoch, for any number of processes, without a trainer."""
 
 from __future__ import annotations
 
@@ -181,22 +179,19 @@ class BatchSource:
 
     @cached_property
     def _digest(self) -> str:
-        """Of the shards: a copy of the data set, at another place or under another signature, has
-        the same.
-        """
+        """Return a digest of the shards, which is the same for a copy at a different place."""
         shards = [[name_of_shard(url) for url in self.samples.urls], self.samples.counts]
         return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
 
     def audit_log(self) -> AuditLog | None:
-        """Where this process writes what its loop is given."""
+        """Return the log of the batches that this process's loop is given."""
         if self.audit is None:
             return None
         shards = zip(map(name_of_shard, self.samples.urls), self.samples.counts, strict=True)
         return AuditLog(self.audit, list(shards), self._digest)
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
-        """The state of a training that goes on with a batch of an epoch: the same for each rank,
-        under 1 kB.
+        """Return the state of a training before a batch: under 1 kB, the same for each rank.
 
         Raises:
             UsageError: a service keeps it.
@@ -233,7 +228,9 @@ class BatchSource:
         return epoch, number
 
     def refuse_service(self) -> None:
-        """Raises:
+        """Refuse a call that has no meaning with a service.
+
+        Raises:
         UsageError: the batches come from a service.
         """
         if self.service is not None:

@@ -1,5 +1,4 @@
-"""Shards to TensorFlow: a tf.data.Dataset of batches, a state for it, and Keras callbacks that
-count what was used.
+"""Shards for TensorFlow: a tf.data.Dataset of batches, its state, and Keras callbacks.
 
 ``docs/order.md`` says which batches those are.
 """
@@ -41,8 +40,10 @@ class TensorBatches(EpochLoader):
     Iterate over it, or give ``dataset()`` and ``callback()`` to ``fit``: then ``state_dict`` says
     which batches were used, not which were read ahead.
 
-    >>> batches = TensorBatches("train-{0000..0147}.tar", batch=64, fields="jpg cls", seed=1)  # doctest: +SKIP
-    >>> model.fit(batches.dataset(), epochs=3, callbacks=[batches.callback()])  # doctest: +SKIP
+    ::
+
+        batches = TensorBatches("train-{0000..0147}.tar", batch=64, fields="jpg cls", seed=1)
+        model.fit(batches.dataset(), epochs=3, callbacks=[batches.callback()])
 
     Args:
         urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
@@ -184,7 +185,7 @@ class TensorBatches(EpochLoader):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: under 1 kB, the same for each rank.
+        """Return the position of the training: under 1 kB, the same for each rank.
 
         Raises:
             UsageError: ``dataset()`` was read, and no ``callback()`` counted what was used; or it
@@ -213,17 +214,18 @@ class TensorBatches(EpochLoader):
         return _UseCounter(self)
 
     def begin_counting(self) -> None:
-        """What was read and not used comes again, such as the batch that ``fit`` looks at before it
-        begins.
+        """Begin to count used batches.
+
+        A batch that was read and not used comes again, such as the one that ``fit`` looks at first.
         """
         self._next, self._uncounted, self._unread, self._step = self._at, False, [0], ""
 
     def is_within_epoch(self) -> bool:
-        """Whether the next batch is not the first of its epoch."""
+        """Return True if the next batch is not the first of its epoch."""
         return self._next[1] > 0
 
     def count_used(self, batches: int) -> None:
-        """So many more batches of ``dataset()`` were used."""
+        """Count further batches of ``dataset()`` as used."""
         self._uncounted = False
         for _ in range(batches):
             epoch, number = self._at
@@ -286,7 +288,9 @@ class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-de
 
 
 def _check_named() -> None:
-    """Raises:
+    """Refuse RANK and WORLD_SIZE, or a TF_CONFIG, of several processes.
+
+    Raises:
     UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes.
     """
     rank, world = consumer()
@@ -302,7 +306,7 @@ def _check_named() -> None:
 
 
 def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """As :func:`columns`.
+    """Combine samples to columns, as :func:`columns` does.
 
     Raises:
         ValueError: arrays of a field have several shapes.

@@ -1,5 +1,4 @@
-"""Shards to PyTorch: an IterableDataset whose batches do not depend on how many ranks and workers
-read them.
+"""Shards for PyTorch: batches that do not depend on the number of ranks and workers.
 
 ``docs/order.md`` says which batches those are.
 """
@@ -76,7 +75,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         return epoch
 
     def set_epoch(self, epoch: int, first: int = 0) -> None:
-        """What the next iteration reads: this epoch, from batch ``first`` on.
+        """Set the epoch of the next iteration, and its first batch.
 
         Workers that persist see it, too. A ``loader()`` that was made before has this method, too,
         and is to be called instead.
@@ -90,7 +89,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self.begins = self.epoch, self._shared[1]
 
     def place(self, epoch: int, first: int, *, begun: bool = False) -> None:
-        """As :meth:`set_epoch`, for loaders and iterators.
+        """Set the epoch and first batch, for loaders and iterators.
 
         Args:
             begun: only a loader() or a state reads it from now on.
@@ -123,7 +122,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         )
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
-        """A DataLoader that goes on to the next epoch by itself, and knows where it is.
+        """Return a DataLoader that knows its position, and begins each epoch by itself.
 
         It begins with the epoch behind the one that an earlier loader has begun.
 
@@ -162,8 +161,7 @@ def _worker() -> LoaderWorker | None:
 
 @cache
 def _begin_worker(process: int) -> None:
-    """Once in each worker: keep the memory of a batch for the next one, and leave the parent's
-    garbage to the parent.
+    """Prepare a new worker: keep freed memory, and leave the parent's garbage to the parent.
 
     A fork copies what the parent has not collected yet. An iterator of a DataLoader among it would
     complain here that it can only test a child process; and what is collected while Python 3.11
@@ -175,8 +173,7 @@ def _begin_worker(process: int) -> None:
 
 
 def _check_not_dispatched(dataset: ShardDataset) -> None:
-    """Refuse accelerate's prepare() of a DataLoader: it reads rank 0's part of each batch, and
-    deals that out to all.
+    """Refuse accelerate's prepare(), which would deal out rank 0's part of each batch to all.
 
     It has begun the reading, so it is among the callers, also those of a forked worker; a spawned
     one gets a data set that was pickled among them.
@@ -190,8 +187,9 @@ def _check_not_dispatched(dataset: ShardDataset) -> None:
 
 
 def _check_reader() -> None:
-    """Refuse all readers but torchdata's StatefulDataLoader, which has a state of each epoch,
-    without ``batch_size``.
+    """Refuse all readers but torchdata's StatefulDataLoader without ``batch_size``.
+
+    That one has a state of each epoch.
 
     A data set does not know its DataLoader; but torch's fetcher calls ``iter()`` on it, and
     torchdata has made that.
@@ -236,7 +234,7 @@ class BatchIterator(Iterator[Any]):
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is."""
+        """Return the iterator's position."""
         return self._dataset.state(self._order.epoch, self._number) | {"workers": self._workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -257,8 +255,9 @@ class BatchIterator(Iterator[Any]):
 
 
 def dataset_state(loader_state: Any) -> dict[str, Any]:
-    """The state of the data set in what a StatefulDataLoader of any rank keeps, for any number of
-    ranks and workers.
+    """Return the data set's state from that of a StatefulDataLoader of any rank.
+
+    It is for any number of ranks and workers.
 
     Raises:
         UsageError: there is none.
@@ -273,7 +272,9 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
 
 
 def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
-    """Args:
+    """Yield the data set's states in the state of a loader.
+
+    Args:
     later: batches that the loop was given after the workers made their states
         (``snapshot_every_n_steps``).
     """
@@ -348,9 +349,7 @@ class ShardLoader(EpochLoader):
 
 
 class _NumberedBatches:
-    """The batches of a loader's next iteration, by their numbers in it, in their order from any one
-    on.
-    """
+    """Batches of a loader's next iteration by number, in order, from any number on."""
 
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader
@@ -388,9 +387,7 @@ class _BatchNumbers:
 
 
 class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
-    """What a worker of ``loader()`` reads: batches, or deliveries where the loop's use of a batch
-    counts.
-    """
+    """Data set of a ``loader()``'s worker: batches, or deliveries where used batches count."""
 
     def __init__(self, dataset: ShardDataset, counts: UseCounts) -> None:
         self._dataset, self._counts = dataset, counts

@@ -43,8 +43,9 @@ def tarfile_to_samples(
     mem: int = DEFAULT_MEM,
     cache: PartCache | None = None,
 ) -> Stage:
-    """The stage of a ``webdataset.DataPipeline`` that reads shards, in the place of webdataset's
-    own of this name.
+    """Return the stage of a ``webdataset.DataPipeline`` that reads shards.
+
+    It replaces webdataset's own stage of this name.
 
     Names of fields are in lower case, as there.
 
