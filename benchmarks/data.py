@@ -25,7 +25,10 @@ class Shard:
 
 
 def _kept(settings: Settings, name: str, make: Callable[[Path], None]) -> Path:
-    """The file of this name among the data; made if it is not there, under its name only when complete."""
+    """The file of this name among the data.
+
+    Made if it is not there, under its name only when complete.
+    """
     path = settings.work / "data" / name
     if not path.exists():
         say(f"  data {name}")
@@ -56,7 +59,10 @@ def small_shard(settings: Settings, count: int) -> Shard:
 
 
 def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> str:
-    """Shards of ``samples`` samples of 1 byte and ``size`` random bytes, with indexes; their shard spec."""
+    """Shards of ``samples`` samples of 1 byte and ``size`` random bytes, with indexes.
+
+    Their shard spec.
+    """
 
     def make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

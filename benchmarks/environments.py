@@ -1,4 +1,6 @@
-"""Who takes part: a virtual environment for tarkit and for each peer, and the programs of the system."""
+"""Who takes part: a virtual environment for tarkit and for each peer, and the programs of the
+system.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Environment:
 
 @dataclass(frozen=True)
 class Settings:
-    """What every measurement is given: work folder, number of rounds, and whether small data will do."""
+    """What every measurement is given: work folder, number of rounds, and whether small data will
+    do.
+    """
 
     work: Path
     repeats: int
@@ -85,7 +89,8 @@ def call(
     """Run a command to its end; its standard output.
 
     Raises:
-        MeasureError: it cannot be started, or its exit code is not in ``allowed``; with its last words.
+        MeasureError: it cannot be started, or its exit code is not in ``allowed``; with its last
+            words.
     """
     try:
         done = subprocess.run(
@@ -130,8 +135,10 @@ def _make(folder: Path, stamp: str, *installs: Sequence[str]) -> Environment:
 
 
 def _replace_torchvision(environment: Environment) -> None:
-    """Put names without content in the place of torchvision, whose wheel needs a PyTorch for GPUs. Mosaic Streaming
-    imports it for its data sets of pictures, which are not measured."""
+    """Put names without content in the place of torchvision, whose wheel needs a PyTorch for GPUs.
+
+    Mosaic Streaming imports it for its data sets of pictures, which are not measured.
+    """
     (path,) = environment.folder.glob("lib/python*/site-packages/torchvision")
     shutil.rmtree(path)
     for name, text in (
@@ -145,8 +152,12 @@ def _replace_torchvision(environment: Environment) -> None:
 
 
 def _complete_elasticdl(environment: Environment) -> None:
-    """Generate ElasticDL's messages anew from its .proto file, as those in the wheel need a protobuf before 4, and put
-    names without content in the place of TensorFlow 2.1, which no Python of today has. Handing out tasks needs none."""
+    """Generate ElasticDL's messages anew from its .proto file, as those in the wheel need a
+    protobuf before 4, and put names without content in the place of TensorFlow 2.1, which no
+    Python of today has.
+
+    Handing out tasks needs none.
+    """
     (site,) = environment.folder.glob("lib/python*/site-packages")
     for name, text in (
         ("core/framework/types.proto", 'syntax = "proto3"; package tensorflow; enum DataType { DT_INVALID = 0; }'),
@@ -163,7 +174,9 @@ def _complete_elasticdl(environment: Environment) -> None:
 
 
 def _mend(environment: Environment) -> None:
-    """Move the misplaced ``(?i)`` of tarproc 0.0.6 to the front: Python 3.11 and later refuse it elsewhere."""
+    """Move the misplaced ``(?i)`` of tarproc 0.0.6 to the front: Python 3.11 and later refuse it
+    elsewhere.
+    """
     (path,) = environment.folder.glob("lib/python*/site-packages/tarproclib/gopen.py")
     text = path.read_text()
     if text.count(BROKEN_FLAG) != 1:
@@ -176,13 +189,15 @@ def _mend(environment: Environment) -> None:
 
 @cache
 def tarkit_environment(work: Path) -> Environment:
-    """tarkit as this checkout has it now, installed as a user would: not editable, dependencies from PyPI.
+    """tarkit as this checkout has it now, installed as a user would: not editable, dependencies
+    from PyPI.
 
     Made once in a run, so that all its lines speak of the same code.
     """
     source = work / "source"
     shutil.rmtree(source, ignore_errors=True)
-    # Installing from a copy keeps pip's build folders, and the ones of earlier versions, out of the checkout.
+    # Installing from a copy keeps pip's build folders, and the ones of earlier versions, out of the
+    # checkout.
     shutil.copytree(CHECKOUT, source, ignore=shutil.ignore_patterns(*LEFT_OUT))
     (source / "README.md").touch()
     digest = hashlib.sha256()
@@ -281,7 +296,9 @@ def installed(environment: Environment, package: str) -> str:
 
 
 def settle() -> None:
-    """Before the clock starts for a whole process: what earlier turns left to the disk is not charged to this one."""
+    """Before the clock starts for a whole process: what earlier turns left to the disk is not
+    charged to this one.
+    """
     os.sync()
     time.sleep(1)
 
@@ -301,8 +318,8 @@ def system_program(name: str, package: str) -> Path:
 def real_convert(work: Path) -> Path:
     """A folder that holds ImageMagick's ``convert`` and nothing else, to be put first on PATH.
 
-    A wrapper script of the same name earlier on PATH would add its own start-up to every
-    image, on all sides alike, and so make all of them look more equal than they are.
+    A wrapper script of the same name earlier on PATH would add its own start-up to every image, on
+    all sides alike, and so make all of them look more equal than they are.
 
     Raises:
         MeasureError: only scripts, or nothing, of that name is on PATH.

@@ -1,10 +1,12 @@
-"""Make a shard of ImageNet-like photos: ``photos.py OUT.tar COUNT LOW HIGH``. Runs in the pictures environment.
+"""Make a shard of ImageNet-like photos: ``photos.py OUT.tar COUNT LOW HIGH``.
+
+Runs in the pictures environment.
 
 Each photo is a random crop of a photograph that ships inside scikit-image's wheel (nothing is
-downloaded), perhaps mirrored, resized to about 500x375 pixels, with a camera's grain, and saved
-as JPEG at the quality at which its size comes closest to a size drawn between LOW and HIGH
-bytes. Members are as in the ImageNet shards: ``.cls``, ``.jpg`` and ``.json``. Seeded: the same
-versions of Pillow and numpy make the same bytes.
+downloaded), perhaps mirrored, resized to about 500x375 pixels, with a camera's grain, and saved as
+JPEG at the quality at which its size comes closest to a size drawn between LOW and HIGH bytes.
+Members are as in the ImageNet shards: ``.cls``, ``.jpg`` and ``.json``. Seeded: the same versions
+of Pillow and numpy make the same bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def jpeg(image: Image.Image, quality: int) -> bytes:
 
 
 def photo(task: tuple[int, int, int]) -> tuple[bytes, dict[str, Any]]:
-    """Photo number ``task[0]`` with a size in bytes between ``task[1]`` and ``task[2]``, and a description."""
+    """Photo number ``task[0]`` with a size in bytes between ``task[1]`` and ``task[2]``, and a
+    description.
+    """
     number, low, high = task
     chance = numpy.random.default_rng([20191209, number])
     name = str(chance.choice(PHOTOGRAPHS))
@@ -76,7 +80,10 @@ def photo(task: tuple[int, int, int]) -> tuple[bytes, dict[str, Any]]:
 
 
 def _closest(image: Image.Image, wanted: int, least: int) -> bytes:
-    """The largest JPEG of the image that is not larger than ``wanted`` bytes; if that is below ``least``, the next."""
+    """The largest JPEG of the image that is not larger than ``wanted`` bytes.
+
+    If that is below ``least``, the next.
+    """
     low, high = QUALITIES
     best = jpeg(image, low)
     while low < high:

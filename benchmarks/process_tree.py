@@ -35,7 +35,10 @@ def tree(root: int) -> list[int]:
 
 
 def resident(process: int) -> int:
-    """Bytes of the process in memory, pages that it shares with others counted in full; 0 if it is gone."""
+    """Bytes of the process in memory, pages that it shares with others counted in full.
+
+    0 if it is gone.
+    """
     try:
         return int((PROC / str(process) / "statm").read_text().split()[1]) * PAGE
     except OSError:
@@ -43,7 +46,10 @@ def resident(process: int) -> int:
 
 
 def born(process: int) -> str:
-    """A mark that tells this process from a later one with the same id; empty if it is gone or a zombie."""
+    """A mark that tells this process from a later one with the same id.
+
+    Empty if it is gone or a zombie.
+    """
     try:
         words = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -57,7 +57,10 @@ def _revision() -> str:
 
 
 def machine(settings: Settings) -> dict[str, str]:
-    """What the numbers depend on. No host name, no paths."""
+    """What the numbers depend on.
+
+    No host name, no paths.
+    """
     facts = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": processor(),
@@ -115,7 +118,8 @@ def table(facts: Mapping[str, str], lines: Sequence[Line], quick: bool) -> str:
 def write(settings: Settings, facts: Mapping[str, str], results: Mapping[str, Result], complete: bool) -> Path:
     """Write the table and the raw numbers side by side; the table's path.
 
-    A complete run at full size goes to ``benchmarks/results``, to be committed; any other into the work folder.
+    A complete run at full size goes to ``benchmarks/results``, to be committed; any other into the
+    work folder.
     """
     whole = complete and not settings.quick
     folder = CHECKOUT / "benchmarks" / "results" if whole else settings.work / "results"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Evidence = dict[str, int | str]
-"""What one run produced: counts, byte totals, checksums. Sides that are compared must agree on it."""
+"""What one run produced: counts, byte totals, checksums. Sides that are compared must agree on it.
+"""
 
 
 class MeasureError(Exception):
@@ -31,8 +32,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the programs that take turns. ``run`` gets the number of the round; round 0 is the
-    warm-up, whose time is thrown away and in which slow checks of the answer are made."""
+    """One of the programs that take turns.
+
+    ``run`` gets the number of the round; round 0 is the warm-up, whose time is thrown away and in
+    which slow checks of the answer are made.
+    """
 
     name: str
     run: Callable[[int], Trial]
@@ -56,9 +60,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table. ``value`` is None when nothing can be said; ``note`` then says why.
+    """One line of the table.
 
-    ``wrong``: something beside the value was not as it must be, so the bar is missed whatever the value.
+    ``value`` is None when nothing can be said; ``note`` then says why.
+
+    ``wrong``: something beside the value was not as it must be, so the bar is missed whatever the
+    value.
     """
 
     measures: str
@@ -109,7 +116,9 @@ def timed(trials: Sequence[Trial]) -> list[float]:
 
 
 def shown(seconds: Sequence[float], amount: int, unit: str) -> str:
-    """Median and spread, and how much was done in a second: ``1.20 s (1.18-1.31), 83,000 samples/s``."""
+    """Median and spread, and how much was done in a second: ``1.20 s (1.18-1.31), 83,000
+    samples/s``.
+    """
     median = statistics.median(seconds)
     text = f"{median:.3g} s ({min(seconds):.3g}-{max(seconds):.3g})"
     return f"{text}, {amount / median:,.0f} {unit}/s" if amount else text
@@ -144,8 +153,8 @@ def compare(
     """The line that sets ``ours`` against ``theirs``.
 
     A bar of "at least", or none, is about speed (their time over ours), one of "at most" about time
-    (ours over theirs). The value is the ratio of the medians; the spread is that of the ratios
-    of the single rounds. Without agreement on every key of ``agree`` there is no ratio.
+    (ours over theirs). The value is the ratio of the medians; the spread is that of the ratios of
+    the single rounds. Without agreement on every key of ``agree`` there is no ratio.
     """
     mine, other = timed(trials[ours]), timed(trials[theirs])
     amount, unit = per_second

@@ -1,9 +1,10 @@
-"""Measure tarkit against its peers: ``python benchmarks/run.py [names] [--work DIR] [--repeats N] [--quick]``.
+"""Measure tarkit against its peers: ``python benchmarks/run.py [names] [--work DIR] [--repeats N]
+[--quick]``.
 
-Makes its data and environments on first use, takes the measurements one after the other, and
-writes a table and the raw numbers. Only the standard library is needed to start it. Exit code
-0: everything was measured, and all answers agreed (bars may be missed: the table says so);
-1: something could not be measured or compared.
+Makes its data and environments on first use, takes the measurements one after the other, and writes
+a table and the raw numbers. Only the standard library is needed to start it. Exit code 0:
+everything was measured, and all answers agreed (bars may be missed: the table says so); 1:
+something could not be measured or compared.
 """
 
 from __future__ import annotations

@@ -12,7 +12,11 @@ SHARDS, SAMPLES, BATCH = 200, 1000, 256
 
 
 def row(name: str, order: list[Place], following: list[Place]) -> str:
-    """The measures of one order. following: that of the next epoch."""
+    """The measures of one order.
+
+    Args:
+        following: that of the next epoch.
+    """
     numbers = [place.shard * SAMPLES + place.sample for place in order]
     batches = [numbers[at : at + BATCH] for at in range(0, len(numbers), BATCH)]
     neighbours = fmean(a // SAMPLES == b // SAMPLES for a, b in pairwise(numbers))

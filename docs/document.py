@@ -1,7 +1,7 @@
 """Writes ``docs/api.md`` and the pages of ``docs/cli`` from the programs and docstrings themselves.
 
-``python docs/document.py [--check] docs`` writes them, or with ``--check`` reports which of them are out of date,
-and exits with 1.
+``python docs/document.py [--check] docs`` writes them, or with ``--check`` reports which of them
+are out of date, and exits with 1.
 """
 
 from __future__ import annotations

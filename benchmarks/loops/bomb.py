@@ -1,4 +1,7 @@
-"""A shard that is a compression bomb: ``bomb.py MIB OUT.tar.zst``; the second of its samples has a member of zeros."""
+"""A shard that is a compression bomb: ``bomb.py MIB OUT.tar.zst``.
+
+The second of its samples has a member of zeros.
+"""
 
 import sys
 import tarfile

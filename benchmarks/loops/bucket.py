@@ -13,7 +13,9 @@ NAME = f"{BUCKET}/object"
 
 
 def connected(endpoint: str, key: str, secret: str) -> Any:
-    """The filesystem, with the bucket in it and nothing under the name. s3:// URLs lead there as well."""
+    """The filesystem, with the bucket in it and nothing under the name. s3:// URLs lead there as
+    well.
+    """
     fsspec.config.conf["s3"] = {"endpoint_url": endpoint, "key": key, "secret": secret}
     fs = fsspec.filesystem("s3")
     with contextlib.suppress(FileExistsError):

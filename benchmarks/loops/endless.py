@@ -1,7 +1,7 @@
 """A shard without an end on stdout: samples of one random "photo" of 50-100 kB and a class.
 
-Writes the number of samples that went down the pipe to the file named by the first argument
-once a second, so that it is known how much was streamed.
+Writes the number of samples that went down the pipe to the file named by the first argument once a
+second, so that it is known how much was streamed.
 """
 
 import random

@@ -1,6 +1,8 @@
-"""Take decoded photos from a DataLoader of two workers, in batches of 64: feed_photos.py SIDE SHARDS TIMES.
+"""Take decoded photos from a DataLoader of two workers, in batches of 64: feed_photos.py SIDE
+SHARDS TIMES.
 
-The epoch has all shards some times, so that the photos take longer than the start of the workers."""
+The epoch has all shards some times, so that the photos take longer than the start of the workers.
+"""
 
 import json
 import sys

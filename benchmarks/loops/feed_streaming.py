@@ -1,7 +1,9 @@
-"""Mosaic's StreamingDataset against ShardDataset: feed_streaming.py SIDE DATA WHAT SAMPLES, shuffled, batches of 64.
+"""Mosaic's StreamingDataset against ShardDataset: feed_streaming.py SIDE DATA WHAT SAMPLES,
+shuffled, batches of 64.
 
-WHAT is an epoch of two workers; or the time to a first batch, at the beginning or in the middle of an epoch, in a
-process that has read from the data set before. SAMPLES is the number of samples of the data set.
+WHAT is an epoch of two workers; or the time to a first batch, at the beginning or in the middle of
+an epoch, in a process that has read from the data set before. SAMPLES is the number of samples of
+the data set.
 """
 
 import json

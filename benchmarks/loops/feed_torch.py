@@ -1,4 +1,6 @@
-"""Take an epoch from a DataLoader of two workers, in batches of 64: feed_torch.py SIDE SHARDS SAMPLES SIZE."""
+"""Take an epoch from a DataLoader of two workers, in batches of 64: feed_torch.py SIDE SHARDS
+SAMPLES SIZE.
+"""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""Write a SequenceFile of snappy blocks: PATH COUNT. Keys of 12 bytes, values of 100, half of each random. Seeded."""
+"""Write a SequenceFile of snappy blocks: PATH COUNT.
+
+Keys of 12 bytes, values of 100, half of each random. Seeded.
+"""
 
 import random
 import sys

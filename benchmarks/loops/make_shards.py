@@ -1,4 +1,6 @@
-"""Write shards with indexes: make_shards.py FOLDER SHARDS SAMPLES SIZE, samples of 1 byte and SIZE random bytes."""
+"""Write shards with indexes: make_shards.py FOLDER SHARDS SAMPLES SIZE, samples of 1 byte and SIZE
+random bytes.
+"""
 
 import random
 import sys

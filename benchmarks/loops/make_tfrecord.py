@@ -1,4 +1,7 @@
-"""Write a TFRecord file: PATH COUNT SIZE records|examples. Seeded."""
+"""Write a TFRecord file: PATH COUNT SIZE records|examples.
+
+Seeded.
+"""
 
 import random
 import sys

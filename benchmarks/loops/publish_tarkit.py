@@ -1,4 +1,7 @@
-"""Publish a file with tarkit, 1 MiB at a time; JSON with seconds on stdout. Timed from opening to committed."""
+"""Publish a file with tarkit, 1 MiB at a time; JSON with seconds on stdout.
+
+Timed from opening to committed.
+"""
 
 import sys
 import time

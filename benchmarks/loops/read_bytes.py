@@ -1,4 +1,6 @@
-"""Read a file with nothing but ``readinto`` into one buffer of 256 KiB: as fast as Python reads at all."""
+"""Read a file with nothing but ``readinto`` into one buffer of 256 KiB: as fast as Python reads at
+all.
+"""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""Read the last samples of a shard by its index, by streaming, or with webdataset; JSON with seconds and contents."""
+"""Read the last samples of a shard by its index, by streaming, or with webdataset.
+
+JSON with seconds and contents.
+"""
 
 import itertools
 import json

@@ -1,8 +1,10 @@
-"""Read a SequenceFile: WAY PATH [check]; JSON with seconds and pairs; ``check`` adds what was in it, untimed.
+"""Read a SequenceFile: WAY PATH [check]; JSON with seconds and pairs.
 
-The ways: ``tarkit`` gives pairs of str and bytes. ``spark-count`` counts them in Spark's worker of Python,
-``spark-iterator`` brings them to the program. Spark reads the file once before the clock starts, so that its
-machine of Java is running and warm.
+``check`` adds what was in it, untimed.
+
+The ways: ``tarkit`` gives pairs of str and bytes. ``spark-count`` counts them in Spark's worker of
+Python, ``spark-iterator`` brings them to the program. Spark reads the file once before the clock
+starts, so that its machine of Java is running and warm.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Read a shard with tarkit; JSON with seconds and samples on stdout. ``check`` adds what was in them, untimed."""
+"""Read a shard with tarkit; JSON with seconds and samples on stdout.
+
+``check`` adds what was in them, untimed.
+"""
 
 import json
 import sys

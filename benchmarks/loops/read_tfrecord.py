@@ -1,8 +1,11 @@
-"""Read a TFRecord file: WAY PATH COUNT [check]; JSON with seconds and pieces; ``check`` adds what was in it, untimed.
+"""Read a TFRecord file: WAY PATH COUNT [check]; JSON with seconds and pieces.
 
-The ways are named after what reads: ``tarkit`` and ``pypi`` give records, ``tarkit-examples`` and ``pypi-examples``
-decode them. ``tensorflow`` gives its records one by one as bytes of Python, ``tensorflow-batches`` in tensors of 256,
-and ``tensorflow-skip`` reads all of them, but gives only the last one.
+``check`` adds what was in it, untimed.
+
+The ways are named after what reads: ``tarkit`` and ``pypi`` give records, ``tarkit-examples`` and
+``pypi-examples`` decode them. ``tensorflow`` gives its records one by one as bytes of Python,
+``tensorflow-batches`` in tensors of 256, and ``tensorflow-skip`` reads all of them, but gives only
+the last one.
 """
 
 import json

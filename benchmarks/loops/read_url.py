@@ -1,4 +1,6 @@
-"""Read a URL to its end with tarkit, 1 MiB at most at a time; JSON with seconds and bytes on stdout.
+"""Read a URL to its end with tarkit, 1 MiB at most at a time.
+
+JSON with seconds and bytes on stdout.
 
 ``check`` adds a checksum, untimed: the bytes are read once more for it.
 """

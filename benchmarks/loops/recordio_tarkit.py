@@ -1,4 +1,7 @@
-"""RecordIO with tarkit: ``read PATH [check]`` or ``write PATH COUNT SIZE``; JSON with seconds and records on stdout."""
+"""RecordIO with tarkit: ``read PATH [check]`` or ``write PATH COUNT SIZE``.
+
+JSON with seconds and records on stdout.
+"""
 
 import json
 import sys

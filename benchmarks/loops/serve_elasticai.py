@@ -1,4 +1,7 @@
-"""Fetch and report all shards with elasticai-api: DLROVER_MASTER_ADDR is the service; the data set's name is given."""
+"""Fetch and report all shards with elasticai-api: DLROVER_MASTER_ADDR is the service.
+
+The data set's name is given.
+"""
 
 from __future__ import annotations
 

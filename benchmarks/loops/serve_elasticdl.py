@@ -1,4 +1,6 @@
-"""ElasticDL's own service, as its master starts it, with one data set: its size, and records in a task, are given."""
+"""ElasticDL's own service, as its master starts it, with one data set: its size, and records in a
+task, are given.
+"""
 
 from __future__ import annotations
 

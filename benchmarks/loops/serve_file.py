@@ -1,4 +1,5 @@
-"""Serve one file over HTTP on the loopback, by sendfile, so that the server is not what is measured.
+"""Serve one file over HTTP on the loopback, by sendfile, so that the server is not what is
+measured.
 
 Prints its port. Understands ``Range: bytes=N-``; ends when its standard input ends.
 """

@@ -1,4 +1,7 @@
-"""The shard service and its callers, as the first argument says; all but the service answer with JSON."""
+"""The shard service and its callers, as the first argument says.
+
+All but the service answer with JSON.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,11 @@ def service(state: str, name: str, size: str, per_shard: str, files: str = "", e
 
 
 def pairs(address: str, one_by_one: str = "") -> None:
-    """Fetch and report to the end. one_by_one: each shard is on the service's disk before the next one is fetched."""
+    """Fetch and report to the end.
+
+    Args:
+        one_by_one: each shard is on the service's disk before the next one is fetched.
+    """
     with ShardClient(address, prefetch=0 if one_by_one else None) as client:
         client.connect()
         start, number = begin(), 0
@@ -91,7 +98,9 @@ def latency(address: str, reports: str) -> None:
 
 
 def epoch(shards: str) -> None:
-    """Begin an epoch of many shards, hand one out, and look at the memory after a part of it was done."""
+    """Begin an epoch of many shards, hand one out, and look at the memory after a part of it was
+    done.
+    """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     ledger = Ledger(DataSet("large", int(shards) * 10, 10, shuffle_shards=True))
@@ -119,7 +128,10 @@ def lost(address: str) -> None:
 
 
 def photos(spec: str, address: str, share: str, epochs: str) -> None:
-    """Read samples through a service; or without an address, every second file from ``share`` on, so many times."""
+    """Read samples through a service.
+
+    Or without an address, every second file from ``share`` on, so many times.
+    """
     reader = TarDataReader(spec)
     if address:
         client = ShardClient(address)

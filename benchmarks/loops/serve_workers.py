@@ -1,8 +1,10 @@
-"""Many workers of a service: each fetches a task, reports it, and fetches the next one, over a connection of its own.
+"""Many workers of a service: each fetches a task, reports it, and fetches the next one, over a
+connection of its own.
 
-Arguments: the protocol, the address, and how many workers. Each line of standard input is a number of tasks,
-which are fetched and reported; the answer is a line of JSON. It speaks HTTP/2 by hand and in one thread: clients of
-gRPC need more of the machine than a service does, and would be measured in its place.
+Arguments: the protocol, the address, and how many workers. Each line of standard input is a number
+of tasks, which are fetched and reported; the answer is a line of JSON. It speaks HTTP/2 by hand and
+in one thread: clients of gRPC need more of the machine than a service does, and would be measured
+in its place.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ NAME = "data"
 
 
 def elasticdl() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any]]:
-    """Of ``proto.Master`` as elasticdl 0.2.0rc3 has it: paths of fetch and report, what a worker asks, and what it
-    answers to a reply: its report, and the number of records; None: there is no task."""
+    """Of ``proto.Master`` as elasticdl 0.2.0rc3 has it: paths of fetch and report, what a worker
+    asks, and what it answers to a reply: its report, and the number of records; None: there is
+    no task.
+    """
     from elasticdl.proto import elasticdl_pb2
 
     def report(reply: bytes, _worker: int) -> Any:
@@ -54,7 +58,9 @@ def master() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any
 
 
 def shards() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any]]:
-    """The same of tarkit's own protocol, where one call can report a task and fetch the next one (``joined``)."""
+    """The same of tarkit's own protocol, where one call can report a task and fetch the next one
+    (``joined``).
+    """
     from tarkit.service.messages import protocol
 
     (exchange,) = (call for call in protocol("shards").calls if call.name == "Exchange")

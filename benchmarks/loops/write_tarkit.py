@@ -1,4 +1,7 @@
-"""Write small samples with tarkit; JSON with seconds on stdout. Timed from opening the shard to its close."""
+"""Write small samples with tarkit; JSON with seconds on stdout.
+
+Timed from opening the shard to its close.
+"""
 
 import json
 import sys

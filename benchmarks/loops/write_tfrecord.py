@@ -1,4 +1,7 @@
-"""Write TFRecords one by one: tarkit|tensorflow PATH COUNT SIZE; JSON with seconds from open to close."""
+"""Write TFRecords one by one: tarkit|tensorflow PATH COUNT SIZE.
+
+JSON with seconds from open to close.
+"""
 
 import json
 import random

@@ -1,4 +1,7 @@
-"""The measurements, one family in each file; ``ALL`` maps the name on the command line to its function."""
+"""The measurements, one family in each file.
+
+``ALL`` maps the name on the command line to its function.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,10 @@ from rounds import Evidence, MeasureError
 
 
 def listed(path: Path) -> Evidence:
-    """Samples, bytes and a checksum of names and sizes, as GNU tar lists them; nothing is read but headers."""
+    """Samples, bytes and a checksum of names and sizes, as GNU tar lists them.
+
+    Nothing is read but headers.
+    """
     text = call([system_program("tar", "tar"), "-tvf", path], variables={"LC_ALL": "C"})
     entries = sorted((words[5], int(words[2])) for words in (line.split(None, 5) for line in text.splitlines()))
     return {

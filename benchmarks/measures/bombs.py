@@ -17,7 +17,8 @@ from measures.memory import LIMIT, MEGABYTE
 
 INTERVAL = 0.02
 OVER_8_GIB = 9 << 10
-# Command, with the exit code that it must have and the shard that must hold the large member afterwards.
+# Command, with the exit code that it must have and the shard that must hold the large member
+# afterwards.
 COMMANDS: list[tuple[str, int, str | None]] = [
     ("tarkit show BOMB", 0, None),
     ("tarkit show --count BOMB", 0, None),
@@ -80,7 +81,10 @@ def _line(settings: Settings, mebibytes: int, command: str, code: int, shard: st
 
 
 def memory_bomb(settings: Settings) -> Result:
-    """A member of 6 GiB of zeros through every program; one of 9 GiB through those that write shards."""
+    """A member of 6 GiB of zeros through every program.
+
+    One of 9 GiB through those that write shards.
+    """
     mebibytes = (1 if settings.quick else 6) << 10
     lines = [_line(settings, mebibytes, *each) for each in COMMANDS]
     lines += [_line(settings, OVER_8_GIB, *each) for each in ([] if settings.quick else LARGE_COMMANDS)]

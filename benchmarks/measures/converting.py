@@ -45,7 +45,10 @@ class Task:
         stdin: str | None = None,
         temporary: Path | None = None,
     ) -> float:
-        """Seconds of the whole command. Temporary files are on the disk of the work folder, unless said otherwise."""
+        """Seconds of the whole command.
+
+        Temporary files are on the disk of the work folder, unless said otherwise.
+        """
         temporary = temporary or folder / "temporary"
         temporary.mkdir(exist_ok=True)
         path = f"{self.programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -102,7 +105,8 @@ def _sides(task: Task) -> list[Side]:
     work = task.settings.work
     ours = tarkit_environment(work).program("tarproc")
     old_environment = old_tarproc_environment(work)
-    # Started through its interpreter, since pip does not rewrite the first line of an old sdist's script everywhere.
+    # Started through its interpreter, since pip does not rewrite the first line of an old sdist's
+    # script everywhere.
     old = [old_environment.python, old_environment.program("tarproc")]
     xargs: list[str | Path] = [system_program("xargs", "findutils"), "-P2", "-n2", "convert"]
     two = "convert {}.jpg {}.ppm; rm {}.jpg"
@@ -153,7 +157,10 @@ def convert_photos(settings: Settings) -> Result:
 
 
 def convert_by_hand(settings: Settings) -> Result:
-    """The same from shard to shard, against what people type instead; also with the scratch folder in memory."""
+    """The same from shard to shard, against what people type instead.
+
+    Also with the scratch folder in memory.
+    """
     shard = photo_shard(settings, 100 if settings.quick else 1000)
     task = Task(settings, shard, real_convert(settings.work))
     ours = [tarkit_environment(settings.work).program("tarproc")]

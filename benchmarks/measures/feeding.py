@@ -1,4 +1,6 @@
-"""Feeding PyTorch: tarkit's data set and webdataset's loader, each with two workers and batches of 64."""
+"""Feeding PyTorch: tarkit's data set and webdataset's loader, each with two workers and batches of
+64.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,9 @@ def _of(settings: Settings, count: int) -> dict[str, float]:
 
 
 def many_shards(settings: Settings) -> Result:
-    """One round: it takes minutes, and is about whether the time for a shard grows with their number."""
+    """One round: it takes minutes, and is about whether the time for a shard grows with their
+    number.
+    """
     few, many = (100, 1000) if settings.quick else (5000, 100_000)
     small, large = _of(settings, few), _of(settings, many)
     lines = [

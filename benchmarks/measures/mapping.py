@@ -57,7 +57,9 @@ def empty_command(settings: Settings) -> Result:
 
 
 def _copy(settings: Settings, shard: Shard) -> Trial:
-    """One clocked copy of the shard to the disk with dd: what writing as many bytes costs anybody here."""
+    """One clocked copy of the shard to the disk with dd: what writing as many bytes costs anybody
+    here.
+    """
     program = system_program("dd", "coreutils")
     target = settings.fresh("map-copy") / "out.tar"
     settle()

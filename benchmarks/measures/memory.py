@@ -27,7 +27,10 @@ FLAT_RATIO, FLAT_SLACK = 1.05, 5 * MEGABYTE
 
 @dataclass
 class Watched:
-    """Bytes, one entry per look: the whole tree, and tarproc's own process. ``seen``: process id -> birth mark."""
+    """Bytes, one entry per look: the whole tree, and tarproc's own process.
+
+    ``seen``: process id -> birth mark.
+    """
 
     whole: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -151,7 +154,9 @@ def memory(settings: Settings) -> Result:
 
 
 def memory_stalled(settings: Settings) -> Result:
-    """The first sample takes forever, all others no time: the output must wait, and the reader with it."""
+    """The first sample takes forever, all others no time: the output must wait, and the reader with
+    it.
+    """
     seconds = 12 if settings.quick else 30
     command = 'if [ "$(cat __key__)" = 000000000 ]; then sleep 600; fi'
     watched = _watch(settings, ["-c", command], seconds)

@@ -14,7 +14,7 @@ from measures.loop import run_loop
 
 # The tests start the same server.
 sys.path.append(str(CHECKOUT / "tests" / "services"))
-import object_servers  # noqa: E402
+import object_servers
 
 
 def _file(settings: Settings) -> Path:
@@ -31,7 +31,10 @@ def _file(settings: Settings) -> Path:
 
 
 def publish(settings: Settings) -> Result:
-    """One large file to a bucket; the store's own length and, once, a checksum of all that it gives back."""
+    """One large file to a bucket.
+
+    The store's own length and, once, a checksum of all that it gives back.
+    """
     path = _file(settings)
     environment = s3_environment(settings.work)
     weed = str(environment.program("weed"))

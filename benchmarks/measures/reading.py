@@ -1,4 +1,6 @@
-"""Reading samples out of a shard on the local disk: tarkit, webdataset without decoding, bare reads."""
+"""Reading samples out of a shard on the local disk: tarkit, webdataset without decoding, bare
+reads.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ def _reader(environment: Environment, loop: str, shard: Shard) -> Callable[[int]
     size = shard.path.stat().st_size
 
     def run(number: int) -> Trial:
-        # What was in the samples is compared once, in the warm-up; counts are compared in every round.
+        # What was in the samples is compared once, in the warm-up; counts are compared in every
+        # round.
         result = run_loop(environment, loop, [shard.path, *(["check"] if number == 0 else [])])
         evidence = dict(result["evidence"])
         if loop == "read_tarkit":

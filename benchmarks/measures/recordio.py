@@ -29,7 +29,8 @@ def _reader(settings: Settings, environment: Environment, loop: str, count: int,
     run_loop(environment, loop, ["write", path, str(count), str(size)])
 
     def run(number: int) -> Trial:
-        # What was in the records is compared once, in the warm-up; counts are compared in every round.
+        # What was in the records is compared once, in the warm-up; counts are compared in every
+        # round.
         result = run_loop(environment, loop, ["read", path, *(["check"] if number == 0 else [])])
         return Trial(result["seconds"], result["evidence"])
 

@@ -23,7 +23,9 @@ def _trial(texts: list[str], seconds: float) -> Trial:
 
 
 def jobs_148(settings: Settings) -> Result:
-    """``kubetpl jobs --over`` against a loop of ``kubectl create job --dry-run=client``, which also needs no server."""
+    """``kubetpl jobs --over`` against a loop of ``kubectl create job --dry-run=client``, which also
+    needs no server.
+    """
     ours = tarkit_environment(settings.work).program("kubetpl")
     theirs = kubectl_environment(settings.work).program("kubectl")
     home = {"HOME": str(settings.fresh("kubectl-home")), "KUBECONFIG": "/dev/null"}
@@ -60,7 +62,9 @@ def _absolute(what: str, name: str, seconds: list[float], count: int, unit: str)
 
 
 def indexed_million(settings: Settings) -> Result:
-    """``kubetpl indexed`` over a million shards by a pattern: how long, and how large the manifest is."""
+    """``kubetpl indexed`` over a million shards by a pattern: how long, and how large the manifest
+    is.
+    """
     program = tarkit_environment(settings.work).program("kubetpl")
     pattern = f"s3://bucket/raw-{{000000..{SHARDS - 1:06d}}}.tar"
     words = ["indexed", "-n", "run", "-I", "image", "-c", "true", "--shards", pattern, "-O", "s3://bucket/out"]

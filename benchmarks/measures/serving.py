@@ -1,4 +1,6 @@
-"""The shard service: how many shards a second, how soon a report is answered, and what reading through it costs."""
+"""The shard service: how many shards a second, how soon a report is answered, and what reading
+through it costs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_tr
 from measures.loop import LOOPS, run_loop
 
 _ORIGINAL = 1470
-"""Pairs of a fetch and a report per second of ElasticDL's own service with four clients, two cores."""
+"""Pairs of a fetch and a report per second of ElasticDL's own service with four clients, two cores.
+"""
 _CLIENTS = 4
 _WORKERS = 100
 
@@ -66,7 +69,10 @@ def _address(service: subprocess.Popen[str]) -> str:
 
 
 def _together(commands: Sequence[Sequence[str]], variables: dict[str, str]) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds from the start, when all are ready, to the end of the last one; and what each of them answered."""
+    """Seconds from the start, when all are ready, to the end of the last one.
+
+    And what each of them answered.
+    """
     processes = [
         subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | variables)
         for words in commands
@@ -136,7 +142,9 @@ def pairs(settings: Settings) -> Result:
 
 
 def elasticdl(settings: Settings) -> Result:
-    """100 workers fetch tasks and report them: this service, its state on the disk, and ElasticDL's own, in memory."""
+    """100 workers fetch tasks and report them: this service, its state on the disk, and ElasticDL's
+    own, in memory.
+    """
     ours, theirs = service_environment(settings.work), elasticdl_environment(settings.work)
     tasks, rounds = 500 if settings.quick else 2000, settings.repeats * (1 if settings.quick else 5)
     records, folder = str(tasks * (rounds + 1) * 10), settings.fresh("serve-elasticdl")
@@ -197,7 +205,10 @@ def _processor_seconds(process: int) -> float:
 
 
 def answers(settings: Settings) -> Result:
-    """A report while 500 fetches are held; an epoch of two million shards; a worker that falls silent."""
+    """A report while 500 fetches are held; an epoch of two million shards.
+
+    A worker that falls silent.
+    """
     environment = service_environment(settings.work)
     folder = settings.fresh("serve-answers")
     reports, lines, raw = 200 if settings.quick else 1000, [], {}
@@ -223,7 +234,9 @@ def answers(settings: Settings) -> Result:
 
 
 def photos(settings: Settings) -> Result:
-    """Photos out of tar shards, two workers: ranges from a service, against every second file read directly."""
+    """Photos out of tar shards, two workers: ranges from a service, against every second file read
+    directly.
+    """
     environment = service_environment(settings.work)
     samples, epochs = (200, 4) if settings.quick else (1000, 64)
     shard, folder = photo_shard(settings, samples).path, settings.fresh("serve-photos")

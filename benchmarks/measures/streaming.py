@@ -1,4 +1,6 @@
-"""Feeding PyTorch: tarkit's data set and Mosaic Streaming's, shuffled, each with two workers and batches of 64."""
+"""Feeding PyTorch: tarkit's data set and Mosaic Streaming's, shuffled, each with two workers and
+batches of 64.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _OURS, _THEIRS = "ShardDataset", "StreamingDataset"
 
 
 def feed_streaming(settings: Settings) -> Result:
-    """An epoch of a million samples, the first batch of one, and the first after resuming in its middle."""
+    """An epoch of a million samples, the first batch of one, and the first after resuming in its
+    middle.
+    """
     shards, of_shard = (100, 100) if settings.quick else (1000, 1000)
     samples = shards * of_shard
     tar = torch_environment(settings.work), "tarkit", manifest_of_shards(settings, shards, of_shard, _SIZE)

@@ -1,4 +1,6 @@
-"""Reading TFRecord files: tarkit, TensorFlow's reader in C++, and PyPI's tfrecord, which checks no checksum."""
+"""Reading TFRecord files: tarkit, TensorFlow's reader in C++, and PyPI's tfrecord, which checks no
+checksum.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,8 @@ def against_pypi(settings: Settings) -> Result:
         ]
         trials = take_turns(sides, settings.repeats)
         what = f"read {count:,} {'Examples' if examples else 'TFRecords'} of {size:,} bytes"
-        # Records and decoded Examples are not the same bytes; of both, all are counted in every round.
+        # Records and decoded Examples are not the same bytes; of both, all are counted in every
+        # round.
         agree = ("pieces",) if ours == "tarkit" and examples else (*_CONTENT, "pieces")
         amount = (count, "records")
         names = (sides[0].name, sides[1].name)

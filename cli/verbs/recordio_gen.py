@@ -78,7 +78,7 @@ def _flag(name: str) -> str:
 
 def _kind_of(sources: Sequence[str]) -> str:
     source = sources[0]
-    if len(sources) > 1 or source.startswith("@") or ("{" in source or "*" in source) and not os.path.exists(source):
+    if len(sources) > 1 or source.startswith("@") or (("{" in source or "*" in source) and not os.path.exists(source)):
         return "shards"
     return "csv" if source.endswith((".csv", ".data")) else "files"
 

@@ -38,7 +38,7 @@ def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Pop
     if (adopt := _adoption()) is not None:
         # What is raised between fork and exec comes out as this. Then the kernel knows no adoption.
         with suppress(subprocess.SubprocessError):
-            return subprocess.Popen(arguments, **options, preexec_fn=adopt), True
+            return subprocess.Popen(arguments, **options, preexec_fn=adopt), True  # noqa: PLW1509 - one system call
     return subprocess.Popen(arguments, **options), False
 
 

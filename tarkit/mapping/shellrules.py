@@ -326,7 +326,9 @@ def what_is_missing(shell: str, flags: str | None) -> str | None:
     if name not in _WITHOUT:
         return f"--shell {shell}: its own rules decide which command fails; --shell-flags gives it others"
     try:
-        found = subprocess.run([shell, "-c", "set -o pipefail"], stdin=subprocess.DEVNULL, capture_output=True)
+        found = subprocess.run(
+            [shell, "-c", "set -o pipefail"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
     except OSError:
         # Reported where it is started for the command.
         return None

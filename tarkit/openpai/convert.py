@@ -56,7 +56,7 @@ def converted(
     if full["authFile"]:
         image["auth"] = {
             "username": "<% $secrets.registry_user %>",
-            "password": "<% $secrets.registry_password %>",  # noqa: S105 (a template)
+            "password": "<% $secrets.registry_password %>",
             "registryuri": "<% $secrets.registry %>",
         }
         note("authFile", f"write the three lines of {full['authFile']} into secrets, in place of TO_FILL")

@@ -47,7 +47,7 @@ def process(
         partitions: number of tasks; None is one for each shard.
 
     Returns:
-        The counts of all tasks. Shards that a task made before it was lost were done before the task that counts.
+        The counts of all tasks. Shards that a lost task made count as done before.
 
     Raises:
         ShardsFailedError: some shards could not be made; the others are published.
