@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -100,39 +99,3 @@ class EndingSignals:
         finally:
             # Otherwise it would hold itself, through its traceback and this frame.
             del error
-
-
-def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop.
-
-    A signal that ends a process cancels it, and is raised when it has ended. What is raised in the
-    middle of an event loop would end whichever of its tasks runs.
-    """
-    if came := asyncio.run(_cancelled_by_signal(work)):
-        raise Interrupted if came[0] == signal.SIGINT else Terminated
-
-
-async def _cancelled_by_signal(work: Coroutine[Any, Any, None]) -> list[int]:
-    """The signals that came."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(work)
-    came: list[int] = []
-
-    def end(number: int) -> None:
-        if not came:
-            task.cancel()
-        came.append(number)
-
-    handlers = {number: handler for number in ENDING if (handler := signal.getsignal(number)) != signal.SIG_IGN}
-    for number in handlers:
-        loop.add_signal_handler(number, end, number)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not came:
-            raise
-    finally:
-        for number, handler in handlers.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-    return came

@@ -11,7 +11,7 @@ from tarkit.errors import UsageError
 from ..shared.program import Seconds, reject_options, standard_options
 from ..shared.sections import LongHelp
 from ..shared.serviceprogress import ServiceProgress, watch_service
-from ..shared.signals import Terminated, run_until_signal
+from ..shared.signals import Terminated
 
 _EPILOG = """\b
 Examples:
@@ -180,6 +180,8 @@ def command(
     from tarkit.service.dataset import DataSet
     from tarkit.service.leases import LeaseRules
     from tarkit.service.serve import ServeSettings, files_to_serve, serve
+
+    from ..shared.eventloop import run_until_signal
 
     if sized and (data or custom_reader):
         raise UsageError("--dataset goes without --data and --custom_data_reader")
