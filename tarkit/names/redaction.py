@@ -16,18 +16,19 @@ _MISTYPED = (
     r"(?<![A-Za-z0-9+.\-])(?:(?:https?|s?webhdfs)(?::[/\\]*|[/\\]{2,})(?=[^\s@?#;]{0,999}[@?#;])"
     r"|(?!(?:file|local):)[A-Za-z][A-Za-z0-9+.\-]{1,39}:[/\\]+(?=[^/\\@\s:]{0,999}:[^\s@]{0,999}@))"
 )
-_BEGIN = re.compile(rf"{_MISTYPED}|://", re.I)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
+# Texts, since a program that only prints its help needs none of them compiled.
+_BEGIN = rf"(?i){_MISTYPED}|://"
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*\Z"
 _LONGEST_SCHEME = 40
 _MOST_LINKS = 100
-_NEXT_LINK = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.\-]*(?:://|::))")
-_NEXT_URL = re.compile(rf"{_NEXT_LINK.pattern}|(?<![A-Za-z0-9+.\-])(?=[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://)")
-_IPV6_HOST = re.compile(r"\[[0-9A-Fa-f:.]+(?:%\w+)?\](?::[0-9]*)?")
-_PARAMETER = re.compile(r"[A-Za-z][\w.\-]{0,39}")
-_PROGRAM = re.compile(r"[\w./+-]+")
-_URL_IN_TEXT = re.compile(rf"(?:[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://|{_MISTYPED})[^\s'\"<>]+", re.I)
+_NEXT_LINK = r"::(?=[A-Za-z][A-Za-z0-9+.\-]*(?:://|::))"
+_NEXT_URL = rf"{_NEXT_LINK}|(?<![A-Za-z0-9+.\-])(?=[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://)"
+_IPV6_HOST = r"\[[0-9A-Fa-f:.]+(?:%\w+)?\](?::[0-9]*)?"
+_PARAMETER = r"[A-Za-z][\w.\-]{0,39}"
+_PROGRAM = r"[\w./+-]+"
+_URL_IN_TEXT = rf"(?i)(?:[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://|{_MISTYPED})[^\s'\"<>]+"
 # Of a path of http, such as ;jsessionid=…
-_PATH_PARAMETER = re.compile(r"(;[\w.\-]+=)([^;/]+)")
+_PATH_PARAMETER = r"(;[\w.\-]+=)([^;/]+)"
 
 Piece = tuple[str, str]
 """A part of a URL as it is, and as it may be shown: the same, where no secret can be."""
@@ -62,7 +63,7 @@ def redact_text(text: str, words: Iterable[str] = ()) -> str:
         for form in (word, word.partition("=")[2]):
             if (shown := redact(form)) != form:
                 text = text.replace(form, shown)
-    return _URL_IN_TEXT.sub(lambda match: redact(match[0]), text)
+    return re.sub(_URL_IN_TEXT, lambda match: redact(match[0]), text)
 
 
 def secrets_in(url: str) -> list[str]:
@@ -79,14 +80,14 @@ def _pieces(url: str) -> Iterator[Piece]:
         yield from _command(url)
         return
     links = 0
-    while begin := _BEGIN.search(url):
+    while begin := re.search(_BEGIN, url):
         links += 1
         if links > _MOST_LINKS:
             # Each takes a look at all that follows it.
             yield url, "…"
             return
         head = url[: begin.end()].rstrip(":/\\")
-        scheme = _SCHEME.search(head[-_LONGEST_SCHEME:])
+        scheme = re.search(_SCHEME, head[-_LONGEST_SCHEME:])
         yield _plain(url[: begin.end()])
         url = yield from _link(url[begin.end() :], scheme is not None and scheme[0].lower() in ("http", "https"))
     yield _plain(url)
@@ -100,7 +101,7 @@ def _command(url: str) -> Iterator[Piece]:
     start = url.index("pipe:") + len("pipe:")
     yield url[:start], "pipe:"
     words = url[start:].split(None, 1)
-    if not words or not _PROGRAM.fullmatch(words[0]):
+    if not words or not re.fullmatch(_PROGRAM, words[0]):
         yield url[start:], "…"
         return
     end = url.index(words[0], start) + len(words[0])
@@ -111,15 +112,11 @@ def _command(url: str) -> Iterator[Piece]:
 
 def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
     """The parts of one link of a chain after its ``://``; returns what follows the link.
-
-    Args:
-        is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a
-            plain character.
-    """
-    link = _NEXT_LINK.search(rest)
+    is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a plain character."""
+    link = re.search(_NEXT_LINK, rest)
     authority = rest[: link.start() if link else len(rest)].partition("/")[0]
     # A password may go on behind a "/", and even a "::".
-    has_password = ":" in authority and not _IPV6_HOST.fullmatch(authority)
+    has_password = ":" in authority and not re.fullmatch(_IPV6_HOST, authority)
     user, at, _ = (rest if has_password else authority).rpartition("@")
     marks = "?#" if is_http else "?"
     if at:
@@ -132,7 +129,7 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
             return ""
         yield user + at, "" if is_clear else "…@"
     # Also the next URL of a list of them, or one in a path.
-    link = _NEXT_URL.search(rest)
+    link = re.search(_NEXT_URL, rest)
     mark = re.search(f"[{marks}]", rest)
     if mark is None or (link and link.start() < mark.start()):
         end = link.end() if link else len(rest)
@@ -151,7 +148,7 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
 
 def _path(path: str, is_http: bool) -> Iterator[Piece]:
     """It stays, but for the values of parameters in a path of http."""
-    for number, part in enumerate(_PATH_PARAMETER.split(path) if is_http else [path]):
+    for number, part in enumerate(re.split(_PATH_PARAMETER, path) if is_http else [path]):
         yield part, "…" if number % 3 == 2 else part
 
 
@@ -165,7 +162,7 @@ def _query(query: str) -> Iterator[Piece]:
         name, _, value = part.partition("=")
         if part == "&":
             yield _plain(part)
-        elif value[:1] not in ("", "=", ";") and _PARAMETER.fullmatch(name):
+        elif value[:1] not in ("", "=", ";") and re.fullmatch(_PARAMETER, name):
             yield _plain(f"{name}=")
             yield value, "…"
         else:
