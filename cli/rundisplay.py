@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tarkit.errors import UsageError, escaped, printable
 from tarkit.formats.tally import Tally
@@ -16,7 +16,6 @@ from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url
 from tarkit.names.redaction import redact_text
 from tarkit.names.url import display_name, join
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.work import Work
 from tarkit.specs.outputcheck import check_other_than
@@ -24,6 +23,9 @@ from tarkit.store.publish import PublishStream, open_publish
 
 from .shared.meter import Meter
 from .shared.program import exit_code, write_message, write_stdout
+
+if TYPE_CHECKING:
+    from tarkit.runs.donerecord import DoneRecord
 
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STRAY_NOTES = 1
@@ -206,6 +208,8 @@ def open_report(path: str | None, inputs: Iterable[str] = ()) -> Iterator[Publis
 
 def report_document(work: Work, counts: Counts, seconds: float, error: BaseException | None) -> bytes:
     """The counts as a JSON document."""
+    import json
+
     met = counts.met
     document = {
         "inputs": [display_name(each) for each in work.inputs or (str(work.retry_failed),)],

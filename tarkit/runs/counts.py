@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, exit_code_of_all
 from tarkit.formats.tally import Tally
-from tarkit.runs.donerecord import DoneRecord
+
+if TYPE_CHECKING:
+    from tarkit.runs.donerecord import DoneRecord
 
 MISSING_NAMES = 3
 """Missing inputs whose names are kept."""

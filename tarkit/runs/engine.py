@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.formats.tally import Tally
@@ -19,12 +19,14 @@ from tarkit.mapping.parallel import Batch, Failure, Outcome, Pool, ordered_map
 from tarkit.mapping.scratch import Rules, Scratch
 from tarkit.mapping.shellrules import what_is_missing
 from tarkit.runs.counts import Counts, Limit
-from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.work import Function, Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, keep_fields
 from tarkit.store.fieldfile import LARGE
+
+if TYPE_CHECKING:
+    from tarkit.runs.donerecord import DoneRecord
 
 ERROR_FIELD = "__error__.txt"
 """The field of a failed sample that says what went wrong."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
 from tarkit.mapping.shellrules import is_simple
@@ -19,10 +18,8 @@ from tarkit.names.url import display_name, join, local_path
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
-from tarkit.runs.runrecord import RunRecord, record_of
 from tarkit.runs.work import Function, Work, options
 from tarkit.samples.sample import skip_reason
-from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
 from tarkit.specs.shardspec import counted_shards, expand, spec_texts
@@ -30,6 +27,10 @@ from tarkit.steps.indexing import index_all
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
+from tarkit.store.url import display_name, join, local_path
+
+if TYPE_CHECKING:
+    from tarkit.runs.runrecord import RunRecord
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
@@ -161,11 +162,8 @@ def conclude(work: Work, counts: Counts) -> None:
 
 
 def with_work_id(work: Work) -> Work:
-    """Return the work, with a new name if it has a callable without one.
-
-    Then no shard counts as done before.
-    """
-    return replace(work, work_id=secrets.token_hex(16)) if work.has_callable and work.work_id is None else work
+    """The same work, with a new name if it has a callable without one: then no shard is taken as done before."""
+    return replace(work, work_id=os.urandom(16).hex()) if work.has_callable and work.work_id is None else work
 
 
 def check_work(work: Work) -> None:
@@ -285,11 +283,10 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
 
 
 def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tuple[str, str]], RunRecord]:
-    """Each input with the output of its own, and what the whole run is to make.
+    """Each input with the output of its own, and what the whole run is to make. once: as of ``record_of``."""
+    from tarkit.runs.runrecord import record_of
+    from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 
-    Args:
-        once: as of ``record_of``.
-    """
     outdir, allow_pipe = str(work.outdir), work.allow_pipe
     # All names are looked at before the first shard is begun, and whatever the slice: a long run
     # must not end with the last name being that of another shard, and two slices must not make the
@@ -306,6 +303,8 @@ def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tup
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
     """Index the shards, those that were made before too, and list them in a manifest."""
+    from tarkit.toolbox.indexing import index_all
+
     listed = []
     for outcome in index_all(outputs, parallel=work.parallel or 1, listed=True, rule=work.key_rule):
         if outcome.error is not None:

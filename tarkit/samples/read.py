@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
@@ -22,10 +22,11 @@ from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule, skip_reason
 from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.allocator import keep_freed_memory
-from tarkit.store.cache import PartCache
-from tarkit.store.cachedread import open_through_cache
-from tarkit.store.read import open_read
-from tarkit.world import consumer, loader_worker
+from tarkit.store.read import ReadStream, open_read
+from tarkit.trainers.world import consumer, loader_worker
+
+if TYPE_CHECKING:
+    from tarkit.store.cache import PartCache
 
 
 def read_samples(
@@ -80,7 +81,7 @@ def read_samples(
     large = RefuseLarge(mem) if large is None else large
     names = spec_texts(urls)
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
-        with open_read(url, mem=mem) if cache is None else open_through_cache(url, cache, mem=mem) as stream:
+        with _open_shard(url, cache, mem) as stream:
             tally.part_read = stream.part_read
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),
@@ -94,6 +95,14 @@ def read_samples(
             )
             tally.part_read = None
             tally.shards += 1
+
+
+def _open_shard(url: str, cache: PartCache | None, mem: int) -> ReadStream:
+    if cache is None:
+        return open_read(url, mem=mem)
+    from tarkit.store.cachedread import open_through_cache
+
+    return open_through_cache(url, cache, mem=mem)
 
 
 def _refuse_several_readers() -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from zlib import adler32
 
 from tarkit.errors import EncodeError, StreamError, UsageError
 from tarkit.formats.tally import check_policy
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, RECORD
-from tarkit.samples.codecs import Encoder, make_encoder
 from tarkit.samples.sample import (
     REPEATED_KEY_POLICIES,
     KeyRule,
@@ -28,10 +27,13 @@ from tarkit.samples.sample import (
     key_rule,
     skip_reason,
 )
-from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.store.compression import check_tar_name
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import FileWriter
+
+if TYPE_CHECKING:
+    from tarkit.samples.codecs import Encoder
+    from tarkit.samples.writtenindex import WrittenIndex
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
 _FLUSH_AT = 1024 * 1024
@@ -114,10 +116,18 @@ class TarWriter(FileWriter):
         compression = "auto" if compress is None else compress
         if compression == "auto" and isinstance(fileobj, (str, os.PathLike)):
             check_tar_name(os.fspath(fileobj))
-        self._index = WrittenIndex(fileobj, compression) if index else None
+        self._index: WrittenIndex | None = None
+        if index:
+            from tarkit.samples.writtenindex import WrittenIndex
+
+            self._index = WrittenIndex(fileobj, compression)
         self.keep_meta = keep_meta
         self.bytes_written = 0
-        self._encode = make_encoder(encoder) if encoder else None
+        self._encode = None
+        if encoder:
+            from tarkit.samples.codecs import make_encoder
+
+            self._encode = make_encoder(encoder)
         self._seen: set[str] | None = set() if on_repeated_key == "error" else None
         self._last_key: str | None = None
         self._rule = key_rule(rule)

@@ -14,7 +14,6 @@ import io
 import json
 import operator
 import re
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -138,6 +137,8 @@ def encode_npz(value: Any) -> bytes:
     """A dict of arrays as an ``.npz`` file; the same arrays give the same bytes."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise TypeError("pass a dict of names and numpy arrays")
+    import zipfile
+
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in value.items():
@@ -151,6 +152,8 @@ def encode_npz(value: Any) -> bytes:
 
 def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
     """Names and arrays of an ``.npz`` file, which may have ``max_bytes`` without its compression."""
+    import zipfile
+
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         # No more than an entry says is read of it.
         if (size := sum(entry.file_size for entry in archive.infolist())) > max_bytes:

@@ -8,7 +8,6 @@ specification.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -56,6 +55,8 @@ def read_manifest(url: str) -> list[ManifestShard]:
             valid; which one.
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
+    import json
+
     shown = display_name(url)
     try:
         found = json.loads(read_whole(url, compression=None))
@@ -150,6 +151,8 @@ def write_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
             the manifest's name does not end in ``.json``.
         StreamError, TemporaryStreamError: it cannot be written.
     """
+    import json
+
     check_manifest_name(url)
     entries, seen = [], set[str]()
     for shard in shards:

@@ -8,8 +8,10 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping
-from email.message import Message
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 
 class _Crc32:
