@@ -13,7 +13,6 @@ import click
 from tarkit.runs.work import PROGRAM, Work, options
 
 from .shared.program import refuse_terminal_input, run_program, standard_options, work_options
-from .shared.results import counts_line, missing_line
 from .shared.sections import LongHelp
 
 NAME = PROGRAM
@@ -63,6 +62,7 @@ def tarproc(**options: Any) -> int:
     from tarkit.runs.process import EmptyResultError, ShardsFailedError, process
 
     from .rundisplay import RunDisplay, open_report, report_document
+    from .shared.results import counts_line, missing_line
 
     begin = time.monotonic()
     with closing(RunDisplay(NAME, work)) as display, open_report(work.report, work.inputs) as report:
