@@ -13,8 +13,11 @@ from .signals import Interrupted, Terminated
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop; a signal that ends a process cancels it, and is raised when it has ended.
-    What is raised in the middle of an event loop would end whichever of its tasks runs."""
+    """Run a coroutine in an event loop.
+
+    A signal that ends a process cancels it, and is raised when it has ended. What is raised in the
+    middle of an event loop would end whichever of its tasks runs.
+    """
     if came := asyncio.run(_cancelled_by_signal(work)):
         raise Interrupted if came[0] == signal.SIGINT else Terminated
 

@@ -112,7 +112,11 @@ def _command(url: str) -> Iterator[Piece]:
 
 def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
     """The parts of one link of a chain after its ``://``; returns what follows the link.
-    is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a plain character."""
+
+    Args:
+        is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a
+            plain character.
+    """
     link = re.search(_NEXT_LINK, rest)
     authority = rest[: link.start() if link else len(rest)].partition("/")[0]
     # A password may go on behind a "/", and even a "::".

@@ -27,7 +27,6 @@ from tarkit.steps.indexing import index_all
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
-from tarkit.store.url import display_name, join, local_path
 
 if TYPE_CHECKING:
     from tarkit.runs.runrecord import RunRecord
@@ -162,7 +161,10 @@ def conclude(work: Work, counts: Counts) -> None:
 
 
 def with_work_id(work: Work) -> Work:
-    """The same work, with a new name if it has a callable without one: then no shard is taken as done before."""
+    """Return the work, with a new name if it has a callable without one.
+
+    Then no shard counts as done before.
+    """
     return replace(work, work_id=os.urandom(16).hex()) if work.has_callable and work.work_id is None else work
 
 
@@ -283,7 +285,11 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
 
 
 def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tuple[str, str]], RunRecord]:
-    """Each input with the output of its own, and what the whole run is to make. once: as of ``record_of``."""
+    """Each input with the output of its own, and what the whole run is to make.
+
+    Args:
+        once: as of ``record_of``.
+    """
     from tarkit.runs.runrecord import record_of
     from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
 
@@ -303,7 +309,6 @@ def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tup
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
     """Index the shards, those that were made before too, and list them in a manifest."""
-    from tarkit.toolbox.indexing import index_all
 
     listed = []
     for outcome in index_all(outputs, parallel=work.parallel or 1, listed=True, rule=work.key_rule):

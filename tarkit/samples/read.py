@@ -23,7 +23,7 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_
 from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.read import ReadStream, open_read
-from tarkit.trainers.world import consumer, loader_worker
+from tarkit.world import consumer, loader_worker
 
 if TYPE_CHECKING:
     from tarkit.store.cache import PartCache

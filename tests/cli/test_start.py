@@ -22,7 +22,7 @@ NOT_FOR_HELP = RARE | {
 NOT_FOR_ONE_SHARD = RARE | {
     "json", "sysconfig", "tarkit.mapping.pythonpool", "tarkit.runs.donerecord", "tarkit.runs.runrecord",
     "tarkit.runs.shards", "tarkit.samples.codecs", "tarkit.samples.index", "tarkit.specs.inputslice",
-    "tarkit.store.cache", "tarkit.toolbox",
+    "tarkit.store.cache", "tarkit.steps",
 }  # fmt: skip
 
 
