@@ -23,7 +23,6 @@ from tarkit.samples.sample import skip_reason
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
 from tarkit.specs.shardspec import counted_shards, expand, spec_texts
-from tarkit.steps.indexing import index_all
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
@@ -309,6 +308,7 @@ def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tup
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
     """Index the shards, those that were made before too, and list them in a manifest."""
+    from tarkit.steps.indexing import index_all
 
     listed = []
     for outcome in index_all(outputs, parallel=work.parallel or 1, listed=True, rule=work.key_rule):
