@@ -26,9 +26,9 @@ EXIT_TERMINATED = 143
 
 
 def exit_code_of_all(codes: Iterable[int]) -> int:
-    """One exit code for several failures: 75 if a retry may help one of them.
+    """Choose one exit code for several failures: 75 if a retry may help one of them.
 
-    Else the lowest, 1 last; 0 for none.
+    Otherwise the lowest code, with 1 after all others; 0 if there are no failures.
     """
     found = set(codes) - {EXIT_OK}
     if EXIT_TEMPORARY in found:
@@ -37,19 +37,21 @@ def exit_code_of_all(codes: Iterable[int]) -> int:
 
 
 LINE = 2000
-"""Characters of a line for people, or of an error; exceptions of libraries and names can have any
-number.
+"""Largest number of characters of a line for the user, or of an error.
+
+Exceptions of libraries, and names, have no limit of their own.
 """
 
 
 def shortened(text: str, most: int = LINE) -> str:
-    """``text``, its middle left out if it has more than about ``most`` characters: what to do comes
-    last.
+    """Shorten ``text`` to about ``most`` characters by leaving out its middle.
+
+    The end is kept, because messages end with what to do.
     """
     if len(text) > most:
-        # First: of a URL without its beginning, it could not be told what is secret in it.
+        # Redact first: in a URL without its beginning, secrets cannot be recognized.
         text = redact_text(text)
-        # A traceback of another process: it ends with what is wrong.
+        # The last line of another process's traceback is the error itself.
         lines = text.strip().splitlines()
         if len(lines) > 2:
             text = f"{lines[0]} … {lines[-1]}"
@@ -59,31 +61,29 @@ def shortened(text: str, most: int = LINE) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line: control characters and undecodable bytes escaped, at most about 200
-    characters of it.
-    """
+    """Return the start and end of ``text``, about 200 characters, escaped and on one line."""
     return escaped(shortened(text, 200))
 
 
 def escaped(text: str) -> str:
-    """The text with everything escaped that a terminal would obey or cannot show."""
+    """Escape all characters that control a terminal or that it cannot show."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
 def quoted(spec: str) -> str:
-    """What a user named, in quotes, as it may be shown: on one line, without secrets."""
+    """Quote a spec from the user for a message: on one line, without secrets."""
     return repr(printable(redact(spec)))
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """``1 sample``, ``2 samples``."""
+    """Return a number with its noun in singular or plural: ``1 sample``, ``2 samples``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def signal_name(number: int) -> str:
-    """``SIGKILL``; or ``SIG40`` of those without a name, the real-time signals."""
+    """Return a signal's name, ``SIGKILL``, or ``SIG40`` for a real-time signal without a name."""
     import signal
 
     try:
@@ -93,7 +93,7 @@ def signal_name(number: int) -> str:
 
 
 class TarkitError(Exception):
-    """Base of everything raised on purpose."""
+    """Base class of all exceptions that tarkit raises on purpose."""
 
     exit_code = EXIT_FAILED
 
@@ -102,23 +102,23 @@ class TarkitError(Exception):
 
 
 class UsageError(TarkitError, ValueError):
-    """The caller asked for something that cannot be: a wrong option, argument or configuration."""
+    """The caller passed an option, argument or configuration that is not valid."""
 
     exit_code = EXIT_USAGE
 
 
 class LocatedError(TarkitError):
-    """An error at a place.
+    """An error with the place where it occurred.
 
     Fields that are not known are None.
 
     Args:
         reason: what is wrong, a phrase.
-        url: the shard.
+        url: URL of the shard.
         offset: byte position of the member's header in the uncompressed archive.
-        member: the member's name.
-        key: the sample's key.
-        hint: what would be right.
+        member: name of the member.
+        key: key of the sample.
+        hint: what the user can do.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class LocatedError(TarkitError):
 
 
 class DataError(LocatedError, ValueError):
-    """The input data is not what it should be."""
+    """The input data is damaged or not valid."""
 
     exit_code = EXIT_DATA
 
@@ -169,31 +169,25 @@ class CorruptHeaderError(DataError):
 
 
 class CorruptRecordError(DataError):
-    """A record of a record file, or the chunk or block that holds records, is damaged: a wrong
-    checksum or length.
-    """
+    """A record, or the chunk or block that holds it, has a wrong checksum or length."""
 
 
 class TruncatedError(DataError):
-    """The stream ends before its end: inside a member or record, or without the end-of-archive
-    mark.
-    """
+    """The stream ends inside a member or record, or without the end-of-archive mark."""
 
 
 class UnsupportedMemberError(DataError):
-    """A member whose content is not in the shard as plain bytes: a hard link, a sparse file.
+    """A member's content is not in the shard as plain bytes: a hard link, a sparse file.
 
     Attributes:
-        kind: the word under which such members are counted where they are passed over.
+        kind: the reason under which such members are counted when they are skipped.
     """
 
     kind = "unsupported"
 
 
 class TooLargeError(DataError):
-    """A sample or record, or the window of a compressed stream, has more bytes than the memory it
-    may take.
-    """
+    """A sample, record or compression window needs more memory than its limit."""
 
 
 class MissingFieldError(DataError, KeyError):
@@ -209,12 +203,13 @@ class RepeatedKeyError(DataError):
 
 
 class ReplacedError(DataError):
-    """A source is not the one whose records were counted: what a task names are other records now."""
+    """A source was replaced after its records were counted, so a task names other records."""
 
 
 class StaleIndexError(DataError):
-    """The index beside a shard is of another one, such as the one that this shard has replaced.
-    url: of the shard.
+    """The index beside a shard was made for a different shard, such as the one it replaced.
+
+    Its ``url`` is the URL of the shard.
     """
 
 
@@ -225,16 +220,16 @@ class CompressionError(DataError):
 class TransformError(DataError):
     """The caller's ``transform`` raised an exception for a sample.
 
-    In the process of that, it is the ``__cause__``.
+    In the process that ran it, that exception is the ``__cause__``.
     """
 
 
 class EncodeError(LocatedError, ValueError):
-    """A value cannot be written: no encoder for it, or its key or field cannot be a member's name."""
+    """A value has no encoder, or its key or field is not valid as a member's name."""
 
 
 class DecodeError(DataError):
-    """A field's bytes cannot be decoded as its extension says."""
+    """A field's bytes are not valid for the codec of its extension."""
 
 
 class MissingInputError(LocatedError, FileNotFoundError):
@@ -244,21 +239,20 @@ class MissingInputError(LocatedError, FileNotFoundError):
 
 
 class StreamError(LocatedError, OSError):
-    """Reading or writing a stream failed, and trying again would not help."""
+    """Reading or writing a stream failed, and a retry would not help."""
 
 
 class TemporaryStreamError(StreamError):
-    """Reading or writing a stream failed in a way that a later try may succeed."""
+    """Reading or writing a stream failed, and a later retry may succeed."""
 
     exit_code = EXIT_TEMPORARY
 
 
 class OutputClosedError(TarkitError, BrokenPipeError):
-    """The reader of standard output has closed it: it has seen enough, so a program ends with
-    success.
+    """The reader of standard output, such as ``head``, has closed it.
 
-    Raised only where the data itself goes to standard output. Any other closed pipe or connection
-    is an error.
+    A program ends with success then: the reader needs no more. Raised only where the data itself
+    goes to standard output. Any other closed pipe or connection is an error.
     """
 
     exit_code = EXIT_OK
@@ -268,26 +262,25 @@ class OutputClosedError(TarkitError, BrokenPipeError):
 
 
 class GivenUpError(TemporaryStreamError):
-    """Every attempt of one operation failed: to try once more right now would only repeat them.
+    """Every attempt of an operation failed, so an immediate retry would fail too.
 
     Attributes:
-        answered: whether the store answered any of the last attempts; if not, nothing else of it
-            can be had either.
+        answered: True if the store answered one of the last attempts; if not, no other request to
+            it can succeed either.
     """
 
     answered = True
 
 
 class AlreadyPublishedError(LocatedError, FileExistsError):
-    """Something is under the final name already, and it was to be published only if nothing is.
+    """The final name exists already, and the output was to be published only if it does not.
 
-    Nothing was changed. Whether that is a failure, or just means that someone else was faster, is
-    for the caller to say.
+    Nothing was changed. The caller decides if that is a failure, or if another process was faster.
     """
 
 
 class CommandNotRunnableError(TarkitError):
-    """The command itself cannot be run: not found (127) or not executable (126)."""
+    """The command cannot be run: not found (127) or not executable (126)."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -295,10 +288,10 @@ class CommandNotRunnableError(TarkitError):
 
 
 class ClusterError(TarkitError):
-    """The API server of a cluster refused what was asked of it.
+    """The API server of a cluster refused a request.
 
     Args:
-        status: of its answer, 0 if it is not known.
+        status: HTTP status of its answer, 0 if it is not known.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -307,24 +300,25 @@ class ClusterError(TarkitError):
 
 
 class ClusterDeniedError(ClusterError):
-    """The user is not known to a cluster (401), or may not ask (403): so nothing is known to have
-    failed.
+    """The cluster does not know the user (401) or denies the request (403).
+
+    It says nothing about the state of a job, which may still succeed.
     """
 
     exit_code = EXIT_TEMPORARY
 
 
 class NoSuchObjectError(ClusterError):
-    """The object does not exist in the cluster, or no longer."""
+    """The object does not exist in the cluster, or was deleted."""
 
     exit_code = EXIT_MISSING
 
 
 class ClusterUnreachableError(TarkitError):
-    """A cluster does not answer, or is too busy to.
+    """A cluster does not answer, or is too busy to answer.
 
     Args:
-        status: of its answer, 0 if there was none.
+        status: HTTP status of its answer, 0 if there was none.
     """
 
     exit_code = EXIT_TEMPORARY
@@ -335,9 +329,9 @@ class ClusterUnreachableError(TarkitError):
 
 
 class ServiceLostError(TarkitError):
-    """The shard service did not answer for as long as a client tries.
+    """The shard service did not answer within the time that a client retries.
 
-    What was not reported is handed out again.
+    Records that were not reported are handed out again.
     """
 
     exit_code = EXIT_TEMPORARY

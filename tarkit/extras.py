@@ -1,6 +1,4 @@
-"""Libraries that a plain install does not have: each comes with an extra, and is loaded when it is
-first needed.
-"""
+"""Import libraries that come with an extra, when they are first needed."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ PACKAGES = {
     "tensorflow": "tensorflow",
     "service": "grpcio 'protobuf>=3.20' prometheus-client",
 }
-"""Extra -> what to give to pip install."""
+"""The arguments of ``pip install`` for each extra."""
 
 
 class MissingExtraError(TarkitError, ImportError):
-    """A library that is not installed is needed.
+    """A library that is needed is not installed.
 
-    The message names it, and the extra that brings it.
+    The message names the library and the extra that installs it.
     """
 
     exit_code = EXIT_USAGE
@@ -51,10 +49,15 @@ class MissingExtraError(TarkitError, ImportError):
 
 
 def library(name: str, needed_for: str, extra: str) -> Any:
-    """The module ``name``, which is not always installed, loaded when it is first needed.
+    """Import and return the module ``name``, which comes with an extra.
+
+    Args:
+        name: name of the module.
+        needed_for: what needs it; the message begins with this.
+        extra: the extra that installs it, a key of ``PACKAGES``.
 
     Raises:
-        MissingExtraError: it is not installed; the message names the extra that brings it.
+        MissingExtraError: it is not installed.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Which of how many ranks a process is, and which worker of a DataLoader."""
+"""Find the rank of a process, and its worker number in a DataLoader."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 class Consumer(NamedTuple):
-    """Attributes:
-    rank: from 0.
-    world: number of ranks that share the data.
+    """The rank of a process among all that share the data.
+
+    Attributes:
+        rank: number of the process, from 0.
+        world: number of ranks that share the data.
     """
 
     rank: int
@@ -29,15 +31,23 @@ def consumer(
     environ: Mapping[str, str] = os.environ,
     sent: Consumer | None = None,
 ) -> Consumer:
-    """This process's rank: as it is named, else that of ``torch.distributed`` where it was
-    initialized, else ``sent``, that of the process from which the data set was sent here, else
-    that of the variables RANK and WORLD_SIZE; else the only one.
+    """Return the rank of this process and the number of ranks.
 
-    Ranks that must read the same data, as those of tensor parallelism, are named by the caller.
+    The first of these that is known decides: the arguments; ``torch.distributed``, if it is
+    initialized; ``sent``; the variables RANK and WORLD_SIZE. If none is known, the process is the
+    only rank.
+
+    Ranks that must read the same data, as in tensor parallelism, are named by the caller.
+
+    Args:
+        rank: number of this process, from 0.
+        world: number of ranks.
+        environ: the environment variables.
+        sent: rank of the process that sent the data set to this one.
 
     Raises:
-        UsageError: one of the two without the other, unless there is a process group; a rank that
-            the world does not have; or a process group, what was sent, and variables that disagree.
+        UsageError: one of rank and world is given without the other, and there is no process group;
+            the rank is not below world; or process group, ``sent`` and variables disagree.
     """
     if rank is not None or world is not None:
         return _checked(rank, world, "rank and world")
@@ -82,9 +92,11 @@ def _checked(rank: int | None, world: int | None, names: str) -> Consumer:
 
 
 class LoaderWorker(NamedTuple):
-    """Attributes:
-    number: from 0.
-    workers: those of its DataLoader.
+    """One worker process of a torch DataLoader.
+
+    Attributes:
+        number: number of the worker, from 0.
+        workers: number of workers of its DataLoader.
     """
 
     number: int
@@ -92,9 +104,9 @@ class LoaderWorker(NamedTuple):
 
 
 def loader_worker() -> LoaderWorker | None:
-    """Which worker of a torch DataLoader this process is.
+    """Return this process's number among the workers of a torch DataLoader.
 
-    None: of none. torch is not imported for it.
+    None if it is not such a worker. torch is not imported to find out.
     """
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()

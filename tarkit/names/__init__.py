@@ -1,4 +1,1 @@
-"""Text that names things: URLs, patterns of names, and what of them may be shown.
-
-No input or output.
-"""
+"""Names as text: URLs, patterns of names, redaction. No input or output."""

@@ -1,8 +1,8 @@
-"""Brace patterns, ``train-{0000..0147}.tar``, as bash has them, without holding all the names.
+"""Expand brace patterns, ``train-{0000..0147}.tar``, as bash does, one name at a time.
 
 A pattern is parsed once, into parts that know how many texts they stand for; so the millionth name
-is found by arithmetic. What is a range, a sequence or neither is decided as by the library
-braceexpand, which tests hold against this: it makes all names before it gives the first.
+is found by arithmetic. Tests compare the results with those of the library braceexpand, which makes
+all names before it gives the first.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _PADDED = re.compile(r"-?0\d")
 _LETTER_ORDER = ascii_uppercase + ascii_lowercase
 _ESCAPE = re.compile(r"\\(.)")
 _MOST_BRACES, _MOST_DIGITS = 100, 30
-"""Each brace is a call inside of another one."""
+"""Limits of a pattern; each brace is one level of recursion."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """``{first..last..step}``: numbers, ``count`` of them from ``first`` on.
+    """A range of numbers, ``{first..last..step}``: ``count`` numbers from ``first`` on.
 
-    Width 0: without zeros before them.
+    Attributes:
+        width: digits to which a number is padded with zeros; 0 for no padding.
     """
 
     first: int
@@ -38,13 +39,13 @@ class Range:
     width: int
 
     def items(self, start: int, stop: int) -> Iterator[str]:
-        """The texts of numbers ``start`` to ``stop``, not counting the latter."""
+        """Yield the texts with numbers from ``start`` up to, not including, ``stop``."""
         first, step, width = self.first, self.step, self.width
         return (f"{first + step * number:0{width}d}" for number in range(start, stop))
 
 
 class Choice:
-    """``{a,b}``: the texts of one pattern after the other.
+    """A list of alternatives, ``{a,b}``: the texts of each option in turn.
 
     A literal is a choice of one text.
     """
@@ -54,7 +55,7 @@ class Choice:
         self.count: int = sum(1 if isinstance(option, str) else option.count for option in options)
 
     def items(self, start: int, stop: int) -> Iterator[str]:
-        """The texts ``start`` to ``stop``, not counting the latter."""
+        """Yield the texts with numbers from ``start`` up to, not including, ``stop``."""
         for option in self.options:
             if stop <= 0:
                 return
@@ -71,7 +72,7 @@ Part = Choice | Range
 
 
 class Product:
-    """Parts side by side; the last one changes fastest."""
+    """A sequence of parts, each combined with each; the last part changes fastest."""
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
@@ -82,7 +83,7 @@ class Product:
         self.count: int = self._tails[0]
 
     def items(self, start: int, stop: int) -> Iterator[str]:
-        """The texts ``start`` to ``stop``, not counting the latter."""
+        """Yield the texts with numbers from ``start`` up to, not including, ``stop``."""
         return self._from(0, start, stop)
 
     def _from(self, at: int, start: int, stop: int) -> Iterator[str]:
@@ -104,12 +105,12 @@ class Product:
 
 
 def parse_braces(pattern: str) -> Product:
-    """The parts of a pattern.
+    """Parse a pattern into its parts.
 
-    Without braces it is a literal, in which a backslash is one.
+    A pattern without braces is a literal, in which a backslash stands for itself.
 
     Raises:
-        UsageError: the braces are not balanced, or too many.
+        UsageError: the braces are not balanced, or there are too many.
     """
     if "{" not in pattern and "}" not in pattern:
         return Product((Choice((pattern,)),))
@@ -125,7 +126,7 @@ def parse_braces(pattern: str) -> Product:
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
-    """The names that a pattern stands for, one at a time; the first of a million at once.
+    """Yield the names that a pattern stands for; the first of a million comes at once.
 
     Raises:
         UsageError: the braces are not balanced.
@@ -135,10 +136,10 @@ def expand_braces(pattern: str) -> Iterator[str]:
 
 
 def _pieces(pattern: str, separator: str = "") -> list[str] | None:
-    """The pattern cut at its outer braces, so that each piece is a literal or one group.
+    """Cut a pattern at its outer braces, so that each piece is a literal or one group.
 
-    Or, inside of a group, at each ``separator`` that is in no braces. None: the braces are not
-    balanced.
+    With a ``separator``, cut the inside of a group at each one outside of inner braces instead.
+    None if the braces are not balanced.
     """
     parts, start, depth, position = [], 0, 0, 0
     while position < len(pattern):
@@ -176,7 +177,7 @@ def _product(pattern: str) -> Product:
 
 
 def _group(inside: str) -> list[Part]:
-    """What ``{inside}`` stands for."""
+    """Parse the inside of a pair of braces."""
     match = _INTEGERS.fullmatch(inside)
     if match is not None:
         return [_range(match)]

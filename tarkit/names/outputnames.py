@@ -1,6 +1,4 @@
-"""Names of outputs: which one each input becomes in a folder of shards, and which of a numbered
-series are there.
-"""
+"""Derive the names of outputs, and recognize the numbers of a series of shards."""
 
 from __future__ import annotations
 
@@ -16,21 +14,22 @@ from tarkit.names.redaction import redact
 from tarkit.names.url import display_name, is_stream, local_path, scheme_of, split_query
 
 FAILED_SUFFIX = ".failed.tar"
-"""What is added to an output's name for the shard of its failed samples."""
+"""Suffix added to an output's name for the shard of its failed samples."""
 
 DONE_SUFFIX = ".done.json"
-"""What is added to an output's name for its done record."""
+"""Suffix added to an output's name for its done record."""
 
 RUN_RECORD = ".tarkit-run-{}.json"
-"""The name of the record of a run in its output folder; it is a hidden file, which no program takes
-for a shard.
+"""Name of the run record in an output folder.
+
+It is a hidden file, so that no program takes it for a shard.
 """
 
 SHARD_SUFFIX = ".tar"
 INDEX_SUFFIX = ".idx"
 
 FEW = 100_000
-"""So many inputs are looked at one by one: that takes less than a second."""
+"""Number of inputs up to which each name is checked, which takes less than a second."""
 
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
 _NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9A-Za-z])(?!.*/))", re.DOTALL)
@@ -40,7 +39,7 @@ _NUMBERED = re.compile(
 
 
 def output_name(url: str) -> str:
-    """The file name of a shard, the last part of its path, without the query of a URL.
+    """Return the file name of a shard: the last part of its path, without a URL's query.
 
     Raises:
         UsageError: standard input, commands and folders have no such name.
@@ -61,14 +60,14 @@ def output_name(url: str) -> str:
 
 
 def has_index_name(url: str) -> bool:
-    """Whether a shard of this name may have an index beside it: a file whose name ends in ``.tar``."""
+    """Return True if a shard of this name may have an index: a file named ``*.tar``."""
     return not is_stream(url) and split_query(url)[0].endswith(SHARD_SUFFIX)
 
 
 def index_url(url: str) -> str:
-    """The name of a shard's index: ``x.0.idx`` for ``x.0.tar``.
+    """Return the name of a shard's index: ``x.0.idx`` for ``x.0.tar``.
 
-    Different shards have different ones.
+    Different shards have different indexes.
 
     Raises:
         UsageError: the shard's name does not end in ``.tar``.
@@ -81,7 +80,7 @@ def index_url(url: str) -> str:
 
 
 def failed_samples_url(url: str) -> str:
-    """The name of the shard of an output's failed samples.
+    """Return the name of the shard of an output's failed samples.
 
     The query of a URL stays at its end.
     """
@@ -89,7 +88,7 @@ def failed_samples_url(url: str) -> str:
 
 
 def done_record_url(url: str) -> str:
-    """The name of an output's done record.
+    """Return the name of an output's done record.
 
     The query of a URL stays at its end.
     """
@@ -102,15 +101,15 @@ def _with_end(url: str, end: str) -> str:
 
 
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
-    """Each input with its output: the same name in ``folder``.
+    """Yield each input with its output: the same name in ``folder``.
 
     Raises:
-        UsageError: two inputs have the same name, one has none, an input would be replaced by its
-            own output, or by the failed samples of another one.
+        UsageError: two inputs have the same name, an input has no name, or an input would be
+            replaced by its own output or by the failed samples of another input.
     """
     seen: dict[str, str] = {}
-    # The folder is looked at once for all names. A file:// URL gives paths, as in it a name with
-    # %XX is another one.
+    # The folder is resolved once for all names. A file:// URL gives a path, because %XX in a name
+    # stands for another character in a URL.
     target, (head, query) = local_path(folder), split_query(folder)
     base = (target or head).rstrip("/")
     # Each parent of a local input is looked up once.
@@ -119,7 +118,7 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
         name = output_name(url)
         if name in seen:
             raise UsageError(
-                f"{display_name(seen[name])} and {display_name(url)} would both become {name}; run them apart"
+                f"{display_name(seen[name])} and {display_name(url)} would both become {name}; use separate runs"
             )
         is_failed = name.endswith(FAILED_SUFFIX) and name.removesuffix(FAILED_SUFFIX) in seen
         if is_failed or name + FAILED_SUFFIX in seen:
@@ -127,7 +126,7 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
             other = seen[shard if is_failed else shard + FAILED_SUFFIX]
             raise UsageError(
                 f"{display_name(other)} and {display_name(url)}: {shard + FAILED_SUFFIX} is where failed samples of "
-                f"{shard} go; run them apart"
+                f"{shard} go; use separate runs"
             )
         path = None if target is None else local_path(url)
         is_inside = path is not None and real(os.path.dirname(path)) == real(target)
@@ -138,10 +137,10 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
 
 
 def are_distinct(specs: Sequence[str]) -> bool:
-    """Whether it is plain that all outputs have names, and different ones.
+    """Return True if the patterns alone show that all outputs have distinct names.
 
-    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no
-    HEAD begins another one. False: all names must be looked at.
+    That needs specs ``FOLDER/HEAD{FIRST..LAST}END`` with braces in one place only, where no HEAD is
+    the beginning of another HEAD. False: all names must be compared.
 
     Raises:
         UsageError: the first name of a spec is not that of a file.
@@ -157,9 +156,13 @@ def are_distinct(specs: Sequence[str]) -> bool:
 
 
 def shard_name(pattern: str, number: int) -> str:
-    """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
+    """Return the name of a shard: ``out-%06d.tar`` and 7 give ``out-000007.tar``.
 
     ``%%`` stands for a plain percent sign.
+
+    Args:
+        pattern: the pattern of a series.
+        number: number of the shard, from 0.
 
     Raises:
         UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is
@@ -172,10 +175,10 @@ def shard_name(pattern: str, number: int) -> str:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """What comes before and after the number in the names that a pattern stands for.
+    """Split a pattern of names into the text before and after its number.
 
     Raises:
-        UsageError: as :func:`shard_name`.
+        UsageError: the pattern has not exactly one ``%d`` (with or without a width).
     """
     places = []
     for match in _CONVERSION.finditer(pattern):
@@ -191,20 +194,20 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with
-    no letter or digit behind it.
+    """Return True if a name has a place for a number.
 
-    Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so
-    does a command (``pipe:… $(date +%d)``).
+    That is ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit behind it. Other
+    names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
+    command (``pipe:… $(date +%d)``).
     """
     return not name.startswith("pipe:") and _NUMBER.search(name) is not None
 
 
 def reject_pattern(output: str) -> None:
-    """Refuse a pattern where the output is one shard.
+    """Reject a pattern where the output is one shard.
 
     Raises:
-        UsageError: it is one.
+        UsageError: the output is a pattern.
     """
     if is_pattern(output):
         raise UsageError(
@@ -213,7 +216,7 @@ def reject_pattern(output: str) -> None:
 
 
 def number_of_shard(pattern: str, url: str) -> int | None:
-    """The number in a name that a pattern stands for; None if the name is another one."""
+    """Return the number in a name that a pattern stands for; None if it does not match."""
     path, _ = split_query(pattern)
     return _number(split_query(url)[0], path, *split_pattern(path))
 
@@ -222,5 +225,5 @@ def _number(name: str, path: str, before: str, after: str) -> int | None:
     digits = name[len(before) : len(name) - len(after)]
     if name != f"{before}{digits}{after}" or not digits.isdecimal():
         return None
-    # With %06d, x-7.tar and x-0000007.tar are not of the series.
+    # With %06d, x-7.tar and x-0000007.tar are not part of the series.
     return int(digits) if shard_name(path, int(digits)) == name else None

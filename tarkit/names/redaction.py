@@ -1,8 +1,8 @@
-"""URLs and commands as they may be shown: parsed, with every part that can hold a secret taken out.
+"""Redact URLs and commands: take out every part that can hold a secret.
 
-No pattern says what a secret looks like: whatever is in a place for secrets is one. Where a URL can
-be read in two ways (in ``s3://KEY:a/b@bucket/x``, ``a/b`` is a password, or a port and a folder),
-the secrets of both are taken out.
+No pattern describes a secret: all text in a place for secrets is one. Where a URL can be read in
+two ways (in ``s3://KEY:a/b@bucket/x``, ``a/b`` is a password, or a port and a folder), the secrets
+of both are taken out.
 """
 
 from __future__ import annotations
@@ -31,33 +31,35 @@ _URL_IN_TEXT = rf"(?i)(?:[A-Za-z][A-Za-z0-9+.\-]{{0,39}}://|{_MISTYPED})[^\s'\"<
 _PATH_PARAMETER = r"(;[\w.\-]+=)([^;/]+)"
 
 Piece = tuple[str, str]
-"""A part of a URL as it is, and as it may be shown: the same, where no secret can be."""
+"""A part of a URL, and the text shown for it: the same text, unless it may be a secret."""
 
 
 def redact(url: str) -> str:
-    """The URL as it may be shown to people or stored: without user, password, query values and, of
-    http, fragment.
+    """Return a URL without user, password, query values and, for http, fragment.
 
     This holds for each link of fsspec's chains (``simplecache::s3://…``), and for the URL of an
     ``@LIST``. ``pipe:`` commands are cut to their first word, since tokens are often passed in
-    their arguments; and to nothing, if that word may hold a secret itself (``TOKEN=… curl``). What
-    was to be a URL, such as ``http:/user:password@host``, is taken for one. Paths are returned as
-    they are, as are keys of objects, in which ``@``, ``#`` and ``:`` are plain characters. What was
-    redacted stays as it is.
+    their arguments; and to nothing, if that word may hold a secret itself (``TOKEN=… curl``). A
+    mistyped URL, such as ``http:/user:password@host``, is redacted as well. Paths are returned as
+    they are, as are keys of objects, in which ``@``, ``#`` and ``:`` are plain characters. Redacted
+    text stays as it is.
     """
     return "".join(shown for _, shown in _pieces(url))
 
 
 def exposure(option: str, url: str) -> str:
-    """What to warn of before a URL goes into a manifest; "": it has no secret."""
+    """Return a warning if a URL that goes into a manifest has a secret, or ""."""
     shown = redact(url)
     who = "all who may read the manifest or the job can read"
     return "" if shown == url else f"{option} {shown}: it has a password or a token in it, which {who}"
 
 
 def redact_text(text: str, words: Iterable[str] = ()) -> str:
-    """A sentence with its URLs redacted, and those of ``words`` that have a secret, such as
-    arguments of a program.
+    """Redact the URLs in a text, and those of ``words`` that have a secret.
+
+    Args:
+        text: a sentence, such as a message.
+        words: texts that may be in it, such as arguments of a program.
     """
     for word in words:
         for form in (word, word.partition("=")[2]):
@@ -67,12 +69,12 @@ def redact_text(text: str, words: Iterable[str] = ()) -> str:
 
 
 def secrets_in(url: str) -> list[str]:
-    """The parts that ``redact`` takes out of a URL or command."""
+    """List the parts that ``redact`` takes out of a URL or command."""
     return [text for text, shown in _pieces(url) if text and text != shown]
 
 
 def _pieces(url: str) -> Iterator[Piece]:
-    """All parts of the URL, in order."""
+    """Yield all parts of the URL, in order."""
     if url.startswith("@"):
         yield _plain("@")
         url = url[1:]
@@ -83,7 +85,7 @@ def _pieces(url: str) -> Iterator[Piece]:
     while begin := re.search(_BEGIN, url):
         links += 1
         if links > _MOST_LINKS:
-            # Each takes a look at all that follows it.
+            # The search for each link scans all of the text behind it.
             yield url, "…"
             return
         head = url[: begin.end()].rstrip(":/\\")
@@ -111,29 +113,30 @@ def _command(url: str) -> Iterator[Piece]:
 
 
 def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
-    """The parts of one link of a chain after its ``://``; returns what follows the link.
+    """Yield the parts of one link of a chain after its ``://``; return the text behind it.
 
     Args:
-        is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a
-            plain character.
+        rest: the URL from there on.
+        is_http: True if a ``#`` begins a fragment, which may be a token. In a key of an object it
+            is a plain character.
     """
     link = re.search(_NEXT_LINK, rest)
     authority = rest[: link.start() if link else len(rest)].partition("/")[0]
-    # A password may go on behind a "/", and even a "::".
-    has_password = ":" in authority and not re.fullmatch(_IPV6_HOST, authority)
+    # A password may contain a "/", and even a "::".
+    has_password = ":" in authority and not _IPV6_HOST.fullmatch(authority)
     user, at, _ = (rest if has_password else authority).rpartition("@")
     marks = "?#" if is_http else "?"
     if at:
         rest = rest[len(user + at) :]
         is_clear = len(user) < len(authority) and user != "…"
         if any(mark in user for mark in marks):
-            # The "@" may as well be in a query, where what follows it is a secret.
+            # The "@" may also be in a query, where the text behind it is a secret.
             yield user + at, "…@"
             yield rest, "…"
             return ""
         yield user + at, "" if is_clear else "…@"
-    # Also the next URL of a list of them, or one in a path.
-    link = re.search(_NEXT_URL, rest)
+    # Also the next URL of a list of URLs, or a URL in a path.
+    link = _NEXT_URL.search(rest)
     mark = re.search(f"[{marks}]", rest)
     if mark is None or (link and link.start() < mark.start()):
         end = link.end() if link else len(rest)
@@ -151,16 +154,16 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
 
 
 def _path(path: str, is_http: bool) -> Iterator[Piece]:
-    """It stays, but for the values of parameters in a path of http."""
-    for number, part in enumerate(re.split(_PATH_PARAMETER, path) if is_http else [path]):
+    """Keep a path, but redact the values of parameters in a path of http."""
+    for number, part in enumerate(_PATH_PARAMETER.split(path) if is_http else [path]):
         yield part, "…" if number % 3 == 2 else part
 
 
 def _query(query: str) -> Iterator[Piece]:
-    """Names stay, values do not.
+    """Keep the names of a query and redact the values.
 
-    Without a plain name and a value, it may be a token alone. A ``;`` may be a part of a value,
-    whatever some servers take it for.
+    A part without a plain name and a value may be a token alone. A ``;`` may be a part of a value,
+    even if some servers take it for a separator.
     """
     for part in re.split("(&)", query):
         name, _, value = part.partition("=")

@@ -1,7 +1,6 @@
-"""What a URL says: its scheme, the local path that it is, its parts, and its name as it may be
-shown.
+"""Parse URLs: scheme, local path, query, base name.
 
-A URL is ``SCHEME://…``, fsspec's chain of such (``simplecache::s3://…``), ``pipe:COMMAND``, or
+A URL is ``SCHEME://…``, fsspec's chain of such URLs (``simplecache::s3://…``), ``pipe:COMMAND``, or
 ``-`` for standard input or output; every other text is a path.
 """
 
@@ -16,16 +15,16 @@ from tarkit.names.redaction import redact
 
 _URL = re.compile(r"((?:[A-Za-z0-9+.\-]+::)*)([A-Za-z][A-Za-z0-9+.\-]*)://")
 display_name = redact
-"""A URL as it may be shown, without the secrets in it."""
+"""Return a URL without the secrets in it, for messages."""
 _LOCAL = ("file", "local")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WEBHDFS_OPTIONS = ("base", "delegation", "doas", "user.name")
 
 
 def scheme_of(url: str) -> str:
-    """The scheme in lower case, of a chain that of its last link; ``pipe`` of commands.
+    """Return the scheme in lower case; for a chain, the scheme of its last link.
 
-    "" of paths and ``-``.
+    ``pipe`` for a command, "" for a path or ``-``.
     """
     if url.startswith("pipe:"):
         return "pipe"
@@ -34,28 +33,28 @@ def scheme_of(url: str) -> str:
 
 
 def is_chain(url: str) -> bool:
-    """Whether this is fsspec's chain of URLs, ``simplecache::s3://…``."""
+    """Return True if this is fsspec's chain of URLs, ``simplecache::s3://…``."""
     match = _URL.match(url)
     return match is not None and bool(match[1])
 
 
 def is_url(text: str) -> bool:
-    """Whether this is ``SCHEME://…`` or a chain of such."""
+    """Return True if this is ``SCHEME://…`` or a chain of such URLs."""
     return _URL.match(text) is not None
 
 
 def is_stream(url: str) -> bool:
-    """Whether this is standard input or output, or a command."""
+    """Return True if this is standard input or output, or a command."""
     return url == "-" or url.startswith("pipe:")
 
 
 def local_path(url: str) -> str | None:
-    """The path, if ``url`` is a path, file:// or local:// URL; None for every other URL.
+    """Return the path of a path, file:// or local:// URL; None for every other URL.
 
-    In file:// URLs %XX stands for a byte, unless a file has just this name.
+    In file:// URLs %XX stands for a byte, unless a file with this literal name exists.
 
     Raises:
-        UsageError: file:// with a host.
+        UsageError: a file:// URL has a host, or a path has a zero byte.
     """
     if not is_url(url):
         if "\0" in url:
@@ -74,10 +73,10 @@ def local_path(url: str) -> str | None:
 
 
 def split_query(url: str) -> tuple[str, str]:
-    """(URL without it, query or fragment with its ``?`` or ``#``), where the scheme has such.
+    """Split a URL into (URL without query and fragment, the query with its ``?`` or ``#``).
 
-    Of webhdfs, what follows the last ``?`` is a query if it has our options only; paths may have a
-    ``?``.
+    The second text is "" for schemes without queries. For webhdfs, the text behind the last ``?``
+    is a query only if all of its options are tarkit's; paths may have a ``?``.
     """
     scheme = "" if is_chain(url) else scheme_of(url)
     if scheme in ("http", "https"):
@@ -91,9 +90,9 @@ def split_query(url: str) -> tuple[str, str]:
 
 
 def join(folder: str, name: str) -> str:
-    """A name in a folder, which is a path or a URL.
+    """Join a folder, which is a path or a URL, and a name in it.
 
-    In a file:// URL, a name with %XX would be another one: that gives a path.
+    In a file:// URL, %XX in a name stands for another character: the result is a path then.
     """
     if (path := local_path(folder)) is not None:
         return os.path.join(path if "%" in name else folder, name)
@@ -102,7 +101,7 @@ def join(folder: str, name: str) -> str:
 
 
 def base_name(url: str) -> str:
-    """The last part of the path; "" for a bucket or server alone."""
+    """Return the last part of the path; "" for a bucket or server alone."""
     path = local_path(url)
     if path is not None:
         return os.path.basename(os.path.abspath(path))
@@ -110,16 +109,15 @@ def base_name(url: str) -> str:
 
 
 def name_of_shard(url: str) -> str:
-    """Its name without folder and query: a copy at another place, or under another signature, has
-    the same.
+    """Return a shard's name without folder and query.
+
+    It is the same for a copy at another place, or under another signature.
     """
     return url.partition("?")[0].rpartition("/")[2]
 
 
 def reads_once(url: str) -> bool:
-    """Whether this is a stream, or a local file that is neither a regular one nor a folder, such as
-    a named pipe.
-    """
+    """Return True if a URL can be read only once: a stream, or a file such as a named pipe."""
     if is_stream(url):
         return True
     path = local_path(url)
@@ -127,16 +125,16 @@ def reads_once(url: str) -> bool:
 
 
 def one_name(url: str) -> str:
-    """The same text for each name of a local file; a URL without its query."""
+    """Return the same text for each path of a local file; for a URL, the URL without query."""
     path = local_path(url)
     return split_query(url)[0] if path is None else os.path.realpath(path)
 
 
 def http_parts(url: str) -> urllib.parse.SplitResult:
-    """The parts of an http or https URL for which a request can be made.
+    """Split an http or https URL for which a request can be made.
 
     Raises:
-        ValueError: it is not one; why, without any of its text.
+        ValueError: the URL is not valid; the message has none of its text.
     """
     try:
         parts = urllib.parse.urlsplit(url)
@@ -154,11 +152,11 @@ def http_parts(url: str) -> urllib.parse.SplitResult:
 
 
 def server_of(url: str) -> str:
-    """Host and port, as they are in the URL."""
+    """Return host and port, as they are in the URL."""
     return urllib.parse.urlsplit(url).netloc.rpartition("@")[2]
 
 
 def name_of_file(file: object) -> str:
-    """The name of a file object of the caller, as it may be shown."""
+    """Return the name of a file object of the caller for messages, without secrets."""
     label = getattr(file, "name", None)
     return display_name(label) if isinstance(label, str) else "<stream>"
