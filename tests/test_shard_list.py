@@ -90,12 +90,12 @@ def test_a_list_that_was_changed(url: str) -> None:
     write_list(url, other, even_counts(40, 4), outdir=OUT)
     _put(f"{url}{SUFFIX}", offsets)
     assert slice_inputs([f"@{url}"], 1, 4) == names[10:20]
-    with pytest.raises(DataError, match="slice 2 is not what it was; the list was changed"):
+    with pytest.raises(DataError, match="slice 2 has changed; the list was changed"):
         slice_inputs([f"@{url}"], 2, 4)
     write_list(url, [*names, "s3://b/raw/more.tar"], even_counts(41, 4), outdir=OUT)
     _put(f"{url}{SUFFIX}", offsets)
     for index in range(4):
-        with pytest.raises(DataError, match="make the manifest anew"):
+        with pytest.raises(DataError, match="make the manifest again"):
             slice_inputs([f"@{url}"], index, 4)
 
 
@@ -136,7 +136,7 @@ def test_a_list_whose_outputs_were_not_looked_at(tmp_path: Path) -> None:
         (["/a/x.tar", "/b/x.tar"], [1, 1], "would both become x.tar"),
         (["/a/x.tar"], [1, 1], "slice 1 .* should have 1 shards; 0 are left"),
         (["/a/x.tar", "/a/y.tar"], [1], "more shards than the 1"),
-        (["/a/{x,y}.tar"], [1], "cannot stand in a list"),
+        (["/a/{x,y}.tar"], [1], "cannot be in a list"),
     ],
 )
 def test_lists_that_are_not_written(names: list[str], counts: list[int], words: str, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_lists_are_not_compressed(name: str, tmp_path: Path) -> None:
      "http://h/a.json?x=1"],
 )  # fmt: skip
 def test_names_that_a_line_can_not_hold(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot stand in a list"):
+    with pytest.raises(UsageError, match="cannot be in a list"):
         check_name(name, "")
 
 
@@ -255,7 +255,7 @@ def pinned_run(folder: Path, digest: str, index: int = 0) -> subprocess.Complete
 def refused_as_another(done: subprocess.CompletedProcess[str], folder: Path) -> None:
     assert done.returncode == 65, done.stderr
     assert f"{folder}/l: is not the list that was planned" in done.stderr
-    assert "make the manifest anew" in done.stderr
+    assert "make the manifest again" in done.stderr
     assert not (folder / "out").exists()
 
 

@@ -1,1 +1,1 @@
-"""The text that names shards: braces, globs, lists, slices, and the names of outputs."""
+"""Shard specs: patterns, lists and slices of shards, manifests, checks of outputs."""

@@ -1,6 +1,4 @@
-"""All inputs of a run as they can be written down: without secrets, and short where they were given
-as patterns.
-"""
+"""The inputs of a run in a form for run records: short, and without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tarkit.names.redaction import redact
 from tarkit.specs.slicedlist import SlicedList, changed, open_list
 
 _MOST_TEXT = 32 * 1024 * 1024
-"""Characters of names that are written down; a million names have more."""
+"""Largest number of characters of names in a record; a million names have more."""
 
 _BRACES = re.compile(r"([\\{}])")
 
@@ -26,11 +24,11 @@ class InputSet:
     """The inputs of a run.
 
     Attributes:
-        count: how many.
-        patterns: URLs without secrets, as they were given if only braces stand for something in
-            them, else one for each input; None if their list is too long.
+        count: number of inputs.
+        patterns: URLs without secrets: the patterns as given if they have only braces, or else one
+            name for each input; None if that is too long.
         list_url, list_sha256: instead of patterns, a list in slices and the digest of its
-            ``LIST.offsets``, which decides what is in it.
+            ``LIST.offsets``, which determines its contents.
     """
 
     count: int
@@ -40,29 +38,31 @@ class InputSet:
 
     @classmethod
     def of_names(cls, names: Sequence[str]) -> InputSet:
-        """Of all names."""
+        """Make the set of all names."""
         patterns = tuple(_escaped(redact(name)) for name in names)
         return cls(len(names), patterns if sum(map(len, patterns)) <= _MOST_TEXT else None)
 
     @classmethod
     def of_patterns(cls, specs: Sequence[str], patterns: Sequence[Product]) -> InputSet:
-        """Of specs in which nothing but braces stands for something, with what they stand for."""
+        """Make the set of specs whose only patterns are braces, and of their parsed patterns."""
         pairs = zip(map(redact, specs), patterns, strict=True)
-        # Of a file of that very name, the braces are a part of the name.
+        # If the spec is the name of an existing file, the braces are a part of the name.
         texts = (text if parse_braces(text).count == names.count else _escaped(text) for text, names in pairs)
         return cls(sum(names.count for names in patterns), tuple(texts))
 
     @classmethod
     def of_list(cls, planned: SlicedList) -> InputSet:
-        """Of a list that was cut into slices."""
+        """Make the set of a list that was cut into slices."""
         return cls(planned.n, None, redact(planned.url), planned.offsets_sha256)
 
     def urls(self) -> Iterator[str] | None:
-        """All of them, as far as they may be shown; None if it is only known how many there are.
+        """Return all URLs without secrets; None if only their number is known.
 
         Raises:
             DataError: the list has changed.
-            MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+            MissingInputError: the list does not exist.
+            StreamError: the list cannot be read.
+            TemporaryStreamError: the list cannot be read now.
         """
         if self.list_url is not None:
             found = open_list(self.list_url)
@@ -72,24 +72,24 @@ class InputSet:
         return None if self.patterns is None else chain.from_iterable(map(expand_braces, self.patterns))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a record."""
+        """Return plain values for a record."""
         known = {"count": self.count, "inputs": self.patterns and [*self.patterns]}
         return {**known, "list": self.list_url, "list_sha256": self.list_sha256}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> InputSet:
-        """From what as_dict() made.
+        """Restore a set from the values that as_dict() returned.
 
         Raises:
-            DataError: it is not such a thing.
+            DataError: the values are not valid.
         """
         count, patterns = values.get("count"), values.get("inputs")
         url, sha256 = values.get("list"), values.get("list_sha256")
         is_list = patterns is None or (isinstance(patterns, list) and all(isinstance(each, str) for each in patterns))
         if type(count) is not int or not is_list:
-            raise DataError("it does not say what the inputs are")
+            raise DataError("it does not list the inputs")
         if not isinstance(url, (str, type(None))) or not isinstance(sha256, (str, type(None))):
-            raise DataError("it does not say in which list the inputs are")
+            raise DataError("it does not name the list of the inputs")
         try:
             for pattern in patterns or ():
                 expand_braces(pattern)

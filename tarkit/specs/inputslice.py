@@ -1,4 +1,4 @@
-"""One slice of the inputs of a run, without making the names of all the others."""
+"""Plan one slice of the inputs of a run, without making the names of the other slices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tarkit.store.entries import pinned
 
 
 def parse_slice(text: str) -> tuple[int, int]:
-    """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
+    """Parse ``"I/W"`` into (I, W): slice I, counted from 0, of W slices.
 
     Raises:
-        UsageError: not two whole numbers with 0 <= I < W.
+        UsageError: the text is not two whole numbers with 0 <= I < W.
     """
     match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
     if match is None:
@@ -38,19 +38,25 @@ def plan_slice(
     list_sha256: str | None = None,
     allow_pipe_in_lists: bool = False,
 ) -> tuple[list[tuple[str, str]], InputSet]:
-    """Inputs with their outputs, of slice ``index`` of ``w``; and the inputs of all slices.
+    """Return the inputs of slice ``index`` of ``w`` with their outputs, and all inputs.
 
     No two slices make the same output. Where that follows from the patterns, and where it was
     checked when a list was planned, only the names of this slice are made; otherwise all of them
     are.
 
     Args:
-        list_sha256: what the slices were planned for, in hex: ``SlicedList.offsets_sha256`` if the
-            input is one list whose slices were planned, else ``tarkit.specs.slicedlist.sha256_of``
-            all names.
+        specs: shard specs of the inputs.
+        folder: path or URL of the output folder.
+        index: number of the slice, from 0.
+        w: number of slices.
+        list_sha256: digest in hex for which the slices were planned: ``SlicedList.offsets_sha256``
+            if the input is one list whose slices were planned, or else
+            ``tarkit.specs.slicedlist.sha256_of`` all names.
+        allow_pipe_in_lists: True if a list may have ``pipe:`` commands.
 
     Raises:
-        UsageError: as ``expand`` and ``plan_outputs``.
+        UsageError: a spec, or the name of an output, is not valid (``expand`` and
+            ``plan_outputs``).
         DataError: a list was changed after it was planned.
     """
     specs = [*map(pinned, specs)]
@@ -71,8 +77,8 @@ def plan_slice(
             raise changed(" ".join(specs))
         pairs = list(plan_outputs(names, folder))
         return [pairs[number] for number in take_slice(len(pairs), index, w)], all_inputs(specs, names)
-    # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of
-    # them tells.
+    # All inputs of a pattern are in one folder: the first of them shows if that is the folder of
+    # the outputs.
     for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns or ()), folder):
         pass
     wanted = take_slice(together.count, index, w)
@@ -83,10 +89,11 @@ def plan_slice(
 
 
 def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
-    """The inputs of a run.
+    """Return the inputs of a run.
 
     Args:
-        names: of all of them, which the specs stand for.
+        specs: shard specs of the inputs.
+        names: all names that the specs stand for.
     """
     specs = [*map(pinned, specs)]
     patterns = patterns_of(specs)
@@ -94,7 +101,7 @@ def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
 
 
 def _planned(specs: Sequence[str], w: int) -> SlicedList | None:
-    """The one list that is the input, if it was planned in ``w`` slices."""
+    """Return the one list that is the input, if it was planned in ``w`` slices."""
     if len(specs) != 1 or not specs[0].startswith("@") or specs[0].startswith("@pipe:"):
         return None
     found = open_list(specs[0][1:])

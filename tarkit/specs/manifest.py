@@ -1,9 +1,8 @@
-"""The manifest of a data set: one JSON file that lists its shards, with samples, bytes and MD5 of
-each.
+"""Read and write the manifest of a data set, a JSON file that lists its shards.
 
-It is the text that ``widsindex create`` writes and ``wids`` reads (PyPI ``wids`` 0.1.11,
-``wids_index.py`` and ``wids_specs.py``), ``wids_version`` 1. ``docs/formats/manifest.md`` is the
-specification.
+Each shard has its samples, bytes and MD5 in it. The text is what ``widsindex create`` writes and
+``wids`` reads (PyPI ``wids`` 0.1.11, ``wids_index.py`` and ``wids_specs.py``), ``wids_version`` 1.
+``docs/formats/manifest.md`` is the specification.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _AGAIN = "tarkit index --manifest writes it from the shards"
 
 
 class ManifestShard(NamedTuple):
-    """A shard of a data set.
+    """One shard of a data set, as its manifest lists it.
 
     Attributes:
         url: path or URL.
-        nsamples: its samples.
-        filesize: its bytes.
-        md5sum: of these, in hex.
+        nsamples: number of samples.
+        filesize: size in bytes; None if it is not known.
+        md5sum: MD5 of the file in hex; None if it is not known.
     """
 
     url: str
@@ -43,17 +42,24 @@ class ManifestShard(NamedTuple):
 
 
 def is_manifest(url: str) -> bool:
-    """Whether a path or URL is that of a manifest: its name ends in ``.json``."""
+    """Return True if a path or URL has the name of a manifest: it ends in ``.json``."""
     return not is_stream(url) and split_query(url)[0].endswith(_SUFFIX)
 
 
 def read_manifest(url: str) -> list[ManifestShard]:
-    """The shards that a manifest lists, in its order; relative names are joined to its own folder.
+    """Read the shards that a manifest lists, in its order.
+
+    Relative names are joined to the folder of the manifest.
+
+    Args:
+        url: path or URL of the manifest.
 
     Raises:
-        DataError: it is not a manifest, lists no shard or one twice, or has an entry that is not
-            valid; which one.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        DataError: it is not a manifest, lists no shard, lists a shard twice, or has an entry that
+            is not valid, which the message names.
+        MissingInputError: it does not exist.
+        StreamError: it cannot be read.
+        TemporaryStreamError: it cannot be read now.
     """
     import json
 
@@ -86,10 +92,10 @@ def read_manifest(url: str) -> list[ManifestShard]:
 
 
 def _shard(manifest: str, entry: Any) -> ManifestShard:
-    """An entry.
+    """Check and return an entry of a manifest.
 
     Raises:
-        ValueError: it is not valid; why.
+        ValueError: it is not valid; the message says why.
     """
     if not isinstance(entry, dict):
         raise ValueError("it is not an object")
@@ -114,10 +120,10 @@ def _shown(value: Any) -> str:
 
 
 def _joined(manifest: str, name: str) -> str:
-    """The path or URL of a shard by its name in a manifest.
+    """Return the path or URL of a shard from its name in a manifest.
 
     Raises:
-        ValueError: it cannot be one.
+        ValueError: the name is not valid.
     """
     if is_stream(name) or "\0" in name:
         raise ValueError(f"{printable(display_name(name))!r} is not the name of a shard")
@@ -133,8 +139,10 @@ def _joined(manifest: str, name: str) -> str:
 
 
 def check_manifest_name(url: str) -> None:
-    """Raises:
-    UsageError: no manifest can be written there.
+    """Check that a manifest can be written under a name.
+
+    Raises:
+        UsageError: the name does not end in ``.json``, or nothing can be published there.
     """
     if not is_manifest(url):
         raise UsageError(f"{display_name(url)}: the name of a manifest ends in .json")
@@ -144,12 +152,17 @@ def check_manifest_name(url: str) -> None:
 def write_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
     """Write a manifest, whole or not at all.
 
-    Shards below its folder are named from there, others by the whole path or URL.
+    Shards below its folder are named from there, all others by the whole path or URL.
+
+    Args:
+        url: path or URL of the manifest.
+        shards: the shards of the data set, in order.
 
     Raises:
         UsageError: a shard is listed twice, its name cannot be in a manifest, or has a secret; or
             the manifest's name does not end in ``.json``.
-        StreamError, TemporaryStreamError: it cannot be written.
+        StreamError: it cannot be written.
+        TemporaryStreamError: it cannot be written now.
     """
     import json
 
@@ -160,7 +173,7 @@ def write_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
         if name in seen:
             raise UsageError(f"{display_name(shard.url)} is listed twice, so it would be read twice")
         seen.add(name)
-        # The order of keys is that of widsindex.
+        # widsindex writes the keys in this order.
         entry = {"url": name, "md5sum": shard.md5sum, "nsamples": shard.nsamples, "filesize": shard.filesize}
         entries.append({key: value for key, value in entry.items() if value is not None})
     found = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": entries}
@@ -169,7 +182,7 @@ def write_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
 
 
 def _name_in(manifest: str, url: str) -> str:
-    """The name of a shard in a manifest."""
+    """Return the name of a shard in a manifest."""
     path, base = local_path(url), local_path(manifest)
     if is_stream(url) or (path is not None and base is None):
         raise UsageError(f"{display_name(url)} cannot be found from {display_name(manifest)}; write that beside it")
@@ -194,17 +207,25 @@ def _name_in(manifest: str, url: str) -> str:
 
 
 def remove_manifest(url: str) -> None:
-    """Remove a manifest, if there is one."""
+    """Remove a manifest, if it exists."""
     with suppress(MissingInputError):
         remove(url)
 
 
 def compare_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
-    """Hold a manifest against what was found of all its shards.
+    """Compare a manifest with all shards of the data set as they are now.
+
+    Args:
+        url: path or URL of the manifest.
+        shards: the shards as they were found.
 
     Raises:
-        DataError: they differ; in which shard, and how.
-        UsageError: as :func:`write_manifest`. What :func:`read_manifest` raises.
+        DataError: they differ (the message says in which shard and how), or the manifest is not
+            valid.
+        UsageError: a shard is listed twice, or its name cannot be in a manifest.
+        MissingInputError: the manifest does not exist.
+        StreamError: the manifest cannot be read.
+        TemporaryStreamError: the manifest cannot be read now.
     """
     listed = {_name_in(url, shard.url): shard for shard in read_manifest(url)}
     found = {_name_in(url, shard.url): shard for shard in shards}

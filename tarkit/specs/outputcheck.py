@@ -1,4 +1,4 @@
-"""What an output may be: in a folder that is there, and not one of the inputs, by whatever path."""
+"""Check outputs: the folder exists, and no output is an input under any path."""
 
 from __future__ import annotations
 
@@ -19,29 +19,34 @@ _Name = TypeVar("_Name", bound=str | PurePath)
 
 
 def check_tar_output(output: str) -> None:
-    """Refuse what ``-o`` names, before anything is read, if it has no folder or is not the name of
-    a tar.
+    """Reject an output whose folder is missing or that is not named as a tar.
 
     Args:
-        output: a path, a URL, or a pattern of a series. Raises: UsageError.
+        output: a path, a URL, or a pattern of a series.
+
+    Raises:
+        UsageError: the output is rejected.
     """
     check_folder(output)
     check_tar_name(output)
 
 
 def check_folder(output: str) -> None:
-    """Refuse a local output whose folder is missing.
+    """Reject a local output whose folder is missing.
 
-    Folders with the number of a series in their names are made with its shards. Raises: UsageError.
+    Folders with the number of a series in their names are made with its shards.
+
+    Raises:
+        UsageError: the folder is missing, or is not a folder.
     """
     path = None if is_stream(output) else local_path(output)
     if path is None:
         return
-    # A Hadoop archive is a folder itself, and may be named as one.
+    # The output may be a Hadoop archive, which is a folder, so the name may end in a slash.
     path = path.rstrip("/")
     if is_pattern(path):
         path = split_pattern(path)[0]
-    # A link is followed: its target is what will be written.
+    # A link is followed: its target will be written.
     folder = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
     if folder and not os.path.isdir(folder):
         shown = printable(folder)
@@ -50,10 +55,13 @@ def check_folder(output: str) -> None:
 
 
 def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Refuse inputs with outputs of their own, as :func:`tarkit.names.outputnames.plan_outputs`
-    pairs them by name, of which one is a link to an output, or has not the name of a tar.
+    """Reject pairs of input and output if an output is an input or is not named as a tar.
 
-    Raises: UsageError.
+    Args:
+        pairs: inputs with outputs, from :func:`tarkit.names.outputnames.plan_outputs`.
+
+    Raises:
+        UsageError: an output is rejected.
     """
     for _, output in pairs:
         check_tar_name(output)
@@ -61,19 +69,20 @@ def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def check_other_than(outputs: Iterable[str], names: Iterable[str | PurePath]) -> None:
-    """Refuse inputs of which one is one of the outputs, as :func:`other_than` does, all at once.
+    """Reject inputs if one of them is also an output; all are checked at once.
 
-    Raises: UsageError.
+    Raises:
+        UsageError: an input is an output.
     """
     for _ in other_than(outputs, names):
         pass
 
 
 def other_than(outputs: Iterable[str], names: Iterable[_Name]) -> Iterator[_Name]:
-    """The inputs, each looked at when it is drawn: none may be one of the outputs, by a link or by
-    another spelling.
+    """Yield the inputs, and check each one first: it must not be an output too.
 
-    What is not a regular file, such as /dev/null or a pipe, may be both.
+    Links and different spellings of a path are resolved. A file that is not a regular file, such as
+    /dev/null or a pipe, may be both.
 
     Raises:
         UsageError: an input is an output.
@@ -92,11 +101,12 @@ def _checked(taken: dict[object, str], names: Iterable[_Name]) -> Iterator[_Name
 
 
 def _file_of(name: str | PurePath, standard: int) -> object:
-    """What is equal for two names of one file or folder.
+    """Return an object that is equal for all names of one file or folder.
 
-    None of what is not there, and of pipes and devices.
+    None for files that do not exist, and for pipes and devices.
 
     Args:
+        name: path or URL.
         standard: descriptor that ``-`` stands for.
     """
     if isinstance(name, str) and name.startswith("pipe:"):
@@ -113,12 +123,16 @@ def _file_of(name: str | PurePath, standard: int) -> object:
 
 
 def existing_shards(pattern: str, start: int = 0) -> list[str]:
-    """Names of the shards of a pattern such as ``out-%06d.tar`` that are there, numbered ``start``
-    or more, in order.
+    """List the existing shards of a pattern such as ``out-%06d.tar``, in order.
+
+    Args:
+        pattern: the pattern of a series.
+        start: number of the first shard that is listed.
 
     Raises:
-        UsageError: it has not exactly one place for a number.
-        StreamError, TemporaryStreamError: its folder cannot be listed.
+        UsageError: the pattern has not exactly one place for a number.
+        StreamError: the folder cannot be listed.
+        TemporaryStreamError: the folder cannot be listed now.
     """
     path, query = split_query(pattern)
     before, after = split_pattern(path)

@@ -1,9 +1,9 @@
-"""Shard specs: the text with which people name many shards, and what it stands for.
+"""Expand shard specs, the texts with which users name many shards.
 
 A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with
-``*?[``, ``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Nothing is opened
-here except such lists and manifests; object stores are asked only for listings, and whether
-something has a name with ``[``, and the Hugging Face Hub for the commit that a revision stands for.
+``*?[``, ``@LIST``, a file of specs, or a data set's manifest (``dataset.json``). Only such lists
+and manifests are opened here. Object stores are asked for listings, and for the existence of a name
+with ``[``; the Hugging Face Hub for the commit of a revision.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tarkit.specs.outputcheck import check_other_than, other_than
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.entries import pinned, stat
 
-# What names of shards, which braces stand for, may not begin with.
+# Names of shards that braces expand to must not begin with these.
 _WORDS = ("-", "@", "pipe:")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _NUL = "\0"
 _FEW = 1000
 _MOST_SHARDS = 100_000
-"""So many names are made before a run begins, to know how many there are."""
+"""Number of names that are made before a run begins, to count the inputs."""
 MOST_NAMES = 10_000_000
-"""So many names may be made of one pattern: what holds them all still fits into memory."""
+"""Largest number of names of one pattern; all of them still fit into memory."""
 
 
 def expand(
@@ -45,35 +45,42 @@ def expand(
     manifests: bool = True,
     outputs: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked
-    for.
+    """Yield the paths and URLs of the shards that ``specs`` name, in order.
 
-    - Braces expand as in bash, except that unbalanced ones are an error.
+    - Braces expand as in bash, except that unbalanced braces are an error.
     - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
       system that can list; the matches come sorted. In an http URL, ``?`` begins the query.
-    - At hf://, each name has the commit that the branch, tag or no revision in its spec stands for now.
-    - An existing local file whose very name is the spec wins over both; at a URL, what has a name with ``[`` wins
-      over the pattern.
-    - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped. Lists
-      do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
-      to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
-      to that URL's folder.
-    - A spec that ends with ``.json`` names a data set's manifest (``docs/formats/manifest.md``), and stands for the
-      shards that it lists. What it says of their samples and bytes is not compared here. Not with ``manifests=False``.
-    - ``pipe:`` commands are never expanded. In a list they are allowed only with ``allow_pipe_in_lists``,
-      since the author of such a list runs commands here.
+    - At hf://, each name has the commit of the branch or tag in its spec, or of the default branch.
+    - An existing local file whose name is the spec wins over both; at a URL, an object whose name
+      has a ``[`` wins over the pattern.
+    - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped.
+      Lists do not nest. ``@-`` reads the list from standard input. Relative names in a local list
+      are relative to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a
+      list at a URL are relative to that URL's folder.
+    - A spec that ends with ``.json`` names a data set's manifest (``docs/formats/manifest.md``) and
+      stands for the shards that it lists, unless ``manifests`` is False. Their samples and bytes
+      are not compared with it here.
+    - ``pipe:`` commands are never expanded. In a list they are allowed only with
+      ``allow_pipe_in_lists``, because the author of such a list runs commands here.
     - ``-`` stays as it is; standard input can be named once.
-    - A list or a manifest may not be one of ``outputs``, which would replace it. The shards are not compared with them.
+    - A list or a manifest must not be one of ``outputs``, which would replace it. The shards are
+      not compared with them.
+
+    Args:
+        specs: one spec or several.
+        allow_pipe: True if a spec may be a ``pipe:`` command.
+        allow_pipe_in_lists: True if a line of a list may be a ``pipe:`` command.
+        manifests: False if a name that ends with ``.json`` is an ordinary name.
+        outputs: paths and URLs of the outputs.
 
     Raises:
-        UsageError: a spec that cannot be: unbalanced braces or more of them than names of shards
-            have, a pattern of more than 10 million names, a pattern on a server that cannot list, a
-            ``pipe:`` that is not allowed, standard input named twice, a list or manifest that is an
+        UsageError: a spec is not valid: unbalanced braces, or more braces than a name may have; a
+            pattern of more than 10 million names, or on a server that cannot list; a ``pipe:``
+            command that is not allowed; standard input named twice; a list or manifest that is an
             output.
-        MissingInputError: a pattern that matches nothing; a list that does not exist or names no
-            shard.
-        DataError: a JSON file that is not a manifest.
-        StreamError: a list or manifest that cannot be read.
+        MissingInputError: a pattern matches nothing, or a list does not exist or names no shard.
+        DataError: a JSON file is not a manifest.
+        StreamError: a list or manifest cannot be read.
     """
     stdin_uses: list[str] = []
     for spec in spec_texts(specs):
@@ -101,10 +108,10 @@ def expand(
 
 
 def spec_texts(specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Iterator[str]:
-    """The text of one spec or each of several.
+    """Yield the text of one spec, or of each of several.
 
     Raises:
-        UsageError: one has none, such as an open file.
+        UsageError: a spec has no text, such as an open file.
     """
     several = isinstance(specs, Iterable) and not isinstance(specs, str) and not hasattr(specs, "read")
     for item in cast("Iterable[Any]", specs if several else [specs]):
@@ -148,17 +155,18 @@ def _expand_one(
 
 
 def _check_source(source: str, outputs: Sequence[str]) -> None:
-    """Refuse a list or manifest that is one of the outputs.
+    """Reject a list or manifest that is one of the outputs.
 
-    Raises: UsageError.
+    Raises:
+        UsageError: it is an output.
     """
     check_other_than(outputs, (source if source == "-" or scheme_of(source) else Path(source),))
 
 
 def _listed(manifest: str, outputs: Sequence[str]) -> Iterator[str]:
-    """The shards that a manifest lists.
+    """Yield the shards that a manifest lists.
 
-    A folder that is called like one is what it is.
+    A folder whose name ends in ``.json`` is a folder, not a manifest.
     """
     if os.path.isdir(manifest):
         return iter((manifest,))
@@ -167,14 +175,13 @@ def _listed(manifest: str, outputs: Sequence[str]) -> Iterator[str]:
 
 
 def fixed_names(spec: str) -> Product | None:
-    """The names that a spec stands for, each to be had by its number, if nothing need be listed or
-    read for them.
+    """Return the names of a spec that are known without a listing or a list, or None.
 
-    None: it is ``-``, a command, a list, a manifest or a glob; or a name may be what braces may not
-    stand for.
+    None for ``-``, a command, a list, a manifest or a glob; or if a name could be one of those that
+    braces must not expand to.
 
     Raises:
-        UsageError: unbalanced braces.
+        UsageError: the braces are not balanced.
     """
     if _is_special(spec) or _GLOB.search(spec) or is_manifest(spec):
         return None
@@ -185,21 +192,21 @@ def fixed_names(spec: str) -> Product | None:
 
 
 def patterns_of(specs: Sequence[str]) -> list[Product] | None:
-    """The names of each spec, if nothing has to be listed or read to know them all; else None.
+    """Return the names of each spec, or None if a listing or a list is needed for them.
 
     Raises:
-        UsageError: unbalanced braces.
+        UsageError: the braces are not balanced.
     """
     found = [pattern for spec in specs if (pattern := fixed_names(spec)) is not None]
     return found if len(found) == len(specs) else None
 
 
 def _may_hide(names: Product) -> bool:
-    """Whether a name may be a command, a list, standard input or nothing."""
+    """Return True if a name could be a command, a list, standard input or empty."""
     if names.count <= _FEW:
         return any(map(_is_special, names.items(0, names.count)))
-    # Of a larger pattern the text before its first braces must rule it out; a number is the middle
-    # of no such word.
+    # For a larger pattern, the text before its first braces must rule it out; no such word has a
+    # number in it.
     head, rest = "", names.parts
     if isinstance(rest[0], Choice) and rest[0].count == 1:
         head, rest = next(rest[0].items(0, 1)).lower(), rest[1:]
@@ -208,7 +215,7 @@ def _may_hide(names: Product) -> bool:
 
 
 def _is_special(name: str) -> bool:
-    """Whether a name stands for something else than a shard, when a person writes it."""
+    """Return True if a name from the user is not the name of a shard."""
     return name in ("", "-") or name.startswith(("@", "pipe:"))
 
 
@@ -233,26 +240,24 @@ def _expand_glob(name: str) -> Iterator[str]:
 
 
 def _is_there(url: str) -> bool:
-    """Whether something has just this name, which then is not a pattern, as with a path."""
+    """Return True if an object has this name, so that it is not a pattern, as for a path."""
     try:
         stat(url)
     except TemporaryStreamError:
         raise
     except (MissingInputError, StreamError):
-        # Who may list may not always look.
+        # Permission to list does not include permission to read metadata.
         return False
     return True
 
 
 def _as_path(path: str) -> str:
-    """The path of a file, so written that it is taken for nothing else: a file may be called
-    ``pipe:…`` or ``-``.
-    """
+    """Return a file's path in a form that is not taken for ``pipe:…``, ``-`` or a URL."""
     return f"./{path}" if _is_special(path) or scheme_of(path) else path
 
 
 def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
-    """The specs in a list, without comments and blank lines; "-" is standard input."""
+    """Yield the specs in a list, without comments and blank lines; "-" is standard input."""
     if not source:
         raise UsageError("@ names no list; write @FILE, @URL or @- for standard input")
     if source.startswith("pipe:"):
@@ -263,7 +268,7 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
     else:
         from tarkit.store.read import read_whole
 
-        # A path that is none is never taken for something else, whatever it looks like.
+        # A path is always opened as a path, even if it looks like a URL.
         lines = iter(read_whole(source if scheme_of(source) else Path(source)).splitlines())
     found = False
     for raw in lines:
@@ -288,11 +293,11 @@ def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
 
 
 def _check_local(names: Iterable[str]) -> None:
-    """Look whether the shards that are on this machine exist, before hours are spent on the first
-    of them.
+    """Check that local shards exist before the first of them is processed.
 
     Raises:
-        MissingInputError: several are named, and some are missing: how many, with examples.
+        MissingInputError: several are named and some are missing; the message has their number and
+            examples.
     """
     local = [path for name in names if not is_stream(name) and (path := local_path(name)) is not None]
     missing = [path for path in local if not os.path.exists(path)]
@@ -304,17 +309,22 @@ def _check_local(names: Iterable[str]) -> None:
 def counted_shards(
     specs: Iterable[str], *, allow_pipe_in_lists: bool, outputs: Sequence[str] = (), must_exist: bool = False
 ) -> tuple[Iterator[str], int | None]:
-    """The shards that ``specs`` name, and how many.
+    """Return the shards that ``specs`` name, and their number.
 
-    None if there are very many, or the only one is a stream.
+    The number is None if there are very many, or if the only input is a stream.
 
     Args:
-        must_exist: those on this machine are looked for now, unless it is the only one: the reader
-            says it better.
+        specs: shard specs.
+        allow_pipe_in_lists: True if a list may have ``pipe:`` commands.
+        outputs: paths and URLs of the outputs.
+        must_exist: True to check now that local shards exist. A single input is not checked,
+            because the reader's message says more.
 
     Raises:
-        UsageError: one of them is one of the outputs.
-        MissingInputError: some do not exist. As :func:`expand`.
+        UsageError: a spec is not valid (see :func:`expand`), or an input is an output.
+        MissingInputError: a shard or a list does not exist.
+        DataError: a JSON file is not a manifest.
+        StreamError: a list or manifest cannot be read.
     """
     shards = other_than(outputs, expand(specs, allow_pipe_in_lists=allow_pipe_in_lists, outputs=outputs))
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
@@ -326,8 +336,9 @@ def counted_shards(
 
 
 def take_slice(n: int, i: int, w: int) -> range:
-    """Which of ``n`` things are in slice ``i`` of ``w``: the slices are disjoint, complete, in
-    order, and their lengths differ by at most one.
+    """Return the numbers of the items in slice ``i`` when ``n`` items are cut into ``w`` slices.
+
+    The slices are disjoint, complete and in order, and their lengths differ by at most one.
 
     Raises:
         UsageError: not n >= 0 and 0 <= i < w.

@@ -1,12 +1,11 @@
-"""A list of shards in a bucket, cut into slices beforehand, so that a pod reads only its own part
-of it.
+"""Cut a list of shards in a bucket into slices, so that a pod reads only its own slice.
 
-``LIST`` is text: one path or URL a line, no patterns, no comments; so everything that reads an
-@list reads it. ``LIST.offsets`` beside it says where the slices are, all of it little-endian: the
-header (``_HEADER``: magic, number of shards, number of slices, length of LIST, 1 if it was checked
-that no two shards become the same output, SHA-256 of LIST), then the W+1 borders of the slices as
-64-bit offsets into LIST, then a CRC-32 for the bytes of each slice. The slices need not have the
-same number of shards.
+``LIST`` is text: one path or URL a line, no patterns, no comments; so every program that reads an
+@list reads it. ``LIST.offsets`` beside it has the places of the slices, all of it little-endian:
+the header (``_HEADER``: magic, number of shards, number of slices, length of LIST, 1 if it was
+checked that no two shards become the same output, SHA-256 of LIST), then the W+1 borders of the
+slices as 64-bit offsets into LIST, then a CRC-32 for the bytes of each slice. The slices need not
+have the same number of shards.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tarkit.store.publish import open_publish
 from tarkit.store.read import read_range, read_whole
 
 SUFFIX = ".offsets"
-"""What is added to a list's name for the file of its slices."""
+"""Suffix added to a list's name for the file of its slices."""
 
 _HEADER = struct.Struct("<8sQQQQ32s")
 _MAGIC = b"tkslice1"
@@ -42,18 +41,18 @@ _SURELY_PLAIN = re.compile(r"(?:(?:s3|gs|hdfs|https?)://|/)[A-Za-z0-9_./:+=@%,~-
 
 @dataclass(frozen=True)
 class SlicedList:
-    """What LIST.offsets says.
+    """The contents of LIST.offsets.
 
     Attributes:
-        url: of LIST.
-        n: shards.
-        w: slices.
-        size: bytes of LIST.
-        checked: whether it was checked that no two shards become the same output.
-        sha256: of LIST, in hex.
-        borders: w + 1 offsets.
-        sums: w CRCs.
-        offsets_sha256: of LIST.offsets itself, so of all that decides what slice i is.
+        url: URL of LIST.
+        n: number of shards.
+        w: number of slices.
+        size: size of LIST in bytes.
+        checked: True if it was checked that no two shards become the same output.
+        sha256: SHA-256 of LIST, in hex.
+        borders: w + 1 offsets into LIST.
+        sums: w CRC-32 sums, one for each slice.
+        offsets_sha256: SHA-256 of LIST.offsets, in hex; it covers all that determines slice i.
     """
 
     url: str
@@ -67,11 +66,14 @@ class SlicedList:
     offsets_sha256: str
 
     def shards(self, index: int) -> list[str]:
-        """The shards of a slice.
+        """Read the shards of a slice.
+
+        Args:
+            index: number of the slice, from 0.
 
         Raises:
             UsageError: the slice does not exist.
-            DataError: LIST is not the one whose slices these are.
+            DataError: LIST was changed after its slices were planned.
         """
         if not 0 <= index < self.w:
             raise UsageError(f"{quoted(self.url)} has slices 0 to {self.w - 1}; slice {index} does not exist")
@@ -81,25 +83,25 @@ class SlicedList:
         except DataError as error:
             raise DataError(error.reason, url=self.url, hint=_CHANGED) from None
         if zlib.crc32(content) != self.sums[index]:
-            raise DataError(f"slice {index} is not what it was", url=self.url, offset=start, hint=_CHANGED)
+            raise DataError(f"slice {index} has changed", url=self.url, offset=start, hint=_CHANGED)
         return [line.decode("utf-8", "surrogateescape") for line in content.split(b"\n")[:-1]]
 
 
-_CHANGED = "the list was changed after its slices were planned; make the manifest anew, with a list of another name"
+_CHANGED = "the list was changed after its slices were planned; make the manifest again, with a new name for the list"
 
 
 def check_name(name: str, list_url: str) -> str:
-    """The name of a shard, if a line of a list can hold it so that it is read as just this name.
+    """Return the name of a shard if a list can hold it and it is read back unchanged.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: a list cannot hold it.
     """
     if _SURELY_PLAIN.fullmatch(name):
         return name
     kept = name.strip() == name and "\n" not in name and "\r" not in name and not name.startswith(("#", _BOM))
     if not kept or set(name) & set("{}") or not (fixed_names(name) or _is_plain_http(name)):
         raise UsageError(
-            f"{quoted(name)} cannot stand in a list of shards, where it would be taken for a pattern, a command, a "
+            f"{quoted(name)} cannot be in a list of shards: it would be read as a pattern, a command, a "
             "manifest (.json) or a comment; give it another name"
         )
     if scheme_of(list_url) and not scheme_of(name) and not name.startswith("/"):
@@ -110,7 +112,10 @@ def check_name(name: str, list_url: str) -> str:
 
 
 def _is_plain_http(name: str) -> bool:
-    """On an http server a ? begins the query; nothing can be listed there."""
+    """Return True for an http URL without glob characters before its query.
+
+    Nothing can be listed on an http server, where a ? begins the query.
+    """
     is_http = name.lower().startswith(("http://", "https://"))
     return is_http and not is_manifest(name) and not set(name.partition("?")[0]) & set("*[")
 
@@ -119,17 +124,18 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
     """Publish a list of shards, and then the file of its slices.
 
     Args:
-        url: of the list.
-        names: of the shards, those of slice 0 first.
-        counts: how many shards each slice has, see :func:`even_counts`.
-        outdir: where the run's outputs go. No two shards may become the same output; this is
-            checked here, since a pod that sees only one slice cannot. None: each pod has to look at
-            the whole list.
+        url: path or URL of the list.
+        names: names of the shards, those of slice 0 first.
+        counts: number of shards in each slice, see :func:`even_counts`.
+        outdir: output folder of the run. No two shards may become the same output; this is checked
+            here, because a pod that reads only one slice cannot. None: each pod reads the whole
+            list to check it.
 
     Raises:
-        UsageError: a name that a list cannot hold; the names do not fill the slices; as
-            ``plan_outputs``.
-        StreamError, TemporaryStreamError: it cannot be written.
+        UsageError: a list cannot hold a name, the names do not fill the slices, or an output's name
+            is not valid (``plan_outputs``).
+        StreamError: the list cannot be written.
+        TemporaryStreamError: the list cannot be written now.
     """
     if compression_for_name(url) is not None:
         raise UsageError(f"{quoted(url)}: a list of which parts are read cannot be compressed; name it .list or .txt")
@@ -165,21 +171,28 @@ def _lines(names: Iterable[str], url: str, outdir: str | None) -> Iterator[bytes
 
 
 def _numbers(w: int) -> struct.Struct:
-    """The borders of ``w`` slices, and a CRC of each."""
+    """Return the layout of the borders of ``w`` slices, and of their CRCs."""
     return struct.Struct(f"<{w + 1}q{w}I")
 
 
 def even_counts(n: int, w: int) -> list[int]:
-    """How many of ``n`` shards each of ``w`` slices has, by ``take_slice``."""
+    """Return the number of shards in each of ``w`` slices of ``n`` shards, by ``take_slice``."""
     return [len(take_slice(n, index, w)) for index in range(w)]
 
 
 def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
-    """Numbers of the shards in each of ``w`` slices of about the same number of bytes, the largest
-    slice first.
+    """Divide shards into ``w`` slices of about equal size in bytes, the largest slice first.
 
-    Largest shard first, each into the slice that has least so far (longest processing time first).
-    In a slice the shards keep their order. The same sizes give the same slices.
+    The largest shard comes first, and each goes into the slice with the least bytes so far (longest
+    processing time first). In a slice the shards keep their order. The same sizes give the same
+    slices.
+
+    Args:
+        sizes: size of each shard in bytes.
+        w: number of slices.
+
+    Returns:
+    For each slice, the numbers of its shards.
 
     Raises:
         UsageError: w is not positive, or a size is negative.
@@ -198,12 +211,12 @@ def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
 
 
 def open_list(url: str) -> SlicedList | None:
-    """The slices that were planned for a list; None if none were.
+    """Return the slices that were planned for a list, or None.
 
     Raises:
         DataError: the file of the slices is damaged.
-        StreamError: it is on this machine, and cannot be read.
-        TemporaryStreamError: it cannot be asked for now.
+        StreamError: the file of the slices is local and cannot be read.
+        TemporaryStreamError: the file of the slices cannot be read now.
     """
     beside = _offsets_url(url)
     if beside is None:
@@ -213,7 +226,7 @@ def open_list(url: str) -> SlicedList | None:
     except MissingInputError:
         return None
     except StreamError as error:
-        # Some stores say "forbidden" of what is not there.
+        # Some stores answer "forbidden" for a missing object.
         path = local_path(beside)
         is_there = path is not None and os.path.lexists(path) and not os.path.isdir(path)
         if is_there or isinstance(error, TemporaryStreamError):
@@ -240,7 +253,7 @@ def _parsed(url: str, beside: str, content: bytes) -> SlicedList | None:
 
 
 def sha256_of(names: Iterable[str]) -> str:
-    """Of a list with these lines, in hex."""
+    """Return the SHA-256 in hex of a list with these lines."""
     digest = hashlib.sha256()
     for name in names:
         digest.update(name.encode("utf-8", "surrogateescape") + b"\n")
@@ -248,7 +261,7 @@ def sha256_of(names: Iterable[str]) -> str:
 
 
 def changed(url: str) -> DataError:
-    """What is raised of a list that is not the one that slices were planned for."""
+    """Return the error for a list that was changed after its slices were planned."""
     return DataError("is not the list that was planned", url=url, hint=_CHANGED)
 
 
@@ -256,6 +269,6 @@ def _offsets_url(url: str) -> str | None:
     if not url or url == "-" or (scheme_of(url) and ("?" in url or "#" in url)):
         return None
     if not scheme_of(url) and not os.path.isfile(url):
-        # A named pipe, such as of <(…), has no neighbours; and to write, nothing need be there.
+        # A named pipe, such as <(…), has no files beside it; a list to be written need not exist.
         return f"{url}{SUFFIX}" if not os.path.exists(url) else None
     return f"{url}{SUFFIX}"
