@@ -341,7 +341,7 @@ def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any]
 
 def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_path: Path) -> None:
     damaged = copy_shard(shards.replace("{0..3}", "0"), tmp_path, 20 * 2048)
-    message = r"worker process \d\..*s-0\.tar, offset 40960: .*--force makes it anew$"
+    message = r"worker process \d\..*s-0\.tar, offset 40960: .*--force makes a new one$"
     with pytest.raises(CorruptHeaderError, match=message):
         list(dataset(damaged).loader(2))
 

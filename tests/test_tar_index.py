@@ -348,7 +348,7 @@ TEXT = b"v1.2 2\nx 512 1 a.x y 1536 600 a.y\nx 3072 0 b.x\n"
         (
             b"v1.2 2",
             b"v1.1 2",
-            "its first line is not v1.2, or tarkit-v1, and the number of samples; tarkit index --force makes it anew",
+            "its first line is not v1.2, or tarkit-v1, and the number of samples; tarkit index --force makes a new one",
         ),
         (b"v1.2 2", b"v1.2 2 ", "its first line is not v1.2"),
         (b"v1.2 2", b"v1.2 -2", "its first line is not v1.2"),
@@ -525,7 +525,7 @@ def test_a_reader_holds_few_indexes(tmp_path: Path) -> None:
     assert len(reader._indexed) == 16
 
 
-STALE = r"a\.tar: .*, so .*a\.idx is stale; make it anew: tarkit index --force .*a\.tar$"
+STALE = r"a\.tar: .*, so .*a\.idx is stale; make a new one: tarkit index --force .*a\.tar$"
 
 
 @pytest.mark.parametrize(
@@ -568,7 +568,7 @@ def test_samples_that_are_one_in_the_shard(tmp_path: Path) -> None:
     with pytest.raises(StaleIndexError, match="sample 0 is not the one that its index has"):
         ranged(url, 0, 2)
     Path(url).write_bytes(header(b"dir/", kind=b"5") * 4 + member(b"b.x", b"3") + END)
-    with pytest.raises(StaleIndexError, match="samples 0 to 0 of its index are not there"):
+    with pytest.raises(StaleIndexError, match="samples 0 to 0 of its index do not exist"):
         ranged(url, 0, 1)
 
 

@@ -1,1 +1,1 @@
-"""Records to samples and back: the key rule, codecs, transforms, readers and writers of shards."""
+"""Samples of tar shards: key rule, codecs, transforms, readers, writers and indexes."""

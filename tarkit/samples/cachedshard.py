@@ -1,4 +1,4 @@
-"""A remote shard whose samples come from parts that are kept on this machine."""
+"""Read samples of a remote shard through a local cache of its parts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ _MOST = 16 << 20
 
 
 class CachedShard(IndexedShard):
-    """A shard that is read by parts of some consecutive samples: those of a run, or fewer, of about
-    16 MiB at most.
+    """A remote shard with a local cache of parts, each some consecutive samples.
+
+    A part has the samples of a run, or fewer if they have more than about 16 MiB.
 
     Args:
-        run: samples of a run.
-        cache: where parts are kept.
+        url: URL of the shard.
+        index: its index.
+        identity: size and tag of the shard.
+        rule: key rule.
+        run: number of samples of a run.
+        cache: cache that keeps the parts.
     """
 
     def __init__(
@@ -35,29 +40,29 @@ class CachedShard(IndexedShard):
         self._length = max(1, min(run, _MOST // max(1, mean)))
 
     def first_of_part(self, number: int) -> int:
-        """The first sample of the part that has a sample.
+        """Return the number of the first sample in the part that has sample ``number``.
 
-        Runs begin a part.
+        A part does not extend over the end of a run.
         """
         inside = number % self._run
         return number - inside % self._length
 
     def fetch(self, first: int) -> None:
-        """Keep the part that begins with a sample.
+        """Fetch and keep the part that begins with sample ``first``.
 
         Raises:
-            StreamError: it cannot be read, or was replaced.
+            StreamError: the part cannot be read, or the shard was replaced.
         """
         part = self._part(first)
         self._cache.keep(part, partial(self._fetched, part))
 
     def kept(self, number: int) -> Sample | None:
-        """One sample, out of its part; None: that is not here.
-
-        Raises: IndexError.
+        """Return a sample from its part in the cache; None if the part is not there.
 
         Raises:
-            StaleIndexError, DataError: as of an :class:`IndexedShard`.
+            IndexError: the shard has no sample of this number.
+            StaleIndexError: the sample differs from the index.
+            DataError: the shard is damaged.
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
@@ -65,7 +70,7 @@ class CachedShard(IndexedShard):
         return None if data is None else self.sample_of(data, number)
 
     def bytes_of_part(self, first: int) -> int:
-        """Length of the part that begins with a sample."""
+        """Return the size in bytes of the part that begins with sample ``first``."""
         return self._part(first).size
 
     def _part(self, first: int) -> Part:
@@ -80,12 +85,16 @@ class CachedShard(IndexedShard):
 
 
 def open_cached(url: str, rule: KeyRule, run: int, cache: PartCache) -> IndexedShard | None:
-    """A remote shard with the index that is beside it, of which a copy is kept, too.
+    """Open a remote shard with the index beside it, and keep a copy of that index.
 
-    See :func:`open_indexed`.
+    Like :func:`open_indexed`, it returns None if there is no index. A shard without a version or
+    time is read without the cache, because a replaced one could not be detected.
 
-    What has no version or time is read without the cache: it could not be known that it was
-    replaced.
+    Args:
+        url: URL of the shard.
+        rule: key rule.
+        run: number of samples of a run.
+        cache: cache that keeps the parts and the index.
     """
     index = index_url(url)
     try:
@@ -94,8 +103,8 @@ def open_cached(url: str, rule: KeyRule, run: int, cache: PartCache) -> IndexedS
         return open_indexed(url, rule)
     if None in (*before[0], *before[1]):
         return open_indexed(url, rule)
-    # A shard's end is held against its index before that is kept; which members are samples depends
-    # on the rule.
+    # The end of a shard is compared with its index before the index is kept; the key rule decides
+    # which members belong to samples.
     part = range_part(url, before[0], 0, before[1].size or 0, "index", before[1].tag)
     text = cache.read(part, 0, part.size) if rule is first_dot else None
     if text is not None:

@@ -1,16 +1,18 @@
-"""Fields to bytes and back, by the field's extension.
+"""Encode and decode fields, by the extension of the field.
 
-No codec here can run code; pickle is refused.
+No codec here can run code; pickle is rejected.
 
 The last part of a field's name decides (``input.png`` is a png), in lower case. A trailing ``.gz``
 means that the encoded value is compressed. Names and values follow webdataset 1.0.2, with these
-differences, all of which keep data as it is:
+differences, all of which keep data unchanged:
 
-- bytes are taken to be encoded already, also under ``.gz``, and pass as they are;
+- bytes are taken as encoded already, also under ``.gz``, and are not changed;
 - ``.gz`` fields whose inner extension has no codec stay compressed bytes when decoded;
-- numbers in ``cls`` and its like are whole numbers; images that a format cannot hold are refused;
-- a str is text in fields of text, and elsewhere only what decodes to the same value: see ``encode_field``;
-- NaN and Infinity, which are not JSON, are refused both ways.
+- numbers in ``cls`` and similar fields are whole numbers; images that a format cannot hold are
+  rejected;
+- a str is text in fields of text; in other fields it must decode to the same value, see
+  ``encode_field``;
+- NaN and Infinity, which are not JSON, are rejected when reading and writing.
 """
 
 from __future__ import annotations
@@ -26,25 +28,30 @@ from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, enco
 from tarkit.samples.sample import Sample, is_reserved
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
-"""What ``make_encoder`` takes."""
+"""The types of the argument of ``make_encoder``."""
 
 MAX_BYTES = 1 << 30
-"""What a compressed field may have once it is decompressed, by default."""
+"""Default of the largest size of a field after decompression, 1 GiB."""
 
 
 def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
-    """The bytes of one field.
+    """Encode the value of one field as bytes.
 
-    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already.
-    Everything else goes by the extension: whole numbers (cls, cls2, class, count, index, inx, id),
-    JSON (json, jsn), numpy arrays (npy) and dicts of them (npz), msgpack (mp, msgpack, msg), CBOR
+    bytes, bytearray and memoryview are taken as encoded already, and are not changed. The extension
+    decides for all other values: whole numbers (cls, cls2, class, count, index, inx, id), JSON
+    (json, jsn), numpy arrays (npy) and dicts of them (npz), msgpack (mp, msgpack, msg), CBOR
     (cbor), and images (jpg, jpeg, img and image as jpg, png, ppm, pgm, pbm, tiff, tif, webp): a PIL
     image or an array, uint8 or float in 0..1, of shape (height, width), (height, width, 1) or
     (height, width, 3), or uint16 of shape (height, width). Tuples become lists in JSON, msgpack and
     CBOR. The same value gives the same bytes.
 
     A str becomes UTF-8 in fields of text (txt, html, ...) and in those without a codec. In json it
-    must be JSON text, and in cls and its like a whole number; the other codecs refuse it.
+    must be JSON text, and in cls and similar fields a whole number; the other codecs reject it.
+
+    Args:
+        field: name of the field.
+        value: its value.
+        key: key of the sample, for errors.
 
     Raises:
         EncodeError: no codec exists for this field and type, or the value does not fit it.
@@ -62,21 +69,27 @@ def decode_field(
     url: str | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> object:
-    """The value of one field: what ``encode_field`` was given, or bytes if the extension has no
-    codec.
+    """Decode the bytes of one field; bytes if its extension has no codec.
 
-    ``image`` says what images become: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil
-    is pilrgb), ``l``, ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or
-    (height, width, 3 or 4)), ``l8``, ``rgb8``, ``rgba8`` (the same as uint8), or None: they stay
-    bytes. Grey values of 16 bits become floats by division by 65,535, and 8 bits by their upper
-    half, which is what Pillow leaves of colours of 16 bits (webdataset cuts grey values at 255).
-    Text (txt, text, transcript, html, htm) becomes str. What is compressed (``.gz``, npz) may have
-    ``max_bytes`` once it is decompressed.
+    Text (txt, text, transcript, html, htm) becomes str. Grey values of 16 bits become floats by
+    division by 65,535, and 8 bits by their upper half, as Pillow does with colours of 16 bits
+    (webdataset cuts grey values at 255).
+
+    Args:
+        field: name of the field.
+        data: its bytes.
+        image: type of decoded images: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil
+            is pilrgb), ``l``, ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width)
+            or (height, width, 3 or 4)), ``l8``, ``rgb8``, ``rgba8`` (the same as uint8), or None:
+            they stay bytes.
+        key: key of the sample, for errors.
+        url: URL of the shard, for errors.
+        max_bytes: largest size of a compressed field (``.gz``, npz) after decompression, in bytes.
 
     Raises:
-        DecodeError: the bytes are not what the extension says, or too many, or the format is
-            refused.
-        UsageError: no such ``image``.
+        DecodeError: the bytes are not valid for the extension, or too many, or the format is
+            rejected.
+        UsageError: ``image`` is not one of these.
         MissingExtraError: the codec's library is not installed.
     """
     if image is not None and image not in IMAGE_SPECS:
@@ -101,17 +114,21 @@ def decode_field(
 
 
 def encode_sample(sample: Mapping[str, Any]) -> Sample:
-    """The sample with every field encoded by ``encode_field``; ``__key__`` and other metadata stay."""
+    """Encode every field of a sample by ``encode_field``; metadata such as ``__key__`` stay."""
     return _encode_all(_ENCODERS, sample)
 
 
 def decode_sample(
     sample: Mapping[str, Any], *, image: str | None = "pil", only: Collection[str] | None = None
 ) -> Sample:
-    """The sample with every field decoded by ``decode_field``.
+    """Decode every field of a sample by ``decode_field``.
 
-    Metadata and values that are no bytes stay. ``only`` are the fields to decode, by their full
-    names; the others stay bytes.
+    Metadata, and values that are not bytes, stay.
+
+    Args:
+        sample: the sample.
+        image: type of decoded images, as for ``decode_field``.
+        only: full names of the fields to decode; the other fields stay bytes. None: all fields.
     """
     key, url = sample.get("__key__"), sample.get("__url__")
     return {
@@ -123,14 +140,15 @@ def decode_sample(
 
 
 def make_encoder(spec: Encoder) -> Callable[[Mapping[str, Any]], Sample]:
-    """The function that encodes samples, from what webdataset's ``TarWriter`` takes as ``encoder``.
+    """Return a function that encodes samples, for the ``encoder`` of webdataset's ``TarWriter``.
 
-    False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict
-    of extension -> function from a value to bytes: these and no others; bytes, and str in other
-    fields, pass as in ``encode_field``.
+    Args:
+        spec: False or None: no encoding. True: encode by extension. A function from sample to
+            sample: that function. A dict of extension -> function from a value to bytes: only
+            these; bytes, and str in other fields, are encoded as in ``encode_field``.
 
     Raises:
-        UsageError: anything else.
+        UsageError: ``spec`` is none of these.
     """
     if spec is None or spec is False:
         return dict
@@ -186,8 +204,7 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
 
 
 def extension_of(field: str) -> tuple[str, bool]:
-    """The part of a field's name that decides what it is, in lower case, and whether it is
-    compressed.
+    """Return the extension of a field in lower case, and True if it is compressed.
 
     >>> extension_of("input.JSON.gz")
     ('json', True)
@@ -198,18 +215,20 @@ def extension_of(field: str) -> tuple[str, bool]:
 
 
 def _compress(data: bytes) -> bytes:
-    # gzip.compress writes another header in some versions of Python, and zlib names the operating
-    # system in byte 9: it becomes "unknown", so that the same value gives the same bytes on all of
-    # them.
+    # gzip.compress writes a different header in some versions of Python, and zlib writes the
+    # operating system in byte 9: it is set to "unknown", so that the same value gives the same
+    # bytes on every system.
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = compressor.compress(data) + compressor.flush()
     return packed[:9] + b"\xff" + packed[10:]
 
 
 def decompress(data: bytes, max_bytes: int) -> bytes:
-    """All members of a gzip stream, each of them checked.
+    """Decompress all members of a gzip stream, and check each of them.
 
-    Raises: ValueError, zlib.error: it is damaged or too large.
+    Raises:
+        ValueError: the data has more than ``max_bytes`` bytes, or is cut short.
+        zlib.error: the data is damaged.
     """
     content = b""
     while True:

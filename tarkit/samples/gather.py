@@ -1,9 +1,9 @@
-"""Files, folders and plans to samples: what there is, what its members are called, in which order.
+"""Collect files, folders and plans as samples: list the files, name the members, sort them.
 
-A plan is a text of which each line says what a member is called and where its content comes from:
-``NAME SOURCE``, with blanks or tabs between. SOURCE is ``text:TEXT`` (the rest of the line, as it
-is), ``file:PATH``, ``pipe:COMMAND``, a URL, or a plain path. Blank lines and lines that begin with
-``#`` are skipped.
+A plan is a text; each line has the name of a member and the source of its content: ``NAME SOURCE``,
+with blanks or tabs between. SOURCE is ``text:TEXT`` (the rest of the line, unchanged),
+``file:PATH``, ``pipe:COMMAND``, a URL, or a plain path. Blank lines and lines that begin with ``#``
+are skipped.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tarkit.store.read import open_read
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 
 _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg": "mpg"}
-"""Extensions of which one kind of file has two."""
+"""Extensions of file types that have two, each with the one that stands for both."""
 
 
 class MemberFile(NamedTuple):
-    """One file to be.
+    """One file that becomes a member.
 
     Attributes:
-        name: of the member.
-        source: its path, or a URL, command or text.
-        key, field: what the key rule makes of the name.
-        wanted_by: the line of a plan, for errors.
+        name: name of the member.
+        source: path of the content, or a URL, command or text.
+        key, field: result of the key rule for the name.
+        wanted_by: line of a plan, for errors.
     """
 
     name: str
@@ -57,10 +57,12 @@ class MemberFile(NamedTuple):
 
 @dataclass
 class Gathered:
-    """Attributes:
-    files: sorted by key, the fields of one sample together.
-    others: (name, why it is not part of a sample).
-    stripped: how many names lost a leading slash or ``./``.
+    """The files that were found for samples, and the other files.
+
+    Attributes:
+        files: sorted by key, the fields of one sample together.
+        others: (name, reason why it is not part of a sample).
+        stripped: number of names that lost a leading slash or ``./``.
     """
 
     files: list[MemberFile] = field(default_factory=list)
@@ -69,14 +71,22 @@ class Gathered:
 
 
 def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
-    """All files that ``paths`` name or hold, looked at but not opened.
+    """Find all files that ``paths`` name or contain; none is opened.
 
     Folders are walked to any depth; links to files are followed, links to folders only where they
     are named themselves. Member names are the paths as given, without a leading slash or ``./``.
 
     Args:
-        paths: relative to ``folder``.
-        leave_out: files that are left out where they are met in a folder: the output itself.
+        paths: files and folders, relative to ``folder``.
+        rule: key rule.
+        folder: folder where relative paths begin.
+        leave_out: files that are skipped when they are found in a folder: the output.
+
+    Raises:
+        DuplicateFieldError: a file is given twice.
+        MissingInputError: a path does not exist.
+        StreamError: a folder cannot be read.
+        UsageError: a path is empty, or has ``..`` in it.
     """
     gathered = Gathered()
     outputs = {_file_id(path) for path in leave_out} - {None}
@@ -90,7 +100,8 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
                 gathered.others.append((name, reason or "no-extension"))
             else:
                 gathered.files.append(MemberFile(name, PurePath(folder, found), *split))
-    # A stable sort: samples in the order of their keys, whatever the order of the arguments.
+    # A stable sort: samples come in the order of their keys, independent of the order of the
+    # arguments.
     gathered.files.sort(key=lambda file: file.key)
     names: set[str] = set()
     for file in gathered.files:
@@ -103,9 +114,7 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
 
 
 def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
-    """(path as given, None or why it is not a file) of the file itself, or of all that is in the
-    folder.
-    """
+    """Yield (path as given, None or the reason why it is not a file) for all files below a path."""
     if not given:
         raise UsageError("a file's name is empty")
     if os.path.isfile(place):
@@ -127,7 +136,7 @@ def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Ite
         yield given, "not-a-file"
     else:
         raise MissingInputError(
-            "this link leads nowhere" if os.path.islink(place) else "no such file or folder", url=given
+            "the target of this link does not exist" if os.path.islink(place) else "no such file or folder", url=given
         )
 
 
@@ -149,14 +158,20 @@ def _member_name(path: str) -> str:
 
 
 def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[MemberFile]:
-    """What the lines of a plan name, in its order, all of them checked.
+    """Parse the lines of a plan, in its order; all of them are checked.
 
-    None of the sources is opened.
+    No source is opened.
 
     Args:
-        plan: where it is.
-        folder: where relative paths begin.
-        allow_pipe: whether sources may be commands.
+        plan: path or URL of the plan.
+        rule: key rule.
+        folder: folder where relative paths begin.
+        allow_pipe: True if sources may be commands.
+
+    Raises:
+        UsageError: a line is not valid.
+        DuplicateFieldError: a sample has a field twice.
+        RepeatedKeyError: the lines of a sample are not adjacent.
     """
     text = read_content(plan)
     files: list[MemberFile] = []
@@ -170,7 +185,7 @@ def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool 
         file = _entry(line, f"{printable(plan)}:{number}", rule, folder, allow_pipe)
         first = first_line.setdefault(file.key, number)
         if (file.key, file.field) in fields:
-            reason = f"{file.wanted_by}: {printable(file.name)!r} comes twice in its sample"
+            reason = f"{file.wanted_by}: {printable(file.name)!r} is listed twice in its sample"
             raise DuplicateFieldError(reason, key=file.key)
         if first != number and files[-1].key != file.key:
             problem = f"{file.wanted_by}: the key comes back after other samples; it was first in line {first}"
@@ -204,13 +219,17 @@ def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) 
 
 
 def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
-    """Look for files whose names have dots that were not meant to begin a field.
+    """Reject samples with two files of one extension, such as ``a.JPEG`` and ``a.jpg``.
 
-    ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one
-    sample. So do ``a.JPEG`` and ``a.jpg``.
+    Dots in names are often not meant to begin a field: ``img_0.5.jpg`` and ``img_0.7.jpg`` have the
+    same key by the first dot, and would become one sample.
 
     Args:
-        files: those of one sample next to each other.
+        files: files, those of one sample next to each other.
+        rule: key rule.
+
+    Raises:
+        DataError: two files of a sample have the same extension.
     """
     key: str | None = None
     found: dict[str, str] = {}
@@ -223,10 +242,10 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
         if other == file.name:
             continue
         hint = "pass --on-same-extension allow if they belong together"
-        # A name that ends with a dot has no key by that rule.
+        # last_dot gives no key for a name that ends with a dot.
         apart = {split[0] for split in map(last_dot, (other, file.name)) if split is not None}
         if rule is first_dot and len(apart) > 1:
-            hint += ", or --key-rule last-dot, here and in all that read it, if they are samples of their own"
+            hint += ", or --key-rule last-dot, here and in every reader, if they are separate samples"
         else:
             hint += ", or rename one of them"
         fields = f"{kind} fields" if kind else "fields"
@@ -235,9 +254,9 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
 
 
 def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
-    """The samples of files, those of one sample next to each other.
+    """Yield the samples of files; the files of one sample must be adjacent.
 
-    Each is read when its turn comes.
+    The files of a sample are read when it is drawn.
     """
     for key, fields in itertools.groupby(files, lambda file: file.key):
         sample: Sample = {"__key__": key}
@@ -255,9 +274,9 @@ def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
 
 
 def read_content(source: str | PurePath) -> bytes | FieldFile:
-    """All bytes of a source, as they are: not decompressed.
+    """Read all bytes of a source, without decompression.
 
-    What is too large for memory stays in its file, or is kept in one.
+    Content that is too large for memory stays in its file, or is kept in a temporary file.
     """
     if isinstance(source, str) and source.startswith("text:"):
         return source[5:].encode("utf-8", "surrogateescape")

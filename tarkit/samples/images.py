@@ -1,4 +1,4 @@
-"""Images to bytes and back, through Pillow, with nothing lost on the way without a word."""
+"""Encode and decode images with Pillow; an image that would lose data is rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ IMAGE_SPECS = {
     "rgba8": ("uint8", "RGBA"),
     "l8": ("uint8", "L"),
 }
-"""Word -> what comes out, and Pillow's mode. float: float32 of 0 to 1. The words are webdataset's.
+"""Image type -> (kind of result, Pillow's mode); "float" is float32 of 0 to 1.
+
+The names are webdataset's.
 """
 
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
@@ -41,9 +43,16 @@ _SAVE_OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 100}, "WEBP": {"
 
 
 def encode_image(extension: str, value: Any) -> bytes:
-    """A PIL image or numpy array (HxW, HxWx1, HxWx3, HxWx4.
+    """Encode an image as a file of one of IMAGE_FORMATS.
 
-    uint8, or float of 0 to 1) as a file of IMAGE_FORMATS.
+    Args:
+        extension: a key of IMAGE_FORMATS.
+        value: a PIL image, or a numpy array of shape HxW, HxWx1, HxWx3 or HxWx4, of uint8 or of
+            float of 0 to 1.
+
+    Raises:
+        ValueError: the format cannot hold the image.
+        TypeError: the value is not an image.
     """
     format_name, modes = IMAGE_FORMATS[extension]
     image = _as_image(value)
@@ -77,11 +86,14 @@ def _as_image(value: Any) -> Any:
 
 
 def decode_image(spec: str, data: bytes) -> Any:
-    """An image file as a PIL image, or as a numpy array of HxWxC (HxW if grey), by one of
-    IMAGE_SPECS.
+    """Decode an image file as a PIL image, or as a numpy array of HxWxC (HxW if grey).
 
     Grey values of 16 bits are divided by 65,535 for float. For 8 bits their upper half is taken, as
     Pillow does with colours of 16 bits.
+
+    Args:
+        spec: a key of IMAGE_SPECS.
+        data: the file.
     """
     kind, mode = IMAGE_SPECS[spec]
     image = library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))
@@ -106,10 +118,9 @@ def _of_kind(kind: str, array: Any) -> Any:
 
 
 def _decode_jpeg(data: bytes) -> Any:
-    """A JPEG file in colours as an array of HxWx3, by a library that is quicker than Pillow, if it
-    is installed.
+    """Decode a JPEG file in colours as an array of HxWx3 with simplejpeg, faster than Pillow.
 
-    None: it is not, or does not take the file; Pillow judges of that one.
+    None if simplejpeg is not installed or rejects the file; Pillow decodes it then.
     """
     decode = _quick_decoder()
     try:
@@ -127,7 +138,7 @@ def _quick_decoder() -> Any:
 
 
 def _decode_16_bits(image: Any, kind: str, mode: str) -> Any:
-    """A grey image of 16 bits, as decode_image() gives it."""
+    """Decode a grey image of 16 bits, with the result of decode_image()."""
     numpy = library("numpy", "an image codec", "images")
     grey = numpy.asarray(image).astype("uint16")
     if kind == "float":

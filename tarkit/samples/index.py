@@ -1,12 +1,10 @@
-"""The index of a shard: where the content of each member of each sample is.
+"""The index of a shard: a text file with the place of each member of each sample.
 
-It is a text file beside the shard.
-
-The text is what NVIDIA DALI's program ``wds2idx`` writes, version ``v1.2``: the number of samples,
-then a line for each of them, with field, offset, size and name of its members. Where a name has a
-blank, which DALI could not read, it is ``tarkit-v1``, in which that is escaped.
-``docs/formats/tar-index.md`` is the specification. An index is of a shard, not of an archive: it
-knows which members are a sample, by the key rule.
+The text is that of NVIDIA DALI's program ``wds2idx``, version ``v1.2``: the number of samples, then
+a line for each of them, with field, offset, size and name of its members. If a name has a blank,
+which DALI cannot read, the version is ``tarkit-v1``, in which blanks are escaped.
+``docs/formats/tar-index.md`` is the specification. An index belongs to a shard, not to an archive:
+the key rule decides which members are a sample.
 """
 
 from __future__ import annotations
@@ -41,20 +39,21 @@ _LAST_MEMBER = b" ".join(b"(%b)" % each for each in (_WORD, _NUMBER, _NUMBER, _W
 _LINE = re.compile(rb"(?:%b )*%b" % (_MEMBER, _LAST_MEMBER))
 _PLAIN_KEY = re.compile(rb"(?:.*/)?[^./]+", re.DOTALL)
 _BLANK = re.compile(r"[ \t-\r]")
-"""What separates words for a program in C, and ends lines."""
+"""Characters that separate words for a program in C, or end lines."""
 _TO_ESCAPE = re.compile(rb"[ \t-\r%]")
 _NO_ESCAPE = re.compile(rb"%(?!0[9A-D]|20|25)")
 
-ANEW = "tarkit index --force makes it anew"
+ANEW = "tarkit index --force makes a new one"
 
 
 class IndexedMember(NamedTuple):
-    """A member of a sample.
+    """The place of one member of a sample.
 
     Attributes:
-        offset: of its content in the shard.
-        size: of that, in bytes.
-        name: key and field.
+        field: name of the field.
+        offset: offset of its content in the shard, in bytes.
+        size: size of its content, in bytes.
+        name: name of the member, from key and field.
     """
 
     field: str
@@ -69,10 +68,11 @@ class ShardIndex:
     ``len()`` is the number of samples, ``[i]`` the members of sample i.
 
     Lines that were read are not verified before :meth:`check`. A trainer compares each sample that
-    it reads with the sample's line, so to verify the lines, too, would only take time: in each of
-    its processes as much as reading some of the samples. That the shard has no such sample is found
-    by reading it; that a key comes back is not, see :meth:`check_keys`. With another rule than
-    ``first_dot``, all are to be checked: a key may not be what is before the field in a name.
+    it reads with the sample's line; to verify the lines as well would take as much time in each of
+    its processes as reading some of the samples. Reading finds a sample that the shard does not
+    have; it does not find a repeated key, see :meth:`check_keys`. With a rule other than
+    ``first_dot``, all lines must be checked, because a key may not be the text before the field in
+    a name.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ShardIndex:
         return len(self._lines)
 
     def words(self, number: int) -> list[bytes]:
-        """The line of a sample: field, offset, size and name of each member."""
+        """Return the line of a sample: field, offset, size and name of each member."""
         words = self._lines[number].split(b" ")
         return [unquote_to_bytes(word) for word in words] if self._escaped else words
 
@@ -108,16 +108,15 @@ class ShardIndex:
             raise
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end
-        in the shard.
+        """Return the begin and end in the shard of the samples from ``start`` up to ``end``.
 
-        They have all headers of these samples, and may have members before them that belong to no
-        sample.
+        The sample ``end`` is not included. The bytes have all headers of these samples, and may
+        have members before them that belong to no sample.
         """
         return self._end(start), self._end(end)
 
     def _end(self, number: int) -> int:
-        """Where the samples before this one end."""
+        """Return the offset where the samples before sample ``number`` end."""
         return self._end_of(self._lines[number - 1]) if number else 0
 
     def _end_of(self, line: bytes) -> int:
@@ -130,8 +129,10 @@ class ShardIndex:
         return end + -end % BLOCK
 
     def bounds(self, start: int, end: int, size: int) -> list[int]:
-        """Where the samples from ``start`` on begin, and the last of them ends: those before
-        ``end`` that span ``size`` bytes at most; or the first of them alone.
+        """Return the borders of the samples from ``start`` that span ``size`` bytes at most.
+
+        That is where each of them begins, and where the last one ends. Sample ``end`` and later
+        ones are not included; the first sample always is.
         """
         found = [self._end(start)]
         limit = found[0] + size
@@ -143,8 +144,13 @@ class ShardIndex:
         return found
 
     def check_keys(self, near: int | None = None) -> None:
-        """Raises:
-        DataError: a key comes back; with ``near``, at the sample before or behind that one.
+        """Check that no key is repeated.
+
+        Args:
+            near: number of a sample: check only that sample and its neighbours. None: check all.
+
+        Raises:
+            DataError: a key is repeated.
         """
         if self._has_good_keys:
             return
@@ -159,10 +165,10 @@ class ShardIndex:
         self._has_good_keys = near is None
 
     def check(self) -> None:
-        """Verify all lines, unless it was done.
+        """Verify all lines, unless that was done before.
 
         Raises:
-            DataError: see :func:`decode_index`.
+            DataError: a line is not valid, see :func:`decode_index`.
         """
         if self._is_good:
             return
@@ -178,7 +184,7 @@ class ShardIndex:
         self._is_good = self._has_good_keys = True
 
     def add(self, members: Sequence[IndexedMember]) -> None:
-        """The next sample of the shard."""
+        """Add the next sample of the shard."""
         if not self._escaped and any(_BLANK.search(each.name) for each in members):
             self._escaped = True
             self._lines = [line.replace(b"%", b"%25") for line in self._lines]
@@ -192,24 +198,24 @@ class ShardIndex:
         return _TO_ESCAPE.sub(lambda found: b"%%%02X" % ord(found[0]), word) if self._escaped else word
 
     def encode(self) -> bytes:
-        """The text."""
+        """Return the text of the index."""
         version = _ESCAPED if self._escaped else _DALI
         return b"".join(line + b"\n" for line in (b"%b %d" % (version, len(self)), *self._lines))
 
 
 def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
-    """The index that a text is.
+    """Parse and verify the text of an index.
 
-    Of each sample only the last member is looked at: where it ends is all that reading takes from
-    an index, and the sample itself is compared with its line when it is read.
+    Of each sample only the last member is verified: reading needs only the end of a sample from an
+    index, and the sample itself is compared with its line when it is read.
 
     Args:
-        url: of the text, for errors.
-        rule: by which the shard is read.
+        text: contents of the index file.
+        url: URL of the index, for errors.
+        rule: key rule by which the shard is read.
 
     Raises:
-        DataError: the text is not an index, is cut, has a key twice, or is of a shard that is read
-            by another key rule.
+        DataError: the text is not an index, is cut, has a key twice, or does not fit the key rule.
     """
     index = unchecked_index(text, url, rule)
     index.check()
@@ -217,10 +223,15 @@ def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex
 
 
 def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
-    """The index that a text is, of which no line is verified.
+    """Parse the text of an index without verifying its lines.
+
+    Args:
+        text: contents of the index file.
+        url: URL of the index, for errors.
+        rule: key rule by which the shard is read.
 
     Raises:
-        DataError: it is not an index, or is cut.
+        DataError: the text is not an index, or is cut.
     """
     first, newline, rest = text.partition(b"\n")
     match = _FIRST_LINE.fullmatch(first)
@@ -235,14 +246,16 @@ def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIn
 
 
 def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tuple[bytes, int]:
-    """The key of a sample, and where it ends.
+    """Return the key of a sample, and the offset where the sample ends.
 
     Args:
-        before: where the one before it does.
-        escaped: whether names are.
+        line: line of the sample.
+        before: offset where the sample before it ends.
+        rule: key rule.
+        escaped: True if names are escaped.
 
     Raises:
-        ValueError: no shard has such a sample.
+        ValueError: the line is not valid for a shard.
     """
     match = _LINE.fullmatch(line)
     if match is None:
@@ -259,7 +272,7 @@ def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tupl
     key = name[: -1 - len(field)]
     plain = rule is first_dot and b"__" not in name and name == key + b"." + field
     if not plain or not (name.find(b".") == len(key) > 0 and key[-1:] != b"/" or _PLAIN_KEY.fullmatch(key)):
-        # Seldom. The test above is that of the first dot.
+        # A rare case. The test above is the rule of the first dot.
         text = as_text(name)
         split = rule(text) if skip_reason(text, rule) is None else None
         if split is None or split[1] != as_text(field):
@@ -269,12 +282,12 @@ def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tupl
 
 
 def as_text(name: bytes) -> str:
-    """A word of an index, which may have bytes that are not UTF-8."""
+    """Decode a word of an index, which may have bytes that are not UTF-8."""
     return name.decode("utf-8", "surrogateescape")
 
 
 class _Place:
-    """Where the content of a member is: it takes the content's place among the members of a sample."""
+    """Stand-in for the content of a member, with its offset and size in the shard."""
 
     def __init__(self, name: str, offset: int, size: int) -> None:
         self.name, self.offset, self.size = name, offset, size
@@ -284,14 +297,19 @@ class _Place:
 
 
 def count_of_index(url: str) -> int:
-    """The number of samples of a shard by the first line of its index, of which nothing else is
-    read.
+    """Return the number of samples of a shard from the first line of its index.
+
+    Nothing else of the index is read.
+
+    Args:
+        url: path or URL of the shard.
 
     Raises:
         UsageError: the shard's name does not end in ``.tar``.
-        DataError: what is beside it is not an index.
+        DataError: the file beside it is not an index.
         MissingInputError: it has no index.
-        StreamError, TemporaryStreamError: that cannot be read.
+        StreamError: the index cannot be read.
+        TemporaryStreamError: the index cannot be read now.
     """
     name = index_url(url)
     line, newline, _ = first_bytes(name, _MOST_FIRST, compression=None).partition(b"\n")
@@ -308,16 +326,21 @@ def build_index(
     tally: Tally | None = None,
     update: Callable[[bytes], object] | None = None,
 ) -> ShardIndex:
-    """The index of a shard, which is read once, front to back, with all checks of the reader.
+    """Make the index of a shard by reading it once, with all checks of the reader.
 
     Args:
-        update: takes all bytes of the shard, as a digest does.
+        url: path or URL of the shard.
+        rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
+        tally: filled with counts of samples and skipped members.
+        update: called with all bytes of the shard, like the method of a digest.
 
     Raises:
-        UsageError: its name does not end in ``.tar``, or it is compressed: such a shard has no
-            index.
-        DataError: it is damaged, or has repeated keys or fields.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        UsageError: the shard's name does not end in ``.tar``, or it is compressed: such a shard has
+            no index.
+        DataError: the shard is damaged, or has repeated keys or fields.
+        MissingInputError: the shard does not exist.
+        StreamError: the shard cannot be read.
+        TemporaryStreamError: the shard cannot be read now.
     """
     index_url(url)
     rule, tally = key_rule(rule), Tally() if tally is None else tally
@@ -345,18 +368,28 @@ def _passing(read: Callable[[int], bytes], update: Callable[[bytes], object]) ->
 def _places(archive: Archive) -> Iterator[Member]:
     for name, content, header_offset in archive.members():
         size = len(content)
-        # The walk is behind the content and its padding.
+        # The archive's position is behind the content and its padding.
         offset = archive.base + archive.position - size - -size % BLOCK
         yield name, _Place(name, offset, size) if name else content, header_offset
 
 
 def publish_index(index: ShardIndex, url: str) -> None:
-    """Write the index of a shard beside it, whole or not at all."""
+    """Write the index of a shard beside it, whole or not at all.
+
+    Args:
+        index: the index.
+        url: path or URL of the shard.
+
+    Raises:
+        UsageError: the shard's name does not end in ``.tar``.
+        StreamError: the index cannot be written.
+        TemporaryStreamError: the index cannot be written now.
+    """
     with open_publish(index_url(url), compression=None) as stream:
         stream.write(index.encode())
 
 
 def remove_index(url: str) -> None:
-    """Remove the index of a shard, if there is one."""
+    """Remove the index of a shard, if it exists."""
     with suppress(MissingInputError):
         remove(index_url(url))

@@ -1,8 +1,8 @@
-"""Samples of a shard by their numbers: only their bytes are read, wherever the shard is.
+"""Read samples of a shard by their numbers; only their bytes are read, even over a network.
 
-An index does not name the shard that it was made of, so it may be stale. When it is opened, the end
-of the shard is held against it; whenever samples are read, their headers are. A sample that the
-index does not have is never given.
+An index does not name the shard that it was made from, so it may be stale. When an index is opened,
+the end of the shard is compared with it; whenever samples are read, their headers are. A sample
+that is not in the index is never returned.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
 
 _PIECE = 1 << 18
-"""Bytes that are read of a shard at a time, unless a sample is longer: they stay in the processor's
-cache.
+"""Size in bytes of one read of a shard, unless a sample is longer.
+
+So much fits into the processor's cache.
 """
 _REGULAR = ord("0")
 _TYPE = VARYING.size
@@ -52,7 +53,10 @@ class IndexedShard:
     ``len()`` is the number of samples.
 
     Args:
-        identity: of the shard when the index was held against it.
+        url: path or URL of the shard.
+        index: its index.
+        identity: size and tag of the shard when it was compared with the index.
+        rule: key rule.
     """
 
     def __init__(self, url: str, index: ShardIndex, identity: Identity, rule: KeyRule = first_dot) -> None:
@@ -63,8 +67,8 @@ class IndexedShard:
         self._name = display_name(url)
         self._file: int | None = None
         self._asked = False
-        # As an Archive remembers them: of the last plain header that is good, and of those that end
-        # as it does.
+        # As in an Archive: the tail of the last good plain header, and the sums of good headers
+        # with that tail.
         self._tail = b""
         self._sums: dict[bytes, int] = {}
 
@@ -72,7 +76,7 @@ class IndexedShard:
         return len(self.index)
 
     def keys(self) -> Iterator[str]:
-        """The keys of all samples, in their order."""
+        """Yield the keys of all samples, in their order."""
         self.index.check()
         for number in range(len(self)):
             split = self._rule(self.index[number][0].name)
@@ -80,10 +84,15 @@ class IndexedShard:
                 yield split[0]
 
     def sample(self, number: int) -> Sample:
-        """One sample.
+        """Read one sample.
 
         Raises:
-            IndexError: the shard has not so many. What :meth:`samples` raises.
+            IndexError: the shard has no sample of this number.
+            StaleIndexError: the sample differs from the index.
+            DataError: the shard is damaged, or was replaced since the index was opened.
+            MissingInputError: the shard does not exist.
+            StreamError: the shard cannot be read.
+            TemporaryStreamError: the shard cannot be read now.
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
@@ -91,9 +100,10 @@ class IndexedShard:
         return found[0]
 
     def take(self, start: int, end: int) -> list[Sample]:
-        """The samples of a range that the shard has, as :meth:`samples` gives them.
+        """Read a range of samples, with the errors of :meth:`samples`.
 
-        A file that was moved since it was opened is read on.
+        The range must be in the shard. A local file that was moved since it was opened can still be
+        read.
         """
         found: list[Sample] = []
         while start < end and (some := self._plain_samples(start, end)):
@@ -104,9 +114,10 @@ class IndexedShard:
         return found
 
     def _plain_samples(self, start: int, end: int) -> list[Sample]:
-        """Samples of a local shard, as many as one read gives, up to the first one whose members
-        are not behind plain headers or are not those of the index: the reader judges of that
-        one.
+        """Read samples of a local shard, as many as one read returns.
+
+        It stops before the first sample whose members have other than plain headers, or differ from
+        the index: the reader decides about that sample.
         """
         found: list[Sample] = []
         self.index.check_keys(None if self._asked or end - start > 1 else start)
@@ -129,9 +140,9 @@ class IndexedShard:
         return found
 
     def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
-        """A sample out of bytes of the shard, in which it begins and ends there.
+        """Parse a sample from bytes of the shard, between two offsets in them.
 
-        None: another one, or not plain.
+        None if the sample differs from the index, or has other than plain headers.
         """
         try:
             return self._walked(number, data, begin, end)
@@ -142,7 +153,7 @@ class IndexedShard:
         words = self.index.words(number)
         stem = words[3][: -len(words[0])]
         key = as_text(stem[:-1])
-        # As in group_by_keys(): most names need no call.
+        # As in group_by_keys(): most names need no function call.
         simple = self._rule is first_dot and "/" not in key and "." not in key and key[0] != "_"
         sample: Sample = {"__key__": key, "__url__": self._name}
         each = iter(words)
@@ -167,7 +178,7 @@ class IndexedShard:
         return sample if at == end <= len(data) else None
 
     def _is_good(self, header: bytes) -> bool:
-        """Whether a header is that of a plain file, and its checksum is right."""
+        """Return True if a header is that of a plain file, with a right checksum."""
         if header[345] or not _is_regular(header):
             return False
         checksum = header[148:_TYPE]
@@ -181,9 +192,9 @@ class IndexedShard:
         return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
 
     def _open_file(self) -> int | None:
-        """A descriptor of a local shard, which was the one of the index when it was opened.
+        """Return a descriptor of a local shard that is still the shard of the index.
 
-        None: not, or not local.
+        None if the shard was replaced before it was opened, or is not local.
         """
         if self._file is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
@@ -206,19 +217,22 @@ class IndexedShard:
             self._close()
 
     def samples(self, start: int, end: int) -> Iterator[Sample]:
-        """The samples from number ``start`` up to, not including, ``end``, by one request for each
-        16 MiB.
+        """Read the samples from number ``start`` up to, not including, ``end``.
+
+        One request is made for each 16 MiB.
 
         Raises:
             UsageError: the shard has no such samples.
-            StaleIndexError: what is there is not what the index has.
-            DataError: damage, or the shard was replaced since the index was opened.
-            MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+            StaleIndexError: a sample differs from the index.
+            DataError: the shard is damaged, or was replaced since the index was opened.
+            MissingInputError: the shard does not exist.
+            StreamError: the shard cannot be read.
+            TemporaryStreamError: the shard cannot be read now.
         """
         if not 0 <= start <= end <= len(self):
             shown = f"{display_name(self.url)} has {len(self)} samples"
             raise UsageError(f"samples {start} to {end} are not a range: {shown}, and 0 <= start <= end")
-        # A local file that is there no more, or another one now, has no plain samples.
+        # A local file that was removed or replaced has no plain samples.
         plain = start < end and local_path(self.url) is not None and identify(self.url) == self.identity
         while plain and start < end and (found := self._plain_samples(start, end)):
             yield from found
@@ -233,10 +247,11 @@ class IndexedShard:
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
 
     def sample_of(self, data: bytes, number: int) -> Sample:
-        """A sample, of the bytes that the shard has for it.
+        """Parse a sample from the bytes that the shard has for it.
 
         Raises:
-            StaleIndexError, DataError: as :meth:`samples`.
+            StaleIndexError: the sample differs from the index.
+            DataError: the bytes are damaged.
         """
         base, behind = self.index.span(number, number + 1)
         if (found := self._plain_sample(number, data, 0, behind - base)) is not None:
@@ -246,7 +261,7 @@ class IndexedShard:
         return found
 
     def _compared(self, pieces: Iterator[bytes], number: int, end: int) -> Iterator[Sample]:
-        """The samples of pieces of the shard, each compared with the index."""
+        """Yield the samples in pieces of the shard, each compared with the index."""
         # With an end mark behind them, these samples are an archive of their own.
         for sample in self._grouped(reading(chain(pieces, [END_OF_ARCHIVE]))):
             if number == end or not self._is_as_indexed(number, sample):
@@ -254,14 +269,14 @@ class IndexedShard:
             yield sample
             number += 1
         if number != end:
-            raise _stale(self.url, f"samples {number} to {end - 1} of its index are not there")
+            raise _stale(self.url, f"samples {number} to {end - 1} of its index do not exist")
 
     def _grouped(self, read: Callable[[int], bytes]) -> Iterator[Sample]:
         name = display_name(self.url)
         try:
             yield from group_by_keys(read_members(read, url=name, rule=self._rule), url=name, rule=self._rule)
         except DataError as error:
-            stale = f"{display_name(index_url(self.url))} is stale: tarkit index --force makes it anew"
+            stale = f"{display_name(index_url(self.url))} is stale: tarkit index --force makes a new one"
             error.hint = f"{error.hint}; or {stale}" if error.hint else f"the shard is damaged, or {stale}"
             raise
 
@@ -277,7 +292,7 @@ class IndexedShard:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _field(word: bytes) -> tuple[str, bool]:
-    """A field, and whether it is one behind every key without dots."""
+    """Return a field, and True if it is a field behind every key without dots."""
     field = as_text(word)
     return field, field[0] not in "._"
 
@@ -289,22 +304,28 @@ def _number(size_field: bytes) -> int:
 
 def _stale(url: str, reason: str) -> StaleIndexError:
     index = display_name(index_url(url))
-    hint = f"make it anew: tarkit index --force {display_name(url)}"
+    hint = f"make a new one: tarkit index --force {display_name(url)}"
     return StaleIndexError(f"{reason}, so {index} is stale", url=url, hint=hint)
 
 
 def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = True) -> IndexedShard | None:
-    """A shard with the index that is beside it.
+    """Open a shard with the index beside it; None if it has no index.
 
-    None if there is none, or the length of the shard is not known.
+    None also if the length of the shard is not known.
 
-    check: verify all lines of the index now. False: of a local shard whose key rule is ``first_dot``, a line when its
-        sample is read; and that no key comes back, when a second sample is.
+    Args:
+        url: path or URL of the shard.
+        rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
+        check: True to verify all lines of the index now. False: for a local shard with the key rule
+            ``first-dot``, verify a line when its sample is read, and look for repeated keys when a
+            second sample is read.
 
     Raises:
-        StaleIndexError: the shard does not end where the index says.
-        DataError: what is beside it is not an index by this key rule.
-        MissingInputError, StreamError, TemporaryStreamError: the shard cannot be read.
+        StaleIndexError: the end of the shard differs from the index.
+        DataError: the file beside the shard is not an index by this key rule.
+        MissingInputError: the shard does not exist.
+        StreamError: the shard cannot be read.
+        TemporaryStreamError: the shard cannot be read now.
     """
     if not has_index_name(url):
         return None
@@ -316,8 +337,7 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
     except StreamError as error:
         if isinstance(error, TemporaryStreamError):
             raise
-        # Stores that do not report what is missing refuse access to it: so nothing is known to be
-        # there.
+        # Some stores answer "forbidden" for a missing object, so the index may not exist.
         return None
     index = unchecked_index(text, display_name(index_url(url)), rule)
     if check or rule is not first_dot or local_path(url) is None:
@@ -334,7 +354,7 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
 
 
 def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None:
-    """What of the shard's end is not as the index has it; None if all is."""
+    """Compare the end of the shard with the index; return the difference, or None."""
     _, end = index.span(0, len(index))
     if file.size < end + BLOCK:
         return f"it has {file.size} bytes, and by its index the last sample ends at {end}"
@@ -358,10 +378,15 @@ def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None
 
 
 def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
-    """Whether a plain header is there, and nothing but an end mark and zeros behind ``end``.
+    """Return True if the shard ends with a plain header, its content, an end mark and zeros.
 
-    False: the reader judges. Most shards end so, and the reader takes longer than the rest of
-    opening them.
+    Args:
+        header: offset of the last header.
+        end: offset behind the last sample.
+
+    Returns:
+    False: the reader decides. Most shards end plainly, and the reader takes longer than all other
+    steps of opening a shard.
     """
     if file.size - end > _PIECE:
         return False
@@ -373,7 +398,7 @@ def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
 
 
 def _is_regular(header: bytes) -> bool:
-    """Whether it is the header of a regular file, and its checksum is right."""
+    """Return True if a header is that of a regular file, with a right checksum."""
     try:
         return header[156] == _REGULAR and adler32(header) & 0xFFFF == expected_adler(header[148:_TYPE])
     except (ValueError, IndexError):  # what should be a number or a header is something else

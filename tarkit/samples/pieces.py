@@ -1,4 +1,4 @@
-"""A tar in pieces, one for each sample: joined again they are the tar, byte for byte."""
+"""Cut a tar into pieces, one for each sample; joined, they are the tar byte for byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarkit.samples.read import placed_samples
 from tarkit.samples.sample import KeyRule, first_dot, in_sample, key_rule
 
 Piece = tuple[str, bytes]
-"""Key and bytes."""
+"""(key, bytes) of one piece."""
 
 
 def sample_pieces(
@@ -27,21 +27,24 @@ def sample_pieces(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[Piece]:
-    """(key, piece) for each sample of one tar stream, in order.
+    """Yield (key, piece) for each sample of one tar stream, in order.
 
     A piece begins with the first header of its sample, extended headers included, and ends where
-    the next one begins, so it holds members that belong to no sample, too. The first begins where
-    the tar does, the last has the end-of-archive mark. A tar without samples is one piece with the
-    key "".
+    the next piece begins, so it also has the members that belong to no sample. The first piece
+    begins where the tar does, the last piece has the end-of-archive mark. A tar without samples is
+    one piece with the key "".
 
     Args:
-        read: as for :func:`tarkit.samples.read.read_members`.
-        mem: bytes that a sample may have.
-        on_repeated_key: as for :func:`tarkit.samples.sample.group_by_keys`.
+        read: function that reads up to n bytes, as for :func:`tarkit.samples.read.read_members`.
+        url: URL of the shard, for errors.
+        rule: key rule.
+        on_repeated_key: error or allow, as for :func:`tarkit.samples.sample.group_by_keys`.
+        tally: filled with counts.
+        mem: largest size of a sample in bytes.
 
     Raises:
         TooLargeError: a sample has more than ``mem`` bytes.
-        DataError: the tar is damaged, a key comes back, or a field comes twice.
+        DataError: the tar is damaged, a key is repeated, or a sample has a field twice.
     """
     held = bytearray()
 
@@ -65,10 +68,10 @@ def sample_pieces(
 
 
 def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_dot) -> Iterator[Piece]:
-    """The pieces of several tars as those of one: without the end-of-archive marks between, behind
-    which most programs read nothing.
+    """Join the pieces of several tars into one: drop the end-of-archive marks between them.
 
-    Pieces that are not of a tar, or whose samples would become one, stay as they are.
+    Most programs read nothing behind such a mark. Pieces that are not of a tar stay as they are, as
+    do those whose samples would become one sample.
     """
     split_name = key_rule(rule)
     held: Piece | None = None
@@ -87,10 +90,10 @@ def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_
 
 
 def _continued(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tuple[bytes, str]:
-    """A piece without the mark at its end, and the key of the last sample up to there.
+    """Drop the end mark of a piece; return the rest and the key of its last sample.
 
     Args:
-        last: that before the piece.
+        last: key of the last sample before the piece, which is returned if the piece has none.
     """
     out = bytearray()
     try:
@@ -100,7 +103,7 @@ def _continued(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tupl
         archive = RawArchive(io.BytesIO(piece).read, "", in_sample(rule), Tally(), [], out.extend)
         deque(copied_members(archive), maxlen=0)
     except DataError:
-        # It has no mark. What is not a tar at all is found where it is read.
+        # The piece has no mark. The reader of the output reports a file that is not a tar.
         return piece, last
     return bytes(out), last
 

@@ -1,9 +1,9 @@
-"""Tar shards to members to samples: the reader.
+"""Read tar shards as members and as samples.
 
-:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an archive
-front to back on big reads, without seeking, so that pipes and sockets do as well as files. It never
-gives a shortened answer: what is cut, damaged or no tar raises with shard, byte offset and member,
-unless ``on_damage="skip"`` was asked for.
+:func:`read_samples` is what most callers need. Below it, :func:`read_members` walks an archive from
+front to back on big reads, without seeking, so that pipes and sockets work like files. It never
+returns less than the shard has: a cut, damage, or a file that is not a tar raises an error with
+shard, byte offset and member, unless ``on_damage`` is "skip".
 """
 
 from __future__ import annotations
@@ -44,36 +44,38 @@ def read_samples(
     large: LargeMembers | None = None,
     cache: PartCache | None = None,
 ) -> Generator[Sample, None, None]:
-    """Samples of one or many shards, in order, as dicts of raw bytes.
+    """Read the samples of one or many shards, in order, as dicts of raw bytes.
 
     Args:
         urls: a path, URL or shard spec (``s3://b/train-{0000..0147}.tgz``, ``*.tar``,
             ``@list.txt``, ``-``), or several.
         rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
         on_duplicate_field: error, first or last.
-        on_repeated_key: error, or allow.
-        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
-            Samples with a member that cannot be delivered (a hard link, a sparse file) are dropped
-            and counted.
+        on_repeated_key: error or allow.
+        on_damage: error, or skip: resume at the next good header and record the lost bytes in
+            ``tally``. Samples with a member that cannot be delivered (a hard link, a sparse file)
+            are dropped and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a
+        allow_pipe_in_lists: True if an ``@LIST`` may name ``pipe:`` commands; the author of such a
             list runs them here.
-        literal: ``urls`` are names of shards as they are, such as
-            :func:`tarkit.specs.shardspec.expand` gives them: a listing of a store may well have
-            ``[`` or ``{`` in its names.
-        split: ``urls`` are those that this process is to read. Else reading is an error in one of
-            several ranks, or workers of a torch DataLoader, because each would read every sample.
-        mem: bytes of the shard that one sample may span; a larger one is an error that names its
-            member and size. Also those of the window of a compressed shard, if it is more than what
-            any stream may have.
-        large: another way for members that are too large (:mod:`tarkit.formats.tar.large`).
-        cache: where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
+        literal: True if ``urls`` are names of shards, not patterns, for example from
+            :func:`tarkit.specs.shardspec.expand`: names in a store may have ``[`` or ``{`` in them.
+        split: True if ``urls`` are only the shards of this process. Otherwise it is an error to
+            read in one of several ranks, or workers of a torch DataLoader, because each would read
+            every sample.
+        mem: largest number of bytes of the shard that one sample may span; a larger sample is an
+            error that names its member and size. It also limits the window of a compressed shard,
+            if it is more than the limit for every stream.
+        large: a different policy for members that are too large (:mod:`tarkit.formats.tar.large`).
+        cache: cache for parts of remote shards (:class:`tarkit.store.cache.PartCache`).
 
     Raises:
-        UsageError: the process is one of several that would read the same.
+        UsageError: the process is one of several that would read the same samples.
         TooLargeError: a sample has more than ``mem`` bytes.
-        DataError: the shard is damaged, or is not what the policies allow.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        DataError: the shard is damaged, or the policies do not allow its contents.
+        MissingInputError: a shard does not exist.
+        StreamError: a shard cannot be read.
+        TemporaryStreamError: a shard cannot be read now.
     """
     if not split:
         _refuse_several_readers()
@@ -106,7 +108,7 @@ def _open_shard(url: str, cache: PartCache | None, mem: int) -> ReadStream:
 
 
 def _refuse_several_readers() -> None:
-    """Refuse to read all shards in one of several ranks or DataLoader workers.
+    """Reject reading all shards in one of several ranks or DataLoader workers.
 
     Raises:
         UsageError: the process is one of several.
@@ -136,25 +138,24 @@ def read_members(
     tally: Tally | None = None,
     large: LargeMembers | None = None,
 ) -> Iterator[Member]:
-    """Regular files of one tar stream: (name, content, offset of the header), in order.
+    """Yield the regular files of one tar stream: (name, content, offset of the header).
 
-    Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was lost, a
-    mark with an empty name is given; see :data:`tarkit.formats.tar.walk.Member`.
+    Where an archive ends inside the stream (``cat a.tar b.tar``), and where bytes were lost, a mark
+    with an empty name is yielded; see :data:`tarkit.formats.tar.walk.Member`.
 
     Args:
-        read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.
+        read: ``read(n)`` returns 1 to n bytes, or b"" at the end, like the method of a raw stream.
         url: name of the shard for errors.
-        rule: key rule, which says whether a member whose content cannot be delivered (a hard link,
-            a sparse file) is a field of a sample; one that is not is only counted.
-        on_damage: error, or skip: go on at the next header that is good, and behind members that
-            cannot be delivered.
-        tally: counts what is skipped, and records damage.
-        large: what becomes of members too large for memory; None means that all are delivered as
-            bytes.
+        rule: key rule. It decides if a member whose content cannot be delivered (a hard link, a
+            sparse file) is a field of a sample; if not, it is only counted.
+        on_damage: error, or skip: resume at the next good header, and behind members that cannot be
+            delivered.
+        tally: counts skipped members, and records damage.
+        large: policy for members too large for memory; None: all are delivered as bytes.
 
     Raises:
-        DataError: damage.
-        UnsupportedMemberError: a field of a sample whose content cannot be delivered.
+        DataError: the stream is damaged.
+        UnsupportedMemberError: a field of a sample has content that cannot be delivered.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
@@ -164,8 +165,8 @@ def read_members(
             yield from archive.members()
             return
         except DataError as error:
-            # What is too large is not damaged: a search for the next header would find those inside
-            # of it.
+            # A member that is too large is not damaged: a search for the next header would find
+            # headers inside of it.
             if on_damage == "error" or not archive.begun or isinstance(error, TooLargeError):
                 raise
             yield resynchronise(archive, error)
@@ -183,11 +184,16 @@ def placed_samples(
     large: LargeMembers | None = None,
     **policies: Any,
 ) -> Iterator[tuple[int, Sample]]:
-    """(offset of its first header, sample) of one tar stream.
+    """Yield (offset of its first header, sample) for the samples of one tar stream.
 
     Args:
-        large: see :func:`read_members`. Without it, a range of its length takes the place of each
-            content.
+        read: function that reads up to n bytes, as for :func:`read_members`.
+        url: URL of the shard, for errors.
+        rule: key rule.
+        on_damage: error or skip, as for :func:`read_members`.
+        tally: filled with counts and damage.
+        large: policy for members too large for memory. None: each content is replaced by a range of
+            its length.
         policies: other arguments of :func:`group_by_keys`.
     """
     begins: dict[str, int] = {}
@@ -200,7 +206,7 @@ def placed_samples(
             split = rule(name) if skip_reason(name, rule) is None else None
             if split is not None:
                 begins.setdefault(split[0], offset)
-            # Content that is not looked at would add up.
+            # Content that is not used would fill the memory.
             yield name, range(len(content)) if name and large is None else content, offset
 
     policies |= {"sample_limit": ways.sample_limit, "spill": ways.spill}

@@ -1,8 +1,8 @@
-"""What a sample is: the key rule, the skipping rule, and grouping members into samples.
+"""Samples: the key rule, the skipping rule, and grouping members into samples.
 
-A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and, for each
-field, its bytes. ``docs/formats/tar.md`` is the specification of the three rules in this file, with
-a table of names that the tests hold against this code.
+A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, its shard) and, for each field, its
+bytes. ``docs/formats/tar.md`` is the specification of the three rules in this file, with a table of
+names that the tests compare with this code.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ _METADATA = re.compile(r"__[^/]*__(/|\Z)")
 _RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
 
 BOOKKEEPING = frozenset(("__key__", "__url__", "__local_path__", "__worker__", "__rank__"))
-"""What tarkit's and webdataset's readers add to a sample. Writers leave these names out."""
+"""Metadata that the readers of tarkit and webdataset add to a sample. Writers leave it out."""
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name has the form ``__name__``: such an entry of a sample is metadata, never the
-    field of a file.
+    """Return True if a name has the form ``__name__``.
+
+    Such an entry of a sample is metadata, never the field of a file.
     """
     return name[:2] == "__" and _RESERVED.match(name) is not None
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Whether an entry of a sample that is to be written is bookkeeping, which is left out.
+    """Return True if an entry of a sample is metadata of a reader; False if it is a field.
 
-    Else it is a field.
+    Writers leave out the metadata of readers.
 
     Raises:
-        EncodeError: it is metadata that no reader has added, and that no reader would give back.
+        EncodeError: it is metadata that no reader adds, so no reader would return it.
     """
     if name in BOOKKEEPING:
         return True
@@ -52,10 +53,11 @@ def is_bookkeeping(name: str) -> bool:
 
 
 def why_reserved(field: str, prefix: str = "") -> str:
-    """What is wrong with a field of a reserved name, and what to call it.
+    """Explain why a field cannot have a reserved name, and suggest a name.
 
     Args:
-        prefix: of the file that it is in.
+        field: the field.
+        prefix: beginning of the name of its file.
     """
     plain = prefix + (field.strip("_") or "field")
     return (
@@ -65,7 +67,9 @@ def why_reserved(field: str, prefix: str = "") -> str:
 
 
 def first_dot(name: str) -> tuple[str, str] | None:
-    """Key is the folder and the file name up to its first dot; the field is what follows that dot.
+    """Split a member's name at the first dot of its base name into (key, field).
+
+    The key includes the folder. None if the name has no field.
 
     >>> first_dot("images/a.b.c.jpg")
     ('images/a', 'b.c.jpg')
@@ -76,7 +80,9 @@ def first_dot(name: str) -> tuple[str, str] | None:
 
 
 def last_dot(name: str) -> tuple[str, str] | None:
-    """Key is everything up to the last dot of the file name; the field is what follows it.
+    """Split a member's name at the last dot of its base name into (key, field).
+
+    The key includes the folder. None if the name has no field.
 
     >>> last_dot("images/a.b.c.jpg")
     ('images/a.b.c', 'jpg')
@@ -87,7 +93,7 @@ def last_dot(name: str) -> tuple[str, str] | None:
 
 
 def key_rule(spec: str | KeyRule) -> KeyRule:
-    """The rule named ``first-dot`` or ``last-dot``, or made from a regular expression.
+    """Return the rule named ``first-dot`` or ``last-dot``, or make one from a regular expression.
 
     A regular expression has two groups, key and field, and must match the whole name.
 
@@ -115,9 +121,9 @@ def key_rule(spec: str | KeyRule) -> KeyRule:
 
 
 def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
-    """Why a regular file of this name is not part of a sample; None if it is a part of one.
+    """Return why a regular file of this name is not part of a sample; None if it is.
 
-    The reasons are the words under which the skipped members are counted.
+    The reasons are the words under which skipped members are counted.
     """
     if _METADATA.match(name):
         return "metadata"
@@ -133,7 +139,7 @@ def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
 
 
 def in_sample(rule: KeyRule = first_dot) -> Callable[[str], bool]:
-    """Whether a regular file of a name is a part of a sample, by a key rule."""
+    """Return a function: True if a regular file of this name is part of a sample."""
     return lambda name: skip_reason(name, rule) is None
 
 
@@ -152,26 +158,29 @@ def group_by_keys(
     sample_limit: int = sys.maxsize,
     spill: Callable[[Sample, str, Any], Any] | None = None,
 ) -> Iterator[Sample]:
-    """Samples out of the members of one shard, in the order in which they come.
+    """Group the members of one shard into samples, in their order.
 
-    A sample is a run of adjacent members with the same key. Lazy: at most one sample is held,
+    A sample is a run of adjacent members with the same key. Lazy: at most one sample is in memory,
     besides the keys that were seen (keys and offsets, never bytes).
 
     Args:
         members: (name, content, offset) of regular files, with marks (see Member). Where a stretch
-            was lost, the samples on both of its sides are dropped, since they may not be whole;
-            where one member was lost that belongs to a sample, that sample is dropped.
-        url: the shard's name, for ``__url__`` and for errors.
+            was lost, the samples on both of its sides are dropped, because they may not be whole;
+            where one member of a sample was lost, that sample is dropped.
+        url: name of the shard, for ``__url__`` and for errors.
         rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
-        on_duplicate_field: error, first (keep the first file) or last (keep the last).
-        on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
-        tally: is filled with what was met.
-        sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name,
-            content)`` gives the values of its further fields.
+        on_duplicate_field: error, first (keep the first file) or last (keep the last file).
+        on_repeated_key: error, or allow (each run of adjacent members is a separate sample).
+        tally: filled with counts.
+        sample_limit: largest number of bytes of the shard that a sample may span in memory; where
+            it spans more, ``spill(sample, name, content)`` returns the values of its further
+            fields.
+        spill: see ``sample_limit``; None: there is no limit.
 
     Raises:
-        DuplicateFieldError, RepeatedKeyError: as the policies say.
-        UsageError: a policy or rule that does not exist.
+        DuplicateFieldError: a sample has a field twice, and the policy is error.
+        RepeatedKeyError: a key is repeated, and the policy is error.
+        UsageError: a policy or rule does not exist.
     """
     split_name = key_rule(rule)
     check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)
@@ -186,11 +195,11 @@ def group_by_keys(
     horizon = sample_limit  # no sample that spans more than sample_limit ends before this offset
     for name, content, offset in members:
         if simple_rule and "/" not in name:
-            # first_dot() without the call, which takes longer than all the rest.
+            # first_dot() without the function call, which takes longer than the other work.
             name_key, _, field_name = name.partition(".")
         else:
             name_key, field_name = split_name(name) or ("", "")
-        # The first characters tell nearly always that skip_reason() would find nothing.
+        # The first characters nearly always show that skip_reason() would return None.
         if not name_key or not field_name or not simple_rule or name[0] == "_" or field_name[0] == "_":
             if not name and content and content != LOST_STRETCH:
                 lost_key = (split_name(content.decode("utf-8", "surrogateescape")) or ("", ""))[0]
@@ -204,7 +213,7 @@ def group_by_keys(
                 dropped = INCOMPLETE
                 continue
             if not name:
-                # An archive ends here, or a stretch of it was lost: so ends the sample.
+                # An archive ends here, or a stretch of it was lost: the sample ends, too.
                 if key is not None and _settle(tally, dropped or (BESIDE_DAMAGE if content else "")):
                     yield sample
                 torn = key or torn if content else None
@@ -223,7 +232,7 @@ def group_by_keys(
                 if on_duplicate_field == "first":
                     continue
             if offset + len(content) > horizon:
-                # Seldom: the horizon moves on by the limit, not by samples.
+                # A rare case: the horizon moves by the limit, not by samples.
                 horizon = seen[key] + sample_limit
                 if offset + len(content) > horizon and spill is not None:
                     content = spill(sample, name, content)
@@ -247,7 +256,7 @@ def group_by_keys(
 
 
 def _settle(tally: Tally, dropped: str) -> bool:
-    """Count the sample in hand; False if it must be dropped, for the reason that is given."""
+    """Count the current sample; False if it must be dropped for the given reason."""
     if dropped:
         tally.skip(dropped)
         return False
@@ -256,7 +265,7 @@ def _settle(tally: Tally, dropped: str) -> bool:
 
 
 def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
-    reason = f"field {field!r} comes twice in one sample (the sample begins at offset {begin})"
+    reason = f"field {field!r} is twice in one sample (the sample begins at offset {begin})"
     hint = "tarproc --on-duplicate-field first or last keeps one of them"
     return DuplicateFieldError(reason, url=url, offset=offset, member=name, key=key, hint=hint)
 
@@ -264,7 +273,7 @@ def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, beg
 def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
     reason = f"the key comes back after other samples; it was first at offset {before}"
     hint = (
-        "if these are files of one sample, extract the shard, and make it anew with tarkit create; different samples "
+        "if these are files of one sample, extract the shard and make a new one with tarkit create; different samples "
         "are read with --on-repeated-key allow, which tarproc, show, split and convert have"
     )
     return RepeatedKeyError(reason, url=url, offset=offset, member=name, key=key, hint=hint)

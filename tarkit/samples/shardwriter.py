@@ -1,4 +1,4 @@
-"""Samples to a series of shards."""
+"""Write samples to a series of shards."""
 
 from __future__ import annotations
 
@@ -20,28 +20,32 @@ from tarkit.store.publish import WholeOutput, check_target
 
 
 class ShardWriter(WholeOutput):
-    """Writes samples to a series of shards, each published whole when it is full.
+    """A writer of a series of shards, each published whole when it is full.
 
-    A shard replaces one of the same name when it is published: do not write a series over shards
-    that you still read.
-
-    ``shards`` are the names of those that are published, ``total`` the samples written.
+    A published shard replaces one of the same name: do not write a series over shards that are
+    still read.
 
     Args:
         pattern: name with one number, as in ``out-%06d.tar``.
-        maxcount: samples in a shard at most.
-        maxsize: bytes of content in a shard at most, unless one sample alone has more.
-        post: called with each shard's name after it was published; its exception ends the writing.
+        maxcount: largest number of samples in a shard.
+        maxsize: largest size of the content of a shard in bytes, unless one sample alone has more.
+        post: function called with each shard's name after it was published; its exception ends the
+            writing.
         start_shard: number of the first shard.
-        verbose: if positive, one line on stderr for each shard that is begun.
-        opener: gives an open binary file for a name; then it decides how the file is written.
-        manifest: path or URL, which ends in ``.json``: the shards that this writer publishes are
-            listed there at the end (``docs/formats/manifest.md``), and each has an index. One that
-            is there is removed before the first shard is published.
+        verbose: if positive, one line on stderr for each new shard.
+        opener: function from a name to an open binary file; it then decides how the file is
+            written.
+        manifest: path or URL, which ends in ``.json``, of a manifest (``docs/formats/manifest.md``)
+            of the shards that this writer publishes, written at the end. Each shard has an index
+            then. An existing manifest is removed before the first shard is published.
         **kw: arguments of :class:`TarWriter`.
 
+    Attributes:
+        shards: names of the published shards.
+        total: number of samples written.
+
     Raises:
-        UsageError: an argument is wrong, also one of TarWriter's.
+        UsageError: an argument is not valid, also one of TarWriter's.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class ShardWriter(WholeOutput):
         self.post = post
         self.verbose = verbose
         self.opener = opener
-        # Encoded here, so that the size is known when a shard is chosen.
+        # Encoded here, because the size decides which shard the sample goes to.
         encoder = kw.pop("encoder", True)
         self._encode = make_encoder(encoder) if encoder else None
         self.kw = {**kw, "encoder": False}
@@ -88,7 +92,7 @@ class ShardWriter(WholeOutput):
             check_manifest_name(manifest)
             self.kw |= {"index": True, "checksum": "md5"}
             self._listed = []
-        # What is wrong with an argument shows here, not at the first sample.
+        # An argument that is not valid raises here, not at the first sample.
         TarWriter(io.BytesIO(), **{**self.kw, "index": False}).discard()
         if self.kw.get("index"):
             if self.kw.get("on_repeated_key", "error") != "error":
@@ -106,7 +110,8 @@ class ShardWriter(WholeOutput):
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample, to the next shard if it does not fit into this one.
 
-        Returns bytes of content.
+        Returns:
+        Size of the content in bytes.
         """
         sample = obj if self._encode is None else self._encode(obj)
         stream = self._stream
@@ -116,7 +121,7 @@ class ShardWriter(WholeOutput):
             size = stream.write(sample)
         except BaseException:
             if not stream.samples:
-                # Begun for a sample that was refused.
+                # The shard was begun for a sample that was rejected.
                 self.discard()
                 self.shard -= 1
             raise
@@ -130,7 +135,7 @@ class ShardWriter(WholeOutput):
         return stream.bytes_written + size > self.maxsize
 
     def next_stream(self) -> TarWriter:
-        """Finish the shard in hand and begin the next one."""
+        """Publish the current shard and begin the next one."""
         self.finish()
         name = shard_name(self.pattern, self.shard)
         if self.verbose > 0:
@@ -142,7 +147,7 @@ class ShardWriter(WholeOutput):
         return self._stream
 
     def finish(self) -> None:
-        """Publish the shard in hand, if any, and call the post hook."""
+        """Publish the current shard, if any, and call ``post``."""
         if self._stream is None:
             return
         if self.manifest is not None and not self.shards:
@@ -160,7 +165,7 @@ class ShardWriter(WholeOutput):
     def close(self) -> None:
         """Publish the last shard, and then the manifest.
 
-        Again: nothing.
+        A second call does nothing.
         """
         self.finish()
         if self.manifest is not None and self._listed is not None:
@@ -168,7 +173,7 @@ class ShardWriter(WholeOutput):
             self._listed = None
 
     def discard(self) -> None:
-        """Discard the shard in hand; those that were published stay."""
+        """Discard the current shard; published shards stay."""
         if self._stream is not None:
             self._stream.discard()
             self._stream = None

@@ -1,8 +1,8 @@
-"""Samples to one tar shard.
+"""Write samples to one tar shard.
 
-The same samples give the same bytes, for every user, place and time: time stamps are 0 unless asked
-for, owner and mode are fixed, fields come in sorted order. Headers are ustar; only where a name or
-size needs more, it comes as a PAX header, or as GNU tar writes it. Names and arguments are those of
+The same samples give the same bytes, for every user, place and time: time stamps are 0 unless
+requested, owner and mode are fixed, fields are sorted. Headers are ustar; only where a name or size
+needs more, a PAX header is added, or the form of GNU tar. Names and arguments are those of
 webdataset 1.0.2's writer.
 """
 
@@ -43,12 +43,12 @@ _Plan = list[tuple[str, bytes]]
 
 
 def default_mtime() -> int:
-    """Seconds since 1970 for members: ``SOURCE_DATE_EPOCH`` if it is set, else 0.
+    """Return the time stamp of members: ``SOURCE_DATE_EPOCH`` in seconds since 1970, or 0.
 
     Source: reproducible-builds.org, "SOURCE_DATE_EPOCH specification".
 
     Raises:
-        UsageError: the variable is set to something else than a number.
+        UsageError: the variable is not a number.
     """
     text = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (text.isascii() and text.isdigit()):
@@ -57,7 +57,7 @@ def default_mtime() -> int:
 
 
 class TarWriter(FileWriter):
-    """Writes samples to one tar shard.
+    """A writer of samples to one tar shard.
 
     A context manager: on a clean exit the shard is published whole under its name; on an exception
     nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing.
@@ -65,27 +65,28 @@ class TarWriter(FileWriter):
     Args:
         fileobj: path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
         user, group, mode: owner and permission bits of all members.
-        compress: None chooses by the name's ending; False, True (gzip), gz, bz2, xz, zst, lz4.
-        encoder: True encodes by extension (:mod:`tarkit.samples.codecs`); False or None takes bytes
-            only; a dict of extension -> function, or a function from sample to sample.
-        keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers pass
-            over them. Without it bookkeeping of readers (``__url__`` and its like) is left out, and
-            any other such name is an error.
-        mtime: seconds since 1970 for all members; None means :func:`default_mtime`.
-        format: what holds names and sizes that do not fit an ustar header: ``pax`` (None is the
-            same), ``gnu`` (long names and base-256 sizes of GNU tar) or ``ustar`` (refuses them);
-            also as tarfile's ``GNU_FORMAT`` etc.
-        on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
-            a row, which would be read back as one sample.
-        rule: key rule by which the shard will be read; keys and fields that would not come back
-            through it are refused.
-        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name of
-            another digest, ``md5``.
-        index: write the index of the shard beside it, after it was published
+        compress: None: by the ending of the name; False, True (gzip), gz, bz2, xz, zst, lz4.
+        encoder: True: encode by extension (:mod:`tarkit.samples.codecs`); False or None: accept
+            bytes only; or a dict of extension -> function, or a function from sample to sample.
+        keep_meta: True to write entries of the form ``__name__``, too, except ``__key__``; readers
+            skip them. False: metadata of readers (``__url__`` and so on) is left out, and every
+            other such name is an error.
+        mtime: seconds since 1970 for all members; None: :func:`default_mtime`.
+        format: format of names and sizes that do not fit a ustar header: ``pax`` (also None),
+            ``gnu`` (long names and base-256 sizes of GNU tar) or ``ustar`` (rejects them); or one
+            of tarfile's constants such as ``GNU_FORMAT``.
+        on_repeated_key: error; or allow to write a key that this shard has already, but not for two
+            adjacent samples, which would be read back as one.
+        rule: key rule by which the shard will be read; keys and fields that would be read back
+            differently are rejected.
+        checksum: True to compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name
+            of a different digest, ``md5``.
+        index: True to write the index of the shard beside it, after the shard is published
             (``docs/formats/tar-index.md``). The shard's name must end in ``.tar``; repeated keys
             are a UsageError.
 
     Raises:
+        UsageError: an argument is not valid.
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
         StreamError: the shard, or (from close, when the shard is published) its index cannot be
             written.
@@ -153,15 +154,16 @@ class TarWriter(FileWriter):
 
     @property
     def samples(self) -> int:
-        """How many were written."""
+        """Number of samples written."""
         return self.records
 
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample: ``__key__`` and its fields, in sorted order.
 
-        Returns bytes of content, without headers.
+        Nothing of a sample is written if any part of it is rejected.
 
-        Nothing of a sample is written if any part of it is refused.
+        Returns:
+        Size of the content in bytes, without headers.
         """
         prepared = self._prepare(obj)
         self._append(*prepared)
@@ -169,9 +171,10 @@ class TarWriter(FileWriter):
         return prepared[1]
 
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
-        """Write several samples, or none of them if any is refused.
+        """Write several samples, or none of them if one is rejected.
 
-        Returns bytes of content, without headers.
+        Returns:
+        Size of the content in bytes, without headers.
         """
         prepared = []
         last_key = self._last_key
@@ -189,7 +192,7 @@ class TarWriter(FileWriter):
         return sum(size for _, size, _, _ in prepared)
 
     def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str, _Plan]:
-        """The blocks of one sample, checked, the bytes of its content, its key, and its fields."""
+        """Check one sample; return its blocks, the size of its content, its key and its fields."""
         if self._ended:
             raise StreamError("the shard is closed, so no sample can be written to it", url=self.name)
         sample = obj if self._encode is None else self._encode(obj)
@@ -198,7 +201,7 @@ class TarWriter(FileWriter):
             raise EncodeError(f"a sample needs a __key__ that is a str, not {type(key).__name__}", url=self.name)
         names = tuple(sample)
         plan = self._plans.get(names) or self._plan(names, key)
-        # The short test passes nearly every key; what it stops is looked at in full.
+        # Most keys pass this short test; all others are checked in full.
         if not key or "." in key or key[0] == "_" or key[-1] == "/" or "\0" in key or self._rule is not first_dot:
             self._check_names(key, plan)
         if self._seen is not None and key in self._seen:
@@ -240,7 +243,7 @@ class TarWriter(FileWriter):
         return pieces, total, key, plan
 
     def _plan(self, names: tuple[str, ...], key: str) -> _Plan:
-        """Which of the names are fields, in order, each with the end of its member name."""
+        """Select the names that are fields, in order, each with the end of its member name."""
         plan: _Plan = []
         for field in sorted(name for name in names if name != "__key__"):
             try:
@@ -259,7 +262,7 @@ class TarWriter(FileWriter):
         return plan
 
     def _check_names(self, key: str, plan: _Plan) -> None:
-        """Refuse a key that would not come back when the shard is read."""
+        """Reject a key that would be read back differently."""
         for field, _ in plan:
             name = f"{key}.{field}"
             back = None if "\0" in key or skip_reason(name, self._rule) is not None else self._rule(name)
@@ -270,7 +273,7 @@ class TarWriter(FileWriter):
                 raise EncodeError(reason, url=self.name, key=key, hint=hint)
 
     def _as_utf8(self, text: str, key: str) -> bytes:
-        """Bytes of a key or field, if they are read back as the same text."""
+        """Encode a key or field, if it is read back as the same text."""
         try:
             raw = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -303,13 +306,14 @@ class TarWriter(FileWriter):
             if len(piece) < _DIRECT_FROM:
                 self._pending.append(cast(bytes, piece))
                 continue
-            # Joining would only copy what is big enough to be written by itself.
+            # Joining would only copy content that is large enough for a write of its own.
             self._flush()
             try:
                 for part in piece.pieces() if isinstance(piece, FieldFile) else [piece]:
                     self._out.write(part)
             except BaseException as error:
-                # Half of it is written, and nothing can follow that: close() raises this, too.
+                # A part of it is written, and nothing can follow that: close() raises this error,
+                # too.
                 self._ended = True
                 self._out.fail(error)
                 raise
@@ -322,10 +326,11 @@ class TarWriter(FileWriter):
         self._pending_bytes = 0
 
     def separate(self) -> None:
-        """End the archive, and begin another in the same file: no sample reaches over its end.
+        """End the archive, and begin a new one in the same file, so that no sample spans both.
 
-        So two samples in a row may have the same key. tarkit reads on after the mark, and so does
-        GNU tar with ``--ignore-zeros``; readers that stop at it see only what is before.
+        Two adjacent samples may then have the same key. tarkit reads the archive behind the mark,
+        as does GNU tar with ``--ignore-zeros``; readers that stop at the mark see only what is
+        before it.
         """
         self._pending.append(headers.END_OF_ARCHIVE)
         self._last_key = None
@@ -339,13 +344,13 @@ class TarWriter(FileWriter):
         self._out.write(bytes(-self._out.bytes_written % RECORD))
 
     def checksum_of_file(self) -> tuple[int, str | None]:
-        """After close(): bytes of the file, and its digest in hex if that was asked for."""
+        """Return the bytes of the file and its digest in hex, if requested; after close()."""
         digest = self._out.digest
         return self._out.bytes_sent, None if digest is None else digest.hexdigest()
 
     @property
     def indexed(self) -> int:
-        """Samples in the index of the shard, without those that have metadata alone.
+        """Number of samples in the shard's index, without those that have metadata only.
 
         0 if no index is written.
         """
@@ -354,7 +359,7 @@ class TarWriter(FileWriter):
     def close(self) -> None:
         """Publish the shard, and then its index.
 
-        Again: nothing.
+        A second call does nothing.
         """
         index = None if self.closed else self._index
         if index is not None:
@@ -370,7 +375,7 @@ class TarWriter(FileWriter):
 
 
 def _format_name(format: int | str | None) -> str:
-    """One of headers.FORMATS, also from the numbers and names of the module tarfile."""
+    """Return one of headers.FORMATS, also from the numbers and names of the module tarfile."""
     numbers = {0: "ustar", 1: "gnu", 2: "pax", None: "pax"}
     name = format.removesuffix("_FORMAT").lower() if isinstance(format, str) else numbers.get(format, "")
     if name not in headers.FORMATS:

@@ -1,7 +1,7 @@
-"""Lazy steps over samples: each takes an iterable of samples and gives an iterator.
+"""Lazy steps over samples: functions from an iterable of samples to an iterator.
 
-Nothing is drawn from the input before it is asked for. Arguments are checked at the call, samples
-as they pass.
+Nothing is drawn from the input before a sample is drawn from the result. Arguments are checked at
+the call, samples when they are drawn.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _FIELDS_SHOWN = 20
 def keep_fields(
     samples: Iterable[Sample], fields: str | Iterable[str], missing: str = "error", *, tally: Tally | None = None
 ) -> Iterator[Sample]:
-    """Samples with only these fields, in the sample's order, and their metadata (``__key__``,
-    ``__url__``).
+    """Keep only these fields of each sample, in the sample's order, and its metadata.
 
     Args:
+        samples: the samples.
         fields: a list, or text with spaces between the names.
-        missing: error: every sample must have each field. ignore: some sample must have it. allow:
-            no sample need.
+        missing: error: every sample must have each field. ignore: at least one sample must have it.
+            allow: no sample needs it.
         tally: its ``missing_fields`` counts the samples that lack a field.
 
     Raises:
-        UsageError: no fields, or another policy.
-        DataError: a sample lacks one of the fields; or after the last one, no sample has it.
+        UsageError: no fields are named, or the policy does not exist.
+        DataError: a sample lacks one of the fields; or, after the last sample, no sample has it.
     """
     check_policy("missing", missing, ("error", "ignore", "allow"))
     wanted = dict.fromkeys(fields.split() if isinstance(fields, str) else fields)
@@ -53,20 +53,19 @@ def _kept(
 
 
 def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
-    """The same samples.
+    """Yield the samples; after the last one, raise an error if no sample has a field.
 
-    After the last one, an error if a field was in none of them: its name is misspelt. An input
-    without samples passes.
+    The name of such a field is probably misspelt. An input without samples passes.
 
     Raises:
-        DataError: no sample had one of the fields; the message lists those that there were.
+        DataError: no sample has one of the fields; the message lists the fields that exist.
     """
     unseen = dict.fromkeys(fields)
     others: dict[str, None] = {}
     urls: dict[str | None, None] = {}
     for sample in samples:
         if unseen:
-            # Whether there is one shard or more is all that the message needs; there may be ten
+            # The message needs to know only if there is one shard or more; there may be ten
             # million.
             if len(urls) < 2:
                 urls[sample.get("__url__")] = None
@@ -84,19 +83,20 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
 
 
 def field_values(sample: Sample, fields: Iterable[list[str]]) -> tuple[Any, ...]:
-    """The value of each field, of which any of several names is meant.
+    """Return the value of each field, where a field is a list of alternative names.
 
     ``__key__`` can be one of them.
 
     Raises:
-        DataError: the sample has none of these names.
+        DataError: the sample has none of the names of a field.
     """
     return tuple(sample[_first_present(sample, names, "fields")] for names in fields)
 
 
 def alternatives(text: str) -> list[list[str]]:
-    """Of each field in such a text as ``"png;jpg cls"`` the names of which the first that a sample
-    has is meant.
+    """Parse fields such as ``"png;jpg cls"`` into a list of alternative names for each.
+
+    The first name that a sample has is used.
 
     Raises:
         UsageError: a name is empty.
@@ -117,7 +117,7 @@ def _first_present(sample: Sample, names: list[str], step: str) -> str:
 
 
 def field_list(names: Iterable[str], *, quote: bool = False) -> str:
-    """The names in order, the first of them if there are many."""
+    """List names in order for a message; only the first of them if there are many."""
     found = [repr(printable(name)) if quote else printable(name) for name in sorted(names)]
     more = f" and {len(found) - _FIELDS_SHOWN} more" if len(found) > _FIELDS_SHOWN else ""
     return (", ".join(found[:_FIELDS_SHOWN]) or "no fields") + more

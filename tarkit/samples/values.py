@@ -1,11 +1,11 @@
-"""Values to bytes and back: whole numbers, JSON, MessagePack, CBOR, and NumPy arrays.
+"""Encode and decode whole numbers, JSON, MessagePack, CBOR, and NumPy arrays.
 
-What does not fit raises.
+A value that does not fit raises ValueError or TypeError.
 
-NaN and Infinity are not JSON (RFC 8259). Python and webdataset write and read them all the same; jq
-1.6 reads NaN as null and Infinity as 1.8e308 without an error, and browsers and Go refuse the whole
-document. So they are refused, when writing and when reading. So are arrays of objects, which would
-be pickles.
+NaN and Infinity are not JSON (RFC 8259). Python and webdataset write and read them; jq 1.6 reads
+NaN as null and Infinity as 1.8e308 without an error, and browsers and Go reject the whole document.
+So they are rejected when writing and when reading. So are arrays of objects, which would be
+pickles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
 
 
 def encode_integer(value: Any) -> bytes:
-    """A whole number in decimal digits."""
+    """Encode a whole number in decimal digits."""
     if isinstance(value, str):
         data = value.encode("utf-8")
         if not _DECIMAL.fullmatch(data):
@@ -35,32 +35,32 @@ def encode_integer(value: Any) -> bytes:
 
 
 def decode_integer(data: bytes) -> int:
-    """The whole number that decimal digits are."""
+    """Decode a whole number from decimal digits."""
     if not _DECIMAL.fullmatch(data):
         raise ValueError(f"{data[:40]!r} is not a whole number")
     return int(data)
 
 
 def encode_msgpack(value: Any) -> bytes:
-    """The value as MessagePack."""
+    """Encode a value as MessagePack."""
     _refuse_text(value, "msgpack.packb(text)")
     return bytes(library("msgpack", "the msgpack codec", "msgpack").packb(value))
 
 
 def decode_msgpack(data: bytes) -> Any:
-    """The value of a MessagePack document."""
-    # Maps with numbers as keys can be written, so they must be readable.
+    """Decode a MessagePack document."""
+    # Maps with numbers as keys can be written, so it must be possible to read them.
     return library("msgpack", "the msgpack codec", "msgpack").unpackb(data, strict_map_key=False)
 
 
 def encode_cbor(value: Any) -> bytes:
-    """The value as CBOR (RFC 8949)."""
+    """Encode a value as CBOR (RFC 8949)."""
     _refuse_text(value, "cbor2.dumps(text)")
     return bytes(library("cbor2", "the cbor codec", "cbor").dumps(value))
 
 
 def decode_cbor(data: bytes) -> Any:
-    """The value of a CBOR document."""
+    """Decode a CBOR document."""
     stream = io.BytesIO(data)
     value = library("cbor2", "the cbor codec", "cbor").load(stream)
     _refuse_rest(stream, data, "value")
@@ -68,15 +68,15 @@ def decode_cbor(data: bytes) -> Any:
 
 
 def _refuse_text(value: object, instead: str) -> None:
-    """A str may be meant as the value, or as what is encoded already, as webdataset takes it."""
+    """Reject a str: it may be the value, or the encoded document, as webdataset takes it."""
     if isinstance(value, str):
         raise TypeError(f"text alone is not encoded; pass a dict or list, or the bytes of {instead}")
 
 
 def encode_json(value: Any) -> bytes:
-    """The value as JSON in UTF-8.
+    """Encode a value as JSON in UTF-8.
 
-    A str is taken to be JSON text already, and passes if it is.
+    A str is taken as JSON text already, and must be valid JSON.
     """
     if isinstance(value, str):
         try:
@@ -91,7 +91,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def _refuse_other_keys(value: Any) -> None:
-    """json.dumps makes text of numbers that are keys, and may make two keys the same."""
+    """Reject keys that are not text: json.dumps would convert them, and could make two the same."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -103,7 +103,7 @@ def _refuse_other_keys(value: Any) -> None:
 
 
 def decode_json(data: bytes) -> Any:
-    """The value of a JSON document in UTF-8, UTF-16 or UTF-32."""
+    """Decode a JSON document in UTF-8, UTF-16 or UTF-32."""
     return _DECODER.decode(data.decode(json.detect_encoding(data)))
 
 
@@ -115,7 +115,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def encode_npy(value: Any) -> bytes:
-    """An array as an ``.npy`` file."""
+    """Encode an array as an ``.npy`` file."""
     numpy = library("numpy", "the npy codec", "images")
     if not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise TypeError("pass a numpy array")
@@ -125,7 +125,7 @@ def encode_npy(value: Any) -> bytes:
 
 
 def decode_npy(data: bytes) -> Any:
-    """The array of an ``.npy`` file."""
+    """Decode the array of an ``.npy`` file."""
     numpy = library("numpy", "the npy codec", "images")
     stream = io.BytesIO(data)
     array = numpy.lib.format.read_array(stream, allow_pickle=False)
@@ -134,7 +134,7 @@ def decode_npy(data: bytes) -> Any:
 
 
 def encode_npz(value: Any) -> bytes:
-    """A dict of arrays as an ``.npz`` file; the same arrays give the same bytes."""
+    """Encode a dict of arrays as an ``.npz`` file; the same arrays give the same bytes."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise TypeError("pass a dict of names and numpy arrays")
     import zipfile
@@ -151,17 +151,19 @@ def encode_npz(value: Any) -> bytes:
 
 
 def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
-    """Names and arrays of an ``.npz`` file, which may have ``max_bytes`` without its compression."""
-    import zipfile
+    """Decode an ``.npz`` file of at most ``max_bytes`` bytes without compression.
 
+    Returns:
+    Arrays by name.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        # No more than an entry says is read of it.
+        # zipfile reads no more bytes of an entry than its declared size.
         if (size := sum(entry.file_size for entry in archive.infolist())) > max_bytes:
             raise ValueError(f"its arrays have {size} bytes, more than max_bytes={max_bytes}")
         return {name.removesuffix(".npy"): decode_npy(archive.read(name)) for name in archive.namelist()}
 
 
 def _refuse_rest(stream: io.BytesIO, data: bytes, what: str) -> None:
-    """A value must be all that there is: what follows it would be lost."""
+    """Reject bytes behind a value: they would be lost."""
     if stream.tell() != len(data):
         raise ValueError(f"{len(data) - stream.tell()} bytes follow the {what}")

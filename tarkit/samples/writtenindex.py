@@ -1,4 +1,4 @@
-"""The index of a shard, made while the shard is written, so that the shard need not be read for it."""
+"""Make the index of a shard while the shard is written, so that it need not be read again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class WrittenIndex:
     """The index of a shard that is being written.
 
     Args:
-        target: of the writer.
-        compression: as its writer takes it.
+        target: path or URL of the shard.
+        compression: compression argument of its writer.
 
     Raises:
         UsageError: such a shard has no index.
@@ -39,10 +39,11 @@ class WrittenIndex:
         return len(self._index)
 
     def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
-        """One sample.
+        """Add one sample.
 
         Args:
-            plan: its fields.
+            key: its key.
+            plan: its fields, each with the end of its member name.
             pieces: header, content and padding of each field in turn.
         """
         members = []
@@ -55,13 +56,13 @@ class WrittenIndex:
             self._index.add(members)
 
     def pass_over(self, size: int) -> None:
-        """So many bytes of the shard that belong to no sample."""
+        """Count bytes of the shard that belong to no sample."""
         self._at += size
 
     def remove_earlier(self) -> None:
-        """Before the shard is published: the index of the one that it replaces."""
+        """Remove the index of the replaced shard, before the new shard is published."""
         remove_index(self._url)
 
     def publish(self) -> None:
-        """After the shard was published."""
+        """Write the index, after the shard was published."""
         publish_index(self._index, self._url)

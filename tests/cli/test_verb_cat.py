@@ -193,7 +193,7 @@ def test_what_is_advised_for_files_of_one_sample_that_are_not_adjacent(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("b.txt"), member("a.cls")))
-    assert "extract the shard, and make it anew with tarkit create" in run("tarkit", "show", path).stderr
+    assert "extract the shard and make a new one with tarkit create" in run("tarkit", "show", path).stderr
     (tmp_path / "d").mkdir()
     monkeypatch.chdir(tmp_path / "d")
     subprocess.run(["tar", "-xf", path], check=True)
@@ -213,7 +213,7 @@ def test_key_that_comes_back_in_one_shard(run: Run, tmp_path: Path) -> None:
 def test_duplicate_field(run: Run, tmp_path: Path) -> None:
     (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("a.txt", b"y")))
     result = run("tarkit", "cat", path)
-    assert result.code == 65 and "comes twice" in result.stderr and "tarproc --on-duplicate-field" in result.stderr
+    assert result.code == 65 and "is twice in one sample" in result.stderr and "tarproc --on-duplicate-field" in result.stderr
 
 
 def test_far_reaching_global_header(run: Run, tmp_path: Path) -> None:
