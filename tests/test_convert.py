@@ -430,10 +430,10 @@ def test_an_archive_that_fails_leaves_no_folder(shard: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("output", "to", "message"),
     [
-        ("in.tar", "recordio", "in.tar is by its name tar, and would be recordio; give the output another name"),
-        ("x.tgz", "har", "x.tgz is by its name tar, and would be har"),
-        ("x.rio", "tfrecord", "x.rio is by its name recordio, and would be tfrecord"),
-        ("photos", "har", "photos: an archive is known by its name only, which must end with .har"),
+        ("in.tar", "recordio", "in.tar has the name of a tar file, but would be recordio; rename the output"),
+        ("x.tgz", "har", "x.tgz has the name of a tar file, but would be har"),
+        ("x.rio", "tfrecord", "x.rio has the name of a recordio file, but would be tfrecord"),
+        ("photos", "har", "photos: an archive is recognized by its name, which must end with .har"),
         ("x.rio", "excel", "'excel' is not a format"),
     ],
 )

@@ -288,9 +288,9 @@ def test_a_writer_that_was_killed_after_its_last_file_can_be_repeated(tmp_path: 
         {**files, "c": b"3"},
         {"a": files["a"], "d": b"2"},
     ):
-        with pytest.raises(AlreadyPublishedError, match="_masterindex: there is another archive already; remove it"):
+        with pytest.raises(AlreadyPublishedError, match="_masterindex: a different archive exists already; remove it"):
             _build(target, other)
-    with pytest.raises(AlreadyPublishedError, match="another archive"):
+    with pytest.raises(AlreadyPublishedError, match="a different archive"):
         _build(target, files, mtime=7)
     assert {path.name: (path.stat().st_ino, path.read_bytes()) for path in target.iterdir()} == before
 

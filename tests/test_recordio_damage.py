@@ -115,7 +115,7 @@ def test_a_header_whose_fields_are_all_damaged() -> None:
     assert records == RECORDS[: chunk.first] + RECORDS[chunk.first + chunk.records : last.first]
     (start, end, reason), (_, _, later) = damage
     assert (start, end) == (chunk.offset, chunk.offset + chunk.size)
-    assert reason.startswith(f"records from {chunk.first} on: a chunk begins with 04 03 02 01, and here is ee ee")
+    assert reason.startswith(f"records from {chunk.first} on: a chunk begins with 04 03 02 01; found ee ee")
     # From here on the numbers of records are not known.
     assert later.startswith("records from ")
 
@@ -142,9 +142,7 @@ def test_bytes_between_chunks(garbage: bytes, place: int) -> None:
 @pytest.mark.parametrize("content", [b"a", b"Hello", bytes(3000), random.Random(7).randbytes(100_000)])
 def test_what_is_not_recordio_is_an_error_also_when_damage_is_skipped(content: bytes) -> None:
     for on_damage in ("error", "skip"):
-        with pytest.raises(
-            CorruptRecordError, match="<stream>, offset 0: a chunk begins with 04 03 02 01, and here is"
-        ):
+        with pytest.raises(CorruptRecordError, match="<stream>, offset 0: a chunk begins with 04 03 02 01; found"):
             list(read_records(io.BytesIO(content), on_damage=on_damage))  # type: ignore[arg-type]
 
 
@@ -171,7 +169,9 @@ def test_a_size_above_the_bound_that_is_damaged(monkeypatch: pytest.MonkeyPatch)
     records, damage = skipping(bytes(size) + bytes(500) + good)
     assert records == HELLO
     assert damage[0][:2] == (0, len(good) + 500)
-    assert damage[0][2].startswith("records from 0 on: a chunk has 2130706464 bytes or more, and may take 1073741824")
+    assert damage[0][2].startswith(
+        "records from 0 on: a chunk has 2130706464 bytes or more; at most 1073741824 are allowed"
+    )
     # Where no chunk is near, the chunk may well be as large as it says.
     with pytest.raises(TooLargeError, match="read it with a larger --mem"):
         skipping(bytes(size) + bytes(5000) + good)
@@ -212,13 +212,16 @@ LENGTHS = b"\x05\0\0\0Hello\x02\0\0\0Hi"
         (go_chunk(LENGTHS + b"\0", 2), "bytes follow the last of the 2 records of the chunk"),
         (go_chunk(LENGTHS[:-1], 2), "the chunk ends inside record 1 of 2"),
         (go_chunk(LENGTHS[:11], 2), "the chunk ends inside record 1 of 2"),
-        (go_chunk(LENGTHS, 2, 1), "the payload cannot be decompressed: it does not begin as framed snappy does"),
+        (
+            go_chunk(LENGTHS, 2, 1),
+            "the payload cannot be decompressed: it does not begin with the mark of framed snappy",
+        ),
         (go_chunk(b"", 3, 1, written(HELLO)[20:-1]), "the payload cannot be decompressed: failed to fill whole buffer"),
         (go_chunk(b"", 3, 1, written(HELLO)[20:] + b"\x02\0\0\0"), "unsupported chunk type: 2"),
         (go_chunk(b"", 3, 1, written(HELLO)[20:-1] + b"?"), "bad checksum"),
-        (go_chunk(LENGTHS, 2, 2), "the payload cannot be decompressed: gz stream does not begin as gz does"),
-        (go_chunk(LENGTHS, 2, 7), "the number 7 does not stand for a compression (dialect of Go)"),
-        (py_chunk(LENGTHS, 2, 0), "the number 0 does not stand for a compression (dialect of pyrecordio)"),
+        (go_chunk(LENGTHS, 2, 2), "the payload cannot be decompressed: gz stream does not begin with the magic of gz"),
+        (go_chunk(LENGTHS, 2, 7), "the number 7 is not that of a compression (dialect of Go)"),
+        (py_chunk(LENGTHS, 2, 0), "the number 0 is not that of a compression (dialect of pyrecordio)"),
         (py_chunk(LENGTHS, 2, 2), "the payload cannot be decompressed: "),
     ],
 )

@@ -1,1 +1,1 @@
-"""Bytes to records and back: one folder or module for each format."""
+"""Record formats: one folder or module for each, from bytes to records and back."""

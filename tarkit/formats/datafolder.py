@@ -1,4 +1,4 @@
-"""A folder whose files are one data set, as Hadoop and Spark write them: which files are data."""
+"""List the data files of a folder that is one data set, as Hadoop and Spark write it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tarkit.names.url import display_name, is_stream, join, local_path, reads_on
 from tarkit.store.entries import entries, stat
 
 MAP_FILE = ("data", "index")
-"""The files of a folder that is a MapFile: the second one repeats keys of the first."""
+"""The two files in a folder that is a MapFile; the index repeats keys of the data."""
 
 
 def is_folder(source: str | os.PathLike[str] | BinaryIO) -> bool:
-    """Whether this is a folder, and not a file.
-
-    What is missing is not.
+    """Return True if this is a folder; False if it is a file or does not exist.
 
     Raises:
-        StreamError, TemporaryStreamError: it cannot be asked.
-        UsageError, MissingExtraError: no such protocol.
+        StreamError: the store does not answer.
+        TemporaryStreamError: the store does not answer now.
+        UsageError: the protocol of the URL is not known.
+        MissingExtraError: the library for the protocol is not installed.
     """
     if not isinstance(source, str):
         return isinstance(source, os.PathLike) and os.path.isdir(source)
-    # An http server has no folders, and may not answer what is asked here.
+    # An http server has no folders, and may not answer the request.
     if is_stream(source) or scheme_of(source) in ("http", "https"):
         return False
     if (path := local_path(source)) is not None:
@@ -41,28 +41,31 @@ def is_folder(source: str | os.PathLike[str] | BinaryIO) -> bool:
 def data_files(
     folder: str | os.PathLike[str] | BinaryIO, tally: Tally, archives: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """The paths or URLs of a folder's data, at any depth, by name.
+    """Yield the paths or URLs of a folder's data files, at any depth, sorted by name.
 
     Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``;
     ``hidden``: a name, or a folder's name, that begins with ``.``; ``metadata``: one that begins
-    with ``_``, such as ``_SUCCESS`` and what is in ``_temporary``; ``map-file-index``: the index of
-    a MapFile; ``index``: ``x.idx`` beside ``x.tar``; ``linked-folder``: a symbolic link to a
-    folder; ``not-a-file``: a named pipe or device; ``done-record``, ``failed-samples``: what
+    with ``_``, such as ``_SUCCESS`` and the files in ``_temporary``; ``map-file-index``: the index
+    of a MapFile; ``index``: ``x.idx`` beside ``x.tar``; ``linked-folder``: a symbolic link to a
+    folder; ``not-a-file``: a named pipe or device; ``done-record``, ``failed-samples``: files that
     ``tarproc -O`` writes beside a shard.
 
     Args:
-        archives: ends of names of folders that are one file each.
+        folder: path or URL of the folder.
+        tally: filled with counts of skipped files.
+        archives: endings of names of folders that are one file each.
 
     Raises:
-        MissingInputError: no data in it.
-        StreamError, TemporaryStreamError: it cannot be listed.
+        MissingInputError: the folder has no data.
+        StreamError: the folder cannot be listed.
+        TemporaryStreamError: the folder cannot be listed now.
     """
     url = folder if isinstance(folder, str) else os.fspath(folder) if isinstance(folder, os.PathLike) else ""
     found: dict[str, str] = {}
     for entry in entries(url, recursive=True):
         name = _archive_of(entry.name, archives)
         if entry.is_folder and name is None:
-            # Folders are listed as what is in them, but for links.
+            # Folders are listed by their files, except for links.
             tally.skip("linked-folder")
         elif not entry.is_folder and reads_once(entry.url):
             tally.skip("not-a-file")
@@ -77,7 +80,7 @@ def data_files(
 
 
 def _archive_of(name: str, archives: tuple[str, ...]) -> str | None:
-    """The outermost folder of this path that is an archive, if there is one."""
+    """Return the outermost folder of this path that is an archive, or None."""
     parts = name.split("/")
     ends = (end for end in range(1, len(parts) + 1) if parts[end - 1].endswith(archives))
     return next(("/".join(parts[:end]) for end in ends), None)

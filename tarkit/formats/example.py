@@ -1,4 +1,4 @@
-"""tf.train.Example and SequenceExample, to and from dicts, without TensorFlow.
+"""Convert tf.train.Example and SequenceExample to dicts and back, without TensorFlow.
 
 The format: docs/formats/example.md.
 
@@ -20,12 +20,13 @@ from tarkit.errors import DecodeError, EncodeError, printable
 
 
 class BytesList(list[bytes]):
-    """The values of a feature of bytes: a list that keeps its kind when it is empty."""
+    """The values of a bytes feature: a list that is of kind bytes even when it is empty."""
 
 
 Feature = Union[BytesList, "array[float]", "array[int]", None]
-"""What a feature is decoded to: bytes, floats of 32 bits (``array("f")``), integers
-(``array("q")``), or no kind.
+"""The type of a decoded feature.
+
+Bytes, floats of 32 bits (``array("f")``), integers (``array("q")``), or None for no kind.
 """
 
 # Tags of fields: the number times 8, plus the wire type.
@@ -42,7 +43,7 @@ _MASK = (1 << 64) - 1
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
-    """A serialized tf.train.Example; the same features give the same bytes, sorted by name.
+    """Serialize a tf.train.Example; the same features give the same bytes, sorted by name.
 
     >>> encode_example({"label": 3}).hex()
     '0a100a0e0a056c6162656c12051a030a0103'
@@ -60,15 +61,14 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
 
 def decode_example(data: bytes) -> dict[str, Feature]:
-    """The features of a serialized tf.train.Example, in the order in which they come.
+    """Parse a serialized tf.train.Example into its features, in their order.
 
     >>> decode_example(encode_example({"label": 3, "name": b"cat"}))
     {'label': array('q', [3]), 'name': [b'cat']}
 
     Raises:
-        DecodeError: the bytes are not an Example, or have what would be lost: an unknown field (as
-            in a.
-        SequenceExample), a feature twice, a feature of two kinds.
+        DecodeError: the bytes are not an Example, or decoding would lose something: an unknown
+            field (as in a SequenceExample), a feature twice, a feature of two kinds.
     """
     message = _Message(bytes(data), "tf.train.Example")
     features: dict[str, Feature] = {}
@@ -78,7 +78,7 @@ def decode_example(data: bytes) -> dict[str, Feature]:
 
 
 def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[str, Sequence[Any]]) -> bytes:
-    """A serialized tf.train.SequenceExample.
+    """Serialize a tf.train.SequenceExample.
 
     Args:
         context: features, as for ``encode_example``.
@@ -91,10 +91,10 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
 
 
 def decode_sequence_example(data: bytes) -> tuple[dict[str, Feature], dict[str, list[Feature]]]:
-    """Context and feature lists of a serialized tf.train.SequenceExample.
+    """Parse a serialized tf.train.SequenceExample into its context and feature lists.
 
     Raises:
-        DecodeError: the bytes are not a SequenceExample, or have what would be lost.
+        DecodeError: the bytes are not a SequenceExample, or decoding would lose something.
     """
     message = _Message(bytes(data), "tf.train.SequenceExample")
     context: dict[str, Feature] = {}
@@ -126,7 +126,7 @@ def _field(tag: int, content: bytes) -> bytes:
 
 
 def _entries(mapping: Mapping[str, Any], encode: Callable[[str, Any], bytes]) -> bytes:
-    """A map, its entries sorted by name."""
+    """Encode a map, its entries sorted by name."""
     for name in mapping:
         if not isinstance(name, str):
             raise EncodeError(f"a feature has a name of type {type(name).__name__}; it must be str")
@@ -158,7 +158,7 @@ def _feature(name: str, value: Any) -> bytes:
 
 
 def _kind_and_values(value: Any) -> tuple[int, Any]:
-    """The tag of a feature's kind, and its values."""
+    """Return the tag of a feature's kind, and its values."""
     if isinstance(value, BytesList):
         return _BYTES, value
     if isinstance(value, array):
@@ -177,9 +177,9 @@ def _kind_and_values(value: Any) -> tuple[int, Any]:
 
 
 def _of_numpy(value: Any) -> tuple[int, list[Any]]:
-    """The same of an array or a number of NumPy, which need not be installed here."""
+    """Return kind and values of an array or number of NumPy, which need not be installed."""
     if value.ndim > 1:
-        raise TypeError(f"it has {value.ndim} dimensions; flatten it, and keep its shape in another feature")
+        raise TypeError(f"it has {value.ndim} dimensions; flatten it, and keep its shape in a second feature")
     tag = _NUMPY_KINDS.get(value.dtype.kind)
     if tag is None:
         raise TypeError(f"it is an array of {value.dtype}; use a list of bytes, or an array of numbers")
@@ -198,14 +198,24 @@ def _kind(value: object) -> int:
 
 
 def _packed_floats(values: Any) -> bytes:
-    """Raises OverflowError, struct.error."""
+    """Pack floats of 32 bits, little-endian.
+
+    Raises:
+        OverflowError: a value is too large.
+        struct.error: a value is not a number.
+    """
     if isinstance(values, array) and values.typecode == "f" and not _BIG:
         return values.tobytes()
     return struct.pack(f"<{len(values)}f", *values)
 
 
 def _packed_ints(values: Iterable[Any]) -> bytes:
-    """Raises OverflowError, TypeError."""
+    """Pack integers as varints.
+
+    Raises:
+        OverflowError: a value does not fit into 64 bits.
+        TypeError: a value is not a number.
+    """
     out = bytearray()
     for value in values:
         if not -_TWO_63 <= value < _TWO_63:
@@ -222,7 +232,7 @@ def _packed_ints(values: Iterable[Any]) -> bytes:
 
 
 class _Message:
-    """The bytes of a message whose parts are read by position, so that each value is copied once."""
+    """The bytes of a message, whose parts are read by position, so that values are copied once."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self.data = data
@@ -232,7 +242,7 @@ class _Message:
         return DecodeError(f"not a {self.what}: {what} at byte {at} of {len(self.data)}")
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """An integer below 2**64 that ends before a position, and the position after it."""
+        """Read an integer below 2**64 that ends before ``end``; return it and the next position."""
         data, number, shift, position = self.data, 0, 0, at
         while position < end and shift < 70:
             byte = data[position]
@@ -244,10 +254,15 @@ class _Message:
         raise self.error(at, "an integer is cut, or has more than 10 bytes")
 
     def fields(self, at: int, end: int, known: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-        """(tag, start, end) of each field between two positions.
+        """Yield (tag, start, end) of each field between two positions.
+
+        Args:
+            at: position of the first field.
+            end: position behind the last field.
+            known: tags that are valid here.
 
         Raises:
-            DecodeError: a field has a tag that is not known here, or more bytes than there are.
+            DecodeError: a field has an unknown tag, or more bytes than remain.
         """
         data = self.data
         while at < end:
@@ -270,10 +285,9 @@ class _Message:
             at = stop
 
     def quick_entry(self, at: int, end: int) -> tuple[str, Feature] | None:
-        """What ``entry`` and ``feature`` give, in a third of the time; None if they have to look.
+        """Read a common entry in a third of the time of ``entry`` and ``feature``; None for others.
 
-        For an entry as most writers have it: a name below 128 bytes, one list, and in it one value
-        or packed numbers.
+        A common entry has a name below 128 bytes, one list, and in it one value or packed numbers.
         """
         data = self.data
         try:
@@ -303,9 +317,9 @@ class _Message:
         return name, values
 
     def entry(self, at: int, end: int) -> tuple[str, int, int]:
-        """The name in an entry of a map, and the positions of its value.
+        """Return the name in an entry of a map, and the positions of its value.
 
-        What is not there is empty.
+        Missing parts are empty.
         """
         name, value = "", (end, end)
         for tag, start, stop in self.fields(at, end, (_FIRST, _SECOND)):
@@ -340,7 +354,7 @@ class _Message:
             lists[name] = [self.feature(*step[1:]) for step in self.fields(first, last, (_FIRST,))]
 
     def feature(self, at: int, end: int) -> Feature:
-        """The values of a message ``Feature``.
+        """Read the values of a message ``Feature``.
 
         Parts of one list are joined, as Protocol Buffers does.
         """
@@ -355,7 +369,7 @@ class _Message:
         return values
 
     def add_values(self, kind: int, values: Any, at: int, end: int) -> None:
-        """Append one value, or several that are packed."""
+        """Append one value, or several packed values."""
         part = self.data[at:end]
         if kind == _BYTES:
             values.append(part)
@@ -364,7 +378,7 @@ class _Message:
                 raise self.error(at, "a list of floats has a part of one")
             values.extend(array("f", struct.unpack(f"<{len(part) // 4}f", part)) if _BIG else array("f", part))
         elif part.isascii():
-            # Each byte below 128 is a number of its own.
+            # Each byte below 128 is one number.
             values.extend(part)
         else:
             while at < end:

@@ -1,6 +1,6 @@
-"""Parquet files as rows of named values, with pyarrow.
+"""Read and write Parquet files as rows of named values, with pyarrow.
 
-How rows are samples: docs/formats/parquet.md.
+The mapping of rows to samples: docs/formats/parquet.md.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tarkit.store.rangedfile import RangedFile
 
 SUFFIXES = (".parquet",)
 KEY = "__key__"
-"""The column of a row's key."""
+"""The column with the key of a row."""
 
 GROUP_BYTES = 32 << 20
-"""A row group that is written ends behind the row that makes its values as large as this."""
+"""Size of the values in bytes at which a row group is written."""
 _BATCH_BYTES = 8 << 20
 _ROW_BYTES = 64
 _OTHER = "leave it out with --columns, or make it bytes, text, numbers or lists of them first"
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a Parquet file does that is not encrypted."""
+    """Return True if a file begins as a Parquet file that is not encrypted."""
     return head.startswith(b"PAR1")
 
 
 @contextmanager
 def parquet_errors(url: str, what: str) -> Iterator[None]:
-    """Errors of pyarrow, some of which are the system's classes, as those of damaged data."""
+    """Convert errors of pyarrow, some of which are OSError or ValueError, to DataError."""
     arrow = library("pyarrow", "reading Parquet", "parquet")
     try:
         yield
@@ -49,14 +49,16 @@ def parquet_errors(url: str, what: str) -> Iterator[None]:
 
 
 def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
-    """A ``pyarrow.parquet.ParquetFile`` that verifies checksums of pages, where the file has them.
+    """Open a ``pyarrow.parquet.ParquetFile`` that verifies checksums of pages, if it has them.
 
     Args:
-        columns: that it must have; ``a.b`` is the field b of the structure a.
+        url: path or URL of the file.
+        columns: columns that it must have; ``a.b`` is the field b of the structure a.
 
     Raises:
-        DataError: it is not a Parquet file, lacks one of them, or has two of one name. What reading
-            raises.
+        DataError: it is not a Parquet file, lacks a column, or has two columns of one name.
+        StreamError: it cannot be read.
+        TemporaryStreamError: it cannot be read now.
     """
     parquet = library("pyarrow.parquet", "reading Parquet", "parquet")
     with parquet_errors(url, "is not a Parquet file that can be read"):
@@ -64,7 +66,7 @@ def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
         names = file.schema_arrow.names
         paths = [file.schema.column(number).path for number in range(len(file.schema))]
     _refuse_twice(url, names)
-    # pyarrow leaves out what a file does not have.
+    # pyarrow ignores columns that a file does not have.
     for column in columns or ():
         if not any(path == column or path.startswith(f"{column}.") for path in paths):
             raise DataError(f"has no column {printable(column)}; it has {printable(', '.join(names))}", url=url)
@@ -73,23 +75,27 @@ def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
 
 def _refuse_twice(url: str, names: Sequence[str]) -> None:
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
-        # A row is a dict, which would have one of the two.
+        # A row is a dict, which would have only one of the two.
         raise DataError(f"has two columns {printable(twice)}", url=url)
 
 
 def read_rows(source: str, *, columns: Sequence[str] | None = None, mem: int = DEFAULT_MEM) -> Iterator[dict[str, Any]]:
-    """The rows of a file: column -> bytes, text, number, truth value or list.
+    """Yield the rows of a file: column -> bytes, text, number, truth value or list.
 
-    Nulls are left out; a column that is a structure is one for each of its fields, ``a.b``.
+    Nulls are left out; a column that is a structure becomes a column for each of its fields,
+    ``a.b``.
 
     Args:
-        columns: which, besides ``__key__``; None: all.
-        mem: bytes that a row group may have.
+        source: path or URL of the file.
+        columns: columns to read, besides ``__key__``; None: all.
+        mem: largest size of a row group in bytes.
 
     Raises:
         DataError: the file is damaged, or a column has values of another type.
-        TooLargeError: see ``mem``. UsageError:.
-        it can be read only once. As :func:`open_parquet`.
+        TooLargeError: a row group has more than ``mem`` bytes.
+        UsageError: the source can be read only once.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
     """
     file = _open_rows(source, columns)
     wanted = columns if columns is None or KEY not in file.schema_arrow.names else [*columns, KEY]
@@ -108,10 +114,14 @@ def read_rows(source: str, *, columns: Sequence[str] | None = None, mem: int = D
 
 
 def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
-    """(key, bytes of the values.
+    """Yield (key, bytes of the values) of each row, with columns of any type.
 
-    As text, where they are neither bytes nor text) of each row, whatever its columns. Raises: as
-    :func:`read_rows`.
+    Values that are neither bytes nor text are measured as text.
+
+    Raises:
+        DataError: the file is damaged.
+        TooLargeError: a row group is too large.
+        UsageError: the source can be read only once.
     """
     for table in _tables(source, _open_rows(source, None), None, DEFAULT_MEM):
         for row in table.to_pylist():
@@ -129,7 +139,7 @@ def _open_rows(source: str, columns: Sequence[str] | None) -> Any:
 
 
 def _tables(source: str, file: Any, columns: Sequence[str] | None, mem: int) -> Iterator[Any]:
-    """Parts of the row groups, one after the other, each of some rows."""
+    """Yield the row groups in order, in parts of some rows."""
     arrow = library("pyarrow", "reading Parquet", "parquet")
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
@@ -144,14 +154,14 @@ def _tables(source: str, file: Any, columns: Sequence[str] | None, mem: int) -> 
 
 
 def _flat(table: Any) -> Any:
-    """The table with a column for each field of its structures."""
+    """Return the table with a column for each field of its structures."""
     while any(_is(column.type, "struct") for column in table.schema):
         table = table.flatten()
     return table
 
 
 def _is(kind: Any, *names: str) -> bool:
-    """Whether a type of Arrow is one of these; older releases do not have all of them."""
+    """Return True if an Arrow type is one of these; older releases do not have all of them."""
     types = library("pyarrow.types", "reading Parquet", "parquet")
     return any(hasattr(types, f"is_{name}") and getattr(types, f"is_{name}")(kind) for name in names)
 
@@ -161,9 +171,9 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_value(kind: Any) -> bool:
-    """Whether values of a type are text, numbers, truth values, or lists of such.
+    """Return True if a type has text, numbers, truth values, or lists of them as values.
 
-    Structures, only in lists.
+    Structures are allowed only in lists.
     """
     if _is(kind, "dictionary", "list", "large_list", "fixed_size_list"):
         return _is_value(kind.value_type)
@@ -173,24 +183,25 @@ def _is_value(kind: Any) -> bool:
 
 
 class RowWriter(FileWriter):
-    """Writes rows to one Parquet file.
+    """A writer of rows to one Parquet file.
 
     The same rows give the same bytes, with the same release of pyarrow.
 
     A context manager: on a clean exit the file is published whole under its name; on an exception
     nothing appears there. Pages are compressed with snappy, and have checksums. The first row group
-    says which columns there are, and of which types.
+    determines the columns and their types.
 
     Args:
         target: a path, URL, ``-`` or ``pipe:COMMAND``.
-        columns: which are written, besides ``__key__``; None: those of the first row group, by
-            name.
+        columns: columns to write, besides ``__key__``; None: those of the first row group, sorted
+            by name.
 
     Raises:
-        StreamError, TemporaryStreamError: it cannot be written.
-        UsageError: no such protocol.
-        MissingExtraError: pyarrow is not installed. EncodeError (from close): no row has one of
-            ``columns``.
+        StreamError: the file cannot be written.
+        TemporaryStreamError: the file cannot be written now.
+        UsageError: the protocol of the URL is not known, or the name asks for compression.
+        MissingExtraError: pyarrow is not installed.
+        EncodeError: (from close) no row has one of ``columns``.
     """
 
     _unit = "row"
@@ -213,8 +224,8 @@ class RowWriter(FileWriter):
         """Write one row: column -> bytes, text, number, truth value or list; ``__key__`` is text.
 
         Raises:
-            EncodeError: it has a column that earlier row groups do not have, or values of another
-                type.
+            EncodeError: the row has a column that earlier row groups do not have, or values of
+                another type.
         """
         if self._room < 0:
             self._out.write(b"")
@@ -240,10 +251,12 @@ class RowWriter(FileWriter):
         self._writer.write_table(table, row_group_size=max(1, len(rows)))
 
     def _array(self, name: str, rows: Sequence[Mapping[str, Any]], kind: Any) -> Any:
-        """A column.
+        """Make the array of a column.
 
         Args:
-            kind: None, if these rows say its type.
+            name: name of the column.
+            rows: rows of the group.
+            kind: type of the column; None: the type of the values in these rows.
         """
         values = [row.get(name) for row in rows]
         if kind is None and all(value is None for value in values):
@@ -251,8 +264,8 @@ class RowWriter(FileWriter):
         try:
             name.encode()
             array = self._arrow.array(values, kind)
-            # What does not fit into the type may be cut to it: 1.5 to 1, and an object to the keys
-            # that others have.
+            # Values that do not fit the type may be cut to it: 1.5 to 1, an object to the keys of
+            # the other objects.
             is_same = all(isinstance(value, (bytes, type(None))) for value in values) or (
                 _as_json(array.to_pylist()) == _as_json(values)
             )
@@ -275,26 +288,26 @@ class RowWriter(FileWriter):
     def discard(self) -> None:
         super().discard()
         if self._writer is not None and self._writer.is_open:
-            # It would write its end when it is collected.
+            # It would write its end when it is garbage-collected.
             self._sink.is_open = False
             with suppress(self._arrow.ArrowException, OSError, ValueError):
                 self._writer.close()
 
 
 def _as_json(values: list[Any]) -> str:
-    """To compare them: 1, 1.0 and true are equal in Python.
+    """Return text for comparison, because 1, 1.0 and true are equal in Python.
 
     Raises:
-        ValueError: one is not finite.
+        ValueError: a value is not finite.
     """
     return json.dumps(values, sort_keys=True, allow_nan=False)
 
 
 class _Sink(io.RawIOBase):
-    """Where pyarrow writes to.
+    """The file object that pyarrow writes to.
 
     Attributes:
-        is_open: else what is written goes nowhere.
+        is_open: if False, all bytes are dropped.
     """
 
     def __init__(self, out: PublishStream) -> None:

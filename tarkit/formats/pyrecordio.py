@@ -1,8 +1,8 @@
-"""The classes of a Python package for RecordIO that can no longer be installed, over
-:mod:`tarkit.formats.recordio`.
+"""The classes of the former package pyrecordio, over :mod:`tarkit.formats.recordio`.
 
-They are those of the module ``recordio`` over Go's library (pyrecordio from 0.0.5 on). Paths may be
-URLs of any place of the store, and files of both dialects are read.
+They are those of the module ``recordio`` over Go's library (pyrecordio from 0.0.5 on), which can no
+longer be installed. Paths may be URLs of any place of the store, and files of both dialects are
+read.
 
     from tarkit.formats import pyrecordio as recordio
 """
@@ -17,10 +17,9 @@ from tarkit.formats.recordio import RecordIndex, RecordWriter, read_index, read_
 
 
 class RecordIOError(TarkitError, RuntimeError):
-    """A file cannot be read.
+    """A file cannot be read: the RuntimeError that the original classes raise.
 
-    It is what the original classes raise: a RuntimeError. The error of tarkit, with its URL and
-    offset, is the ``__cause__``.
+    The error of tarkit, with its URL and offset, is the ``__cause__``.
     """
 
     def __init__(self, error: TarkitError) -> None:
@@ -37,12 +36,14 @@ def _as_runtime_error() -> Iterator[None]:
 
 
 class Writer(RecordWriter):
-    """Writes a file of Go's dialect.
+    """A writer of one file in Go's dialect, which appears when the writer is closed.
 
-    The file appears when it is closed.
+    Args:
+        path: path or URL of the file.
 
     Raises:
-        UsageError, StreamError: it cannot be written.
+        UsageError: the path cannot be written to.
+        StreamError: the file cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -50,10 +51,13 @@ class Writer(RecordWriter):
 
 
 class Index:
-    """Which records are in which chunk of a file.
+    """The index of a file: its chunks and their records.
+
+    Args:
+        path: path or URL of the file.
 
     Raises:
-        RuntimeError: it is missing, cannot be read, or is damaged.
+        RuntimeError: the file is missing, cannot be read, or is damaged.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,21 +65,21 @@ class Index:
             self.index: RecordIndex = read_index(path)
 
     def num_records(self) -> int:
-        """How many records the file has."""
+        """Return the number of records in the file."""
         return self.index.records
 
     def close(self) -> None:
-        """Nothing: an index keeps no file open."""
+        """Do nothing: an index keeps no file open."""
 
 
 class Scanner:
-    """Reads the records of a file one by one.
+    """A reader of the records of a file, one by one.
 
     Args:
-        path: of the file.
-        start: number of the first record; below 0: the first one.
-        len: how many records; below 0: all up to the end.
-        index: of this file; with it only the chunks that are needed are read.
+        path: path or URL of the file.
+        start: number of the first record, from 0; a negative number is 0.
+        len: number of records; a negative number: all up to the end.
+        index: index of this file; with it only the chunks that are needed are read.
 
     Raises:
         RuntimeError: the file is missing or cannot be read.
@@ -89,7 +93,9 @@ class Scanner:
             )
 
     def record(self) -> bytes | None:
-        """The next record, ``b""`` if it is empty; None at the end, or when the scanner is closed.
+        """Return the next record; None at the end, or when the scanner is closed.
+
+        An empty record is ``b""``.
 
         Raises:
             RuntimeError: the file is damaged. The original returned None, as at the end.
@@ -98,8 +104,5 @@ class Scanner:
             return next(self._records, None)
 
     def close(self) -> None:
-        """End the scan.
-
-        Again: nothing.
-        """
+        """End the scan. A second call does nothing."""
         self._records = iter(())

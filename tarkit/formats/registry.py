@@ -1,14 +1,18 @@
-"""Which module is a format of records: one line for each.
+"""Select the module of a record format: one line for each format.
 
-A module of this table has ``SUFFIXES``, the ends of its files' names; ``looks_like(head)``, whether
-a file that begins with these bytes is one; ``read_records(source, on_damage=, tally=, mem=)`` and
-``RecordWriter(target)``. One whose records have names or keys has instead ``read_named(source,
-on_damage=, tally=, mem=)``, which gives (name, content), and ``NamedWriter(target)``, whose
-``write`` takes them; and ``read_sizes(source, on_damage=, tally=)`` if it knows sizes of more than
-it gives the content of. One whose names are those of files has ``Archive(url)`` with ``names()``
-and ``read(name)``, too. One whose records are rows of named values has instead ``read_rows(source,
-columns=, mem=)``, which gives dicts, ``RowWriter(target, columns=)``, whose ``write`` takes them,
-and ``read_sizes``.
+A module of this table has ``SUFFIXES``, the endings of its files' names; ``looks_like(head)``, True
+if these bytes can be the beginning of such a file; ``read_records(source, on_damage=, tally=,
+mem=)`` and ``RecordWriter(target)``.
+
+- A format whose records have names or keys has instead ``read_named(source, on_damage=, tally=,
+  mem=)``, which yields (name, content), and ``NamedWriter(target)``, whose ``write`` takes both;
+  and ``read_sizes(source, on_damage=, tally=)`` if it knows the sizes of contents that it does not
+  read.
+- A format whose names are those of files also has ``Archive(url)`` with ``names()`` and
+  ``read(name)``.
+- A format whose records are rows of named values has instead ``read_rows(source, columns=, mem=)``,
+  which yields dicts, ``RowWriter(target, columns=)``, whose ``write`` takes a dict, and
+  ``read_sizes``.
 """
 
 from __future__ import annotations
@@ -34,16 +38,16 @@ FORMATS = {
     "sequencefile": "sequencefile",
     "tfrecord": "tfrecord",
 }
-"""Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
+"""Format -> module below ``tarkit.formats``. They are converted from and to ``tar``."""
 
 _HEAD = 512
 
 
 def format_module(name: str) -> Any:
-    """The module of a format.
+    """Return the module of a format.
 
     Raises:
-        UsageError: no such format.
+        UsageError: the format does not exist.
     """
     if name not in FORMATS:
         raise UsageError(f"{printable(repr(name))} is not a format; formats are tar, {', '.join(FORMATS)}")
@@ -51,13 +55,15 @@ def format_module(name: str) -> Any:
 
 
 def format_of(url: str) -> str:
-    """The format of a file: by the end of its name, else by its first bytes.
+    """Return the format of a file: by the ending of its name, or else by its first bytes.
 
-    ``tar`` if it is none of the others. What can be read only once, such as standard input or a
-    named pipe, is taken for a tar if its name does not say.
+    ``tar`` if it is none of the other formats. A file that can be read only once, such as standard
+    input or a named pipe, is taken for a tar unless its name has another ending.
 
     Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
     """
     named = format_by_name(url)
     if named is not None or reads_once(url):
@@ -66,24 +72,24 @@ def format_of(url: str) -> str:
 
 
 def is_tar_name(url: str) -> bool:
-    """Whether a name says that this is a tar."""
+    """Return True if a name is that of a tar, compressed or not."""
     name = base_name(url)
     return name.endswith((".tar", ".tgz", ".tzst", ".tbz2", ".txz")) or ".tar." in name
 
 
 def format_by_name(url: str) -> str | None:
-    """The format that the end of a name shows; None if it shows none."""
+    """Return the format that the ending of a name shows; None if it shows none."""
     path = "" if is_stream(url) else split_query(url)[0].rstrip("/")
     found = (name for name in FORMATS if path.endswith(format_module(name).SUFFIXES))
     return next(found, "tar" if path and is_tar_name(url) else None)
 
 
 def check_output_name(url: str, to: str) -> None:
-    """Refuse a name by which the output would be taken for another format.
+    """Reject a name by which the output would be taken for another format.
 
     Raises:
-        UsageError: no such format; the name ends as those of another format, or is not that of an
-            archive.
+        UsageError: the format does not exist; or the name has the ending of another format, or is
+            not that of an archive.
     """
     if to == "tar":
         check_tar_name(url)
@@ -91,20 +97,21 @@ def check_output_name(url: str, to: str) -> None:
         format_module(to)
     named = format_by_name(url)
     if named not in (None, to):
-        raise UsageError(f"{display_name(url)} is by its name {named}, and would be {to}; give the output another name")
+        raise UsageError(f"{display_name(url)} has the name of a {named} file, but would be {to}; rename the output")
     if named is None and holds_files(to) and not is_stream(url):
         (suffix,) = format_module(to).SUFFIXES
-        raise UsageError(f"{display_name(url)}: an archive is known by its name only, which must end with {suffix}")
+        raise UsageError(f"{display_name(url)}: an archive is recognized by its name, which must end with {suffix}")
 
 
 def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
-    """Names of files; of folders, their data.
+    """Yield names of files, and for a folder the names of its data files.
 
-    An archive, which is a folder, is one.
+    An archive, which is a folder, is yielded as one name.
 
     Raises:
-        MissingInputError: no data in a folder.
-        StreamError, TemporaryStreamError: it cannot be listed.
+        MissingInputError: a folder has no data.
+        StreamError: a folder cannot be listed.
+        TemporaryStreamError: a folder cannot be listed now.
     """
     archives = tuple(suffix for each in FORMATS if holds_files(each) for suffix in format_module(each).SUFFIXES)
     for name in names:
@@ -116,10 +123,14 @@ def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
 def read_named(
     name: str, source: str, *, on_damage: str, tally: Tally, mem: int = DEFAULT_MEM
 ) -> Iterator[tuple[str | None, bytes]]:
-    """(name or key, content) of each record of a file; None where records have no names.
+    """Yield (name or key, content) of each record of a file; None if records have no names.
 
     Args:
-        mem: bytes of a record.
+        name: the format.
+        source: path or URL of the file.
+        on_damage: error, or skip.
+        tally: filled with counts and damage.
+        mem: largest size of a record in bytes.
     """
     module = format_module(name)
     with _named_for_what_it_is(name, source):
@@ -132,9 +143,7 @@ def read_named(
 
 @contextmanager
 def _named_for_what_it_is(name: str, source: str) -> Iterator[None]:
-    """An error at the first byte of a file that does not begin as one of its format says what it
-    seems to be.
-    """
+    """Add to an error at the first byte of a file the format that the file seems to have."""
     try:
         yield
     except DataError as error:
@@ -153,7 +162,7 @@ def _format_by_head(head: bytes) -> str | None:
 
 
 def read_sizes(name: str, source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
-    """(name or key, bytes of content) of each record of a file; None where records have no names."""
+    """Yield (name or key, size in bytes) of each record; None if records have no names."""
     module = format_module(name)
     if hasattr(module, "read_sizes"):
         with _named_for_what_it_is(name, source):
@@ -164,30 +173,30 @@ def read_sizes(name: str, source: str, *, on_damage: str, tally: Tally) -> Itera
 
 
 def has_names(name: str) -> bool:
-    """Whether the records of a format have names or keys."""
+    """Return True if the records of a format have names or keys."""
     return hasattr(format_module(name), "NamedWriter")
 
 
 def holds_rows(name: str) -> bool:
-    """Whether the records of a format are rows of named values."""
+    """Return True if the records of a format are rows of named values."""
     return name != "tar" and hasattr(format_module(name), "RowWriter")
 
 
 def holds_samples(name: str) -> bool:
-    """Whether the records of a format are samples: a tar, or rows of named values."""
+    """Return True if the records of a format are samples: a tar, or rows of named values."""
     return name == "tar" or holds_rows(name)
 
 
 def holds_files(name: str) -> bool:
-    """Whether the names in a format are those of files."""
+    """Return True if the names in a format are those of files."""
     return name != "tar" and hasattr(format_module(name), "Archive")
 
 
 @contextmanager
 def named_writer(name: str, target: str) -> Iterator[Callable[[str, bytes], object]]:
-    """Writes a record, by its name and content; the file appears whole at the end.
+    """Open a file, and give a function that writes a record by its name and content.
 
-    Some formats drop the name.
+    The file appears whole at the end. Some formats drop the name.
     """
     module = format_module(name)
     with (module.NamedWriter if has_names(name) else module.RecordWriter)(target) as writer:

@@ -1,6 +1,4 @@
-"""What a reader met while it read: how many members and samples, what was skipped, and what was
-lost to damage.
-"""
+"""Counts of a reader: members, samples, skipped members, and bytes lost to damage."""
 
 from __future__ import annotations
 
@@ -11,11 +9,11 @@ from tarkit.errors import UsageError
 
 DAMAGE_POLICIES = ("error", "skip")
 SKIP_DAMAGE = "--on-damage skip (on_damage='skip')"
-"""For hints of errors: the option of the programs, and the argument of the library."""
+"""Option of the programs, and argument of the library, for hints of errors."""
 DAMAGED_HINT = f"fetch the file again, or read it with {SKIP_DAMAGE}"
 CUT_HINT = f"the file was cut; fetch or write it again, or read it with {SKIP_DAMAGE}"
 DEFAULT_MEM = 1 << 30
-"""Bytes that a sample or record in memory may have, unless it is said otherwise."""
+"""Default of the largest size of a sample or record in memory, 1 GiB."""
 LARGER_MEM = "a larger --mem (mem=)"
 BESIDE_DAMAGE = "sample-beside-damage"
 INCOMPLETE = "incomplete-sample"
@@ -23,18 +21,18 @@ INCOMPLETE = "incomplete-sample"
 
 @dataclass
 class Tally:
-    """What a reader met: given to it by the caller, filled while samples are drawn.
+    """Counts of a reader, which the caller passes to it and which it fills while it reads.
 
     Attributes:
-        members: how many belong to samples.
-        samples: how many were delivered.
-        skipped: reason -> number of members that are no part of a sample.
-        replaced: fields dropped by the policy for duplicate fields.
-        reopened: samples that began with a key seen before, by the policy for repeated keys.
-        damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
-        missing_fields: field that was asked for -> number of samples that lack it.
-        shards: how many were read to their end.
-        part_read: gives how much of the one at hand was read, 0.0 to 1.0.
+        members: number of members that belong to samples.
+        samples: number of samples delivered.
+        skipped: reason -> number of members that are not part of a sample.
+        replaced: number of fields dropped by the policy for duplicate fields.
+        reopened: number of samples with a key that came before, by the policy for repeated keys.
+        damage: one (url, first byte, byte behind the last, reason) for each stretch that was lost.
+        missing_fields: requested field -> number of samples that lack it.
+        shards: number of shards that were read to their end.
+        part_read: function that returns how much of the current shard was read, 0.0 to 1.0.
     """
 
     members: int = 0
@@ -51,7 +49,7 @@ class Tally:
         return self.__dict__ | {"part_read": None}  # of an open stream
 
     def shards_read(self) -> float:
-        """How many shards were read, with the part of the one at hand."""
+        """Return the number of shards that were read, with the part of the current one."""
         return self.shards + (self.part_read() if self.part_read is not None else 0.0)
 
     def skip(self, reason: str, number: int = 1) -> None:
@@ -60,25 +58,29 @@ class Tally:
 
     @property
     def lost_anything(self) -> bool:
-        """Whether something that was read is missing from the samples, as the policies allow."""
+        """True if samples lack something that was read, as the policies allow."""
         return bool(self.damage or self.replaced or lost_samples(self.skipped))
 
     def damage_as_dicts(self) -> list[dict[str, str | int]]:
-        """The stretches that were lost, as reports and records have them."""
+        """List the stretches that were lost, in the form for reports and records."""
         return [dict(zip(("url", "start", "end", "reason"), each, strict=True)) for each in self.damage]
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of the stretches that were lost to damage."""
+        """Number of bytes lost to damage."""
         return sum(end - start for _, start, end, _ in self.damage)
 
 
 def lost_samples(skipped: Mapping[str, int]) -> bool:
-    """Whether counts by reason, such as a tally's, name samples that were dropped."""
+    """Return True if counts by reason, such as a tally's, include dropped samples."""
     return bool(skipped.get(BESIDE_DAMAGE) or skipped.get(INCOMPLETE))
 
 
 def check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is not one of the choices."""
+    """Check that a value is one of the choices.
+
+    Raises:
+        UsageError: it is not.
+    """
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

@@ -1,4 +1,4 @@
-"""Text to rows, as CSV has them (RFC 4180): a row goes on over line breaks in quotes."""
+"""Split text into rows like CSV (RFC 4180): a row continues over line breaks in quotes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarkit.errors import DataError
 
 _LONGEST_ROW = 64 << 20
 _MARK = b"\xef\xbb\xbf"
-"""Of UTF-8, at the beginning of a file."""
+"""The byte order mark of UTF-8 at the beginning of a file."""
 _QUOTED = re.compile(rb'(?:^|,)"[^"]*("?)')
 _QUOTED_BEHIND_BLANKS = re.compile(rb'(?:^|,) *"[^"]*("?)')
 
@@ -17,14 +17,17 @@ _QUOTED_BEHIND_BLANKS = re.compile(rb'(?:^|,) *"[^"]*("?)')
 def text_rows(
     blocks: Iterable[bytes], url: str, offset: int = 0, *, skip_blanks: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """(offset, row without its line end) of what begins at ``offset``.
+    """Yield (offset, row without its line end) of the text that begins at ``offset``.
 
-    Empty lines are not rows. UTF-8's mark at the beginning of a file is not part of a row. A quote
-    begins or ends quoted text only where Python's csv module says so: elsewhere it is a character,
-    as in ``5" disk``.
+    Empty lines are not rows. UTF-8's byte order mark at the beginning of a file is not part of a
+    row. A quote begins or ends quoted text only where it does so for Python's csv module: elsewhere
+    it is a character, as in ``5" disk``.
 
     Args:
-        skip_blanks: whether a quote may follow blanks at the beginning of a field.
+        blocks: the text, in pieces of any size.
+        url: URL of the file, for errors.
+        offset: offset of the first block in the file, in bytes.
+        skip_blanks: True if a quote may follow blanks at the beginning of a field.
 
     Raises:
         DataError: a quote is not closed, or a row has more than 64 MiB.
@@ -54,13 +57,14 @@ def text_rows(
 
 
 def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bool:
-    """Whether quoted text goes on after a line.
+    """Return True if quoted text continues after a line.
 
     Args:
-        is_open: whether the line begins in it; else a row begins here.
+        line: the line.
+        is_open: True if the line begins in quoted text; False if a row begins here.
+        quoted: pattern of a quoted field.
     """
-    # Two quotes stand for one, or for an empty field. Without them, what is quoted has no quote in
-    # it.
+    # Two quotes stand for one, or for an empty field. Without them, quoted text has no quote in it.
     line = line.replace(b'""', b"")
     begin = line.find(b'"') + 1 if is_open else 0
     if is_open and not begin:
@@ -70,9 +74,9 @@ def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bo
 
 
 def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with their ends.
+    """Yield lines with their ends.
 
-    What is too long for a row comes as it is, and is the last.
+    A line that is too long for a row is yielded without its end, and is the last.
     """
     rest = b""
     for block in blocks:

@@ -1,4 +1,4 @@
-"""TFRecord files, read and written without TensorFlow.
+"""Read and write TFRecord files without TensorFlow.
 
 The format with an example: docs/formats/tfrecord.md.
 
@@ -22,7 +22,7 @@ from tarkit.store.publish import FileWriter
 from tarkit.store.read import ReadStream, open_read
 
 READ_SIZE = 256 * 1024
-"""Bytes asked for at a time: fits the second-level cache."""
+"""Size of one read in bytes, which fits the second-level cache."""
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 
@@ -36,9 +36,9 @@ _PIECE = 1024 * 1024
 _MAX_HELD = 64 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
 _GATHERED = 64 * 1024
-"""Bytes of records that are written together."""
+"""Size in bytes of the records that are written together."""
 _HIGH_BYTES = b"\0\0\0"
-"""Of each length below 2**40, in bytes 5 to 7: what a search looks for."""
+"""Bytes 5 to 7 of each length below 2**40, which a search looks for."""
 
 _Error = TypeVar("_Error", bound=DataError)
 
@@ -51,15 +51,15 @@ def _crc32c() -> Callable[[bytes], int]:
 
 
 def _masked(crc: int) -> int:
-    """A CRC32C as it is stored: its bits turned right by 15, and a constant added."""
+    """Return a CRC32C in its stored form: its bits rotated right by 15, and a constant added."""
     return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
 
 
 def _masked_all(crcs: list[int]) -> tuple[bytes, ...]:
-    """Many CRC32Cs as they are stored.
+    """Return many CRC32Cs in their stored form.
 
-    One by one, that takes six times as long as the checksums themselves; here all are turned at
-    once, as parts of 64 bits of one number.
+    Converting one by one takes six times as long as the checksums themselves; here all are rotated
+    at once, as parts of 64 bits of one number.
     """
     count = len(crcs)
     ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * count, "little")
@@ -70,9 +70,9 @@ def _masked_all(crcs: list[int]) -> tuple[bytes, ...]:
 
 @functools.lru_cache(4096)
 def _head_of(size: int) -> bytes:
-    """What is before a record of this size.
+    """Return the 12 bytes before a record of this size.
 
-    Most records of a file have one of a few sizes.
+    Most records of a file have one of a few sizes, so they are cached.
     """
     length = _LENGTH.pack(size)
     return length + _SUM.pack(_masked(_crc32c()(length)))
@@ -86,7 +86,7 @@ def read_records(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[bytes]:
-    """The records of a TFRecord file, in order.
+    """Read the records of a TFRecord file, in order.
 
     Both checksums of each record are verified.
 
@@ -99,22 +99,23 @@ def read_records(
 
     Args:
         source: a path or URL; or a binary file object, which is not closed.
-        compression: gz, zlib, or another that :func:`tarkit.store.read.open_read` knows; None for
-            none; "auto" looks at the first bytes.
-        on_damage: error; or skip: go on at the next record whose length has a right checksum, with
-            what was lost in ``tally``.
-        tally: filled while records are drawn: ``members`` counts those that were delivered,
-            ``damage`` has an entry for each stretch that was lost, with offsets in the decompressed
-            stream.
-        mem: bytes that one record may have.
+        compression: gz, zlib, or another codec of :func:`tarkit.store.read.open_read`; None: none;
+            "auto": by the first bytes.
+        on_damage: error; or skip: resume at the next record whose length has a right checksum, and
+            record the lost bytes in ``tally``.
+        tally: filled while records are drawn: ``members`` counts the delivered records, ``damage``
+            has an entry for each stretch that was lost, with offsets in the decompressed stream.
+        mem: largest size of one record in bytes.
 
     Raises:
-        CorruptRecordError: a wrong checksum.
+        CorruptRecordError: a checksum is wrong.
         TruncatedError: the file ends inside a record.
-        CompressionError: the.
-        compressed stream is damaged or cut. TooLargeError: a record has more than ``mem`` bytes.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
-        UsageError: a wrong argument.
+        CompressionError: the compressed stream is damaged or cut.
+        TooLargeError: a record has more than ``mem`` bytes.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
+        UsageError: an argument is not valid.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
@@ -133,9 +134,9 @@ def read_records(
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins with the length of a record and its checksum, or a zlib stream does.
+    """Return True if a file, or the zlib stream in it, begins with a length and its checksum.
 
-    Others must be decompressed before.
+    Files with any other compression must be decompressed first.
     """
     begins = len(head) >= _HEAD_SIZE and _masked(_crc32c()(head[:8])) == _SUM.unpack_from(head, 8)[0]
     if begins or not begins_zlib(head):
@@ -147,7 +148,7 @@ def looks_like(head: bytes) -> bool:
 
 
 class _Walk:
-    """A position in a TFRecord file: bytes read but not yet used, and what is known so far."""
+    """A position in a TFRecord file: bytes that are read but not used, and the reader's state."""
 
     def __init__(self, stream: ReadStream, tally: Tally, mem: int) -> None:
         self.read = stream.read
@@ -164,7 +165,7 @@ class _Walk:
         self.lengths: dict[bytes, int] = {}  # the 12 bytes before a record's data, verified -> its length
 
     def decompress(self, compression: str | None) -> None:
-        """Decompress from here on, as asked or as the first bytes say.
+        """Decompress from here on, with the given codec or by the first bytes.
 
         A right checksum of the first length proves a plain file, whatever else its bytes look like.
         """
@@ -173,7 +174,7 @@ class _Walk:
             self.fill(_HEAD_SIZE)
             head = self.buffer
             # A plain file has zeros in bytes 4 to 7, unless a record has 4 GiB; a zlib stream
-            # cannot.
+            # cannot have them.
             is_zlib = begins_zlib(head) and head[4:8].strip(b"\0")
             codec = None if self.length_of(head) >= 0 else ZLIB if is_zlib else sniff(head)
         if codec is not None:
@@ -183,11 +184,14 @@ class _Walk:
             self.read = DecompressingReader(lambda n: first.pop() if first else read(n), codec, self.url, self.mem).read
 
     def records(self) -> Iterator[bytes]:
-        """The loop that all speed depends on: the records that are whole in the buffer, then
-        ``more``.
+        """Yield the records; the speed of all reading depends on this loop.
+
+        It yields the whole records in the buffer, then calls ``more``.
 
         Raises:
-            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
+            CorruptRecordError: a checksum of the current record is wrong.
+            TruncatedError: the file ends inside the current record.
+            TooLargeError: the current record has more than ``mem`` bytes.
         """
         crc32c, lengths, sum_at = self.crc32c, self.lengths, _SUM.unpack_from
         while True:
@@ -220,12 +224,14 @@ class _Walk:
                 return
 
     def more(self) -> bool:
-        """Have more bytes: those that the record at hand lacks, or some if it lacks all.
+        """Read more bytes: the rest of the current record, or the next bytes if there is none.
 
         False at the end of the file.
 
         Raises:
-            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
+            CorruptRecordError: the checksum of the length is wrong.
+            TruncatedError: the file ends inside the current record.
+            TooLargeError: the current record has more than ``mem`` bytes.
         """
         if self.position == len(self.buffer):
             self.fill(0)
@@ -266,7 +272,7 @@ class _Walk:
         return missing <= 0
 
     def length_of(self, head: bytes) -> int:
-        """The length in the 12 bytes before a record's data.
+        """Return the length in the 12 bytes before a record's data.
 
         -1 if its checksum is wrong or bytes are missing.
         """
@@ -276,7 +282,7 @@ class _Walk:
         return int(length) if _masked(self.crc32c(head[:8])) == stored else -1
 
     def remember(self, head: bytes) -> int:
-        """The same for the loop, which need not compute it again.
+        """Return the length like ``length_of``, and remember it for the loop.
 
         -1 also if the record is too large.
         """
@@ -290,16 +296,16 @@ class _Walk:
         return length
 
     def error(self, kind: type[_Error], what: str, hint: str = "") -> _Error:
-        """An error about the record at hand."""
+        """Return an error about the current record."""
         hint = hint or DAMAGED_HINT
         return kind(f"{self.lost(True)}: {what}", url=self.url, offset=self.base + self.position, hint=hint)
 
     def lost(self, one: bool) -> str:
-        """Words for the record at hand alone, or for all from here on."""
+        """Return words for the current record alone, or for all records from it on."""
         return f"record {self.number}" if one and self.certain else f"records from {self.number} on"
 
     def resynchronise(self, error: DataError) -> bool:
-        """Go past damage, and record what was lost; False without a sign of any record."""
+        """Skip damage, and record the loss; False if no record was found so far."""
         what = error.reason.removeprefix(f"{self.lost(True)}: ")
         start = self.base + self.position
         if isinstance(error, CompressionError):
@@ -314,9 +320,7 @@ class _Walk:
         return True
 
     def skip_one(self) -> bool:
-        """Go past the record at hand, if its length is proven, and another begins there or the file
-        ends.
-        """
+        """Skip the current record, if its length is right and a record or the end follows."""
         length = self.length_of(self.buffer[self.position : self.position + _HEAD_SIZE])
         size = length + _AROUND
         if length < 0 or not self.try_fill(size):
@@ -331,8 +335,8 @@ class _Walk:
     def search(self) -> bool:
         """Go to the next length that has a right checksum, or to the end.
 
-        True if just one record lies between. It does if the last four bytes are the checksum of the
-        others. More than 64 MiB are not looked at for that.
+        True if exactly one record is between: the last four bytes before the place are the checksum
+        of the bytes before them. More than 64 MiB are not checked for that.
         """
         self.try_fill(0)
         at, one, ended = 1, True, False
@@ -349,23 +353,24 @@ class _Walk:
         return one
 
     def find_head(self, at: int) -> int:
-        """Index in the buffer, from ``at`` on, of the next length with a right checksum, below 1
-        TiB; or -1.
+        """Find the next length below 1 TiB with a right checksum, from index ``at`` of the buffer.
+
+        -1 if there is none.
         """
         zeros = self.buffer.find(_HIGH_BYTES, at + 5)
         while zeros >= 0:
             head = self.buffer[zeros - 5 : zeros + 7]
             if self.length_of(head) >= 0:
                 return zeros - 5
-            # Twelve zeros are not a length with its checksum, so one that begins in a long run ends
-            # after it.
+            # Twelve zeros are not a length with its checksum, so a length that begins in a long run
+            # ends after it.
             run = b"" if head.strip(b"\0") else self.buffer[zeros : zeros + 4096]
             behind = zeros + len(run) - len(run.lstrip(b"\0"))
             zeros = self.buffer.find(_HIGH_BYTES, max(zeros + 1, behind - 6))
         return -1
 
     def try_fill(self, want: int) -> bool:
-        """``fill``, where a compressed stream that breaks off only ends.
+        """Like ``fill``, but a compressed stream that breaks off counts as ended.
 
         The next read reports it again.
         """
@@ -376,23 +381,26 @@ class _Walk:
 
 
 class RecordWriter(FileWriter):
-    """Writes records to one TFRecord file.
+    """A writer of records to one TFRecord file.
 
     The same records give the same bytes.
 
     A context manager: on a clean exit the file is published whole under its name; on an exception
-    nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing. records: how many
-    were written.
+    nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing.
 
     Args:
         target: a path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
-        compression: "auto" uses the name (``.gz``); gz, zlib or another codec of
-            :func:`tarkit.store.publish.open_publish`; None for none. TensorFlow reads gz and zlib
+        compression: "auto": by the name (``.gz``); gz, zlib or another codec of
+            :func:`tarkit.store.publish.open_publish`; None: none. TensorFlow reads gz and zlib
             only.
 
+    Attributes:
+        records: number of records written.
+
     Raises:
-        StreamError, TemporaryStreamError: it cannot be written.
-        UsageError: no such protocol or codec.
+        StreamError: the file cannot be written.
+        TemporaryStreamError: the file cannot be written now.
+        UsageError: the protocol of the URL, or the codec, is not known.
     """
 
     def __init__(self, target: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto") -> None:
@@ -405,7 +413,7 @@ class RecordWriter(FileWriter):
         """Write one record; it may be empty.
 
         Raises:
-            EncodeError: it is not bytes.
+            EncodeError: the record is not bytes.
         """
         if record.__class__ is not bytes:
             if not isinstance(record, (bytes, bytearray, memoryview)):

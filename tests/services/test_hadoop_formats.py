@@ -98,5 +98,5 @@ def test_hadoop_reads_our_archives(hdfs: Hdfs, folder: str) -> None:
         archive = HarArchive(base)
         assert archive.read("a/b c/n/z") == FILES["a/b c/n/z"]
         assert dict(archive.items()) == FILES
-    with pytest.raises(AlreadyPublishedError, match="there is another archive already"), HarWriter(url):
+    with pytest.raises(AlreadyPublishedError, match="a different archive exists already"), HarWriter(url):
         pass

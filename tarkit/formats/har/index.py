@@ -1,4 +1,4 @@
-"""The index of a Hadoop archive: its lines, their order, and what is written in them."""
+"""The index of a Hadoop archive: the format and the order of its lines."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ HINT = "the archive is damaged; fetch or make it again"
 _LINES_OF_RANGE = 1000
 _PART_NAME = re.compile(r"part-[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,19}")
-"""Of bytes, milliseconds, and so on: Java's have 64 bits at most."""
+"""A number of bytes, milliseconds and so on: Java's have at most 64 bits."""
 
 
 class HarEntry(NamedTuple):
     """A file of an archive.
 
     Attributes:
-        name: its path in it, without a slash at the beginning.
-        part: the file that it is in.
-        offset, size: bytes.
-        mtime: seconds since 1970.
-        mode: permission bits; None, as owner and group, before version 3.
+        name: path in the archive, without a slash at the beginning.
+        part: name of the file that has its content.
+        offset: offset of the content in the part, in bytes.
+        size: size in bytes.
+        mtime: time of change in seconds since 1970; None, as the fields below, before version 3.
+        mode: permission bits.
+        owner: name of the owner.
+        group: name of the group.
     """
 
     name: str
@@ -42,9 +45,10 @@ class HarEntry(NamedTuple):
 
 
 def check_master(data: bytes, index_size: int, url: str) -> int:
-    """The version.
+    """Check a master index, and return its version.
 
-    The ranges of the index must follow each other, and be all of it: so a cut index shows.
+    The ranges of the index must follow each other and cover all of it, so that a cut index is
+    detected.
     """
     lines = data.decode("latin-1").split("\n")
     if lines.pop():
@@ -64,7 +68,7 @@ def check_master(data: bytes, index_size: int, url: str) -> int:
 
 
 def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
-    """Its files, by name, in the order of their contents.
+    """Parse an index into files by name, in the order of their contents.
 
     Each name in the line of a folder must have a line.
     """
@@ -78,13 +82,13 @@ def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
             words = line.decode().rstrip(" ").split(" ")
             path = _decoded(words[0], version)
             if path in files or path in children or not is_path(path):
-                raise ValueError("its path comes twice, or is not one")
+                raise ValueError("its path is repeated or not valid")
             if words[1] == "dir":
                 children[path] = [_decoded(word, version) for word in words[5:]]
             else:
                 files[path] = _parse_file(path, words, version)
         except (ValueError, IndexError) as error:
-            reason = f"this line is not of a file or folder: {printable(str(error))}"
+            reason = f"this line does not describe a file or folder: {printable(str(error))}"
             raise CorruptHeaderError(reason, url=url, offset=offset, hint=HINT) from None
         offset += len(line) + 1
     _check_tree(files, children, url)
@@ -93,8 +97,9 @@ def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
 
 
 def is_path(path: str) -> bool:
-    """Whether this can be the path of a file or folder in an archive: it begins with a slash, and
-    no part of it is empty, ``.`` or ``..``.
+    """Return True if a path is valid in an archive.
+
+    It must begin with a slash, and no part of it may be empty, ``.`` or ``..``.
     """
     first, *parts = path.split("/")
     return not first and (parts == [""] or not any(part in ("", ".", "..") for part in parts))
@@ -120,17 +125,17 @@ def _parse_file(path: str, words: list[str], version: int) -> HarEntry:
 
 
 def _check_tree(files: Mapping[str, HarEntry], children: Mapping[str, list[str]], url: str) -> None:
-    """Whether no line of the index is missing."""
+    """Raise an error if a line of the index is missing."""
     for folder, names in children.items():
         for name in names:
             path = f"{folder.rstrip('/')}/{name}"
             if path not in files and path not in children:
-                reason = f"{printable(path)!r} is named by its folder, and has no line"
+                reason = f"{printable(path)!r} is listed in its folder, and has no line"
                 raise CorruptHeaderError(reason, url=url, hint=HINT)
 
 
 def encode_index(lines: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """(``_index``, ``_masterindex``) of paths and their lines."""
+    """Return (``_index``, ``_masterindex``) for paths and their lines."""
     in_order = sorted((java_hash(path), line.encode("ascii")) for path, line in lines.items())
     ranges = [f"{VERSION} \n"]
     last_hash = end = 0
@@ -143,36 +148,43 @@ def encode_index(lines: Mapping[str, str]) -> tuple[bytes, bytes]:
 
 
 def file_line(path: str, part: str, offset: int, size: int, props: str) -> str:
-    """The line of a file.
+    """Return the line of a file.
 
     Args:
-        props: :func:`properties`.
+        path: path in the archive, with a slash at the beginning.
+        part: name of the file that has its content.
+        offset: offset of the content in the part, in bytes.
+        size: size in bytes.
+        props: result of :func:`properties`.
     """
     return f"{quote(path)} file {part} {offset} {size} {props} \n"
 
 
 def folder_line(path: str, props: str, names: Iterable[str]) -> str:
-    """The line of a folder.
+    """Return the line of a folder.
 
     Args:
-        names: what is in it.
+        path: path in the archive, with a slash at the beginning.
+        props: result of :func:`properties`.
+        names: names of the files and folders in it.
     """
     children = "".join(f"{quote(name)} " for name in names)
     return f"{quote(path)} dir {props} 0 0 {children}\n"
 
 
 def properties(mtime: float, mode: int, owner: str, group: str) -> str:
-    """Time in milliseconds, permission bits in decimal, owner and group.
+    """Encode time in milliseconds, permission bits in decimal, owner and group.
 
-    The latter are encoded twice.
+    Owner and group are encoded twice.
     """
     return quote(f"{int(mtime * 1000)} {mode} {quote(owner)} {quote(group)}")
 
 
 def quote(text: str) -> str:
-    """As Java's URLEncoder does it: a blank is ``+``; letters, digits and ``.-*_`` stay.
+    """Encode text like Java's URLEncoder.
 
-    All else is %XX of UTF-8.
+    A blank becomes ``+``; letters, digits and ``.-*_`` stay; every other character becomes %XX of
+    its UTF-8.
 
     >>> quote("/a b~c")
     '%2Fa+b%7Ec'
@@ -181,8 +193,9 @@ def quote(text: str) -> str:
 
 
 def java_hash(path: str) -> int:
-    """``String.hashCode`` of Java without its sign: over UTF-16, each unit times 31 to the power of
-    how many follow.
+    """Return Java's ``String.hashCode`` without its sign.
+
+    It is the sum of the UTF-16 units, each times 31 to the power of the number of units behind it.
 
     >>> java_hash("/"), java_hash("/a")
     (47, 1554)

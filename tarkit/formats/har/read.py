@@ -1,4 +1,4 @@
-"""Hadoop archives to files: the index at once, contents in place."""
+"""Read Hadoop archives: the index as a whole, contents in place."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
 
 
 class HarArchive:
-    """An archive to read, at any place of the store.
+    """A reader of one archive at any place of the store.
 
-    Its index is read at once and held; contents in place.
+    Its index is read at once and kept in memory; contents are read in place.
 
     >>> archive = HarArchive("s3://bucket/photos.har")  # doctest: +SKIP
     >>> archive.names()  # doctest: +SKIP
     ['a/1.jpg', 'a/1.cls']
 
     Args:
-        url: of the folder; also as Hadoop has it, ``har://hdfs-namenode:port/path/x.har``.
+        url: path or URL of the folder; also Hadoop's form ``har://hdfs-namenode:port/path/x.har``.
 
     Raises:
-        MissingInputError: no archive.
+        MissingInputError: there is no archive.
         DataError: its index is damaged.
-        TruncatedError: it is cut.
-        StreamError, TemporaryStreamError: it cannot be read; or (from its methods) the archive was
-            replaced after its.
-        index was read. UsageError: no such protocol.
+        TruncatedError: its index is cut.
+        StreamError: it cannot be read; or (from the methods) it was replaced after its index was
+            read.
+        TemporaryStreamError: it cannot be read now.
+        UsageError: the protocol of the URL is not known.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -49,32 +50,33 @@ class HarArchive:
         self.version = check_master(master, len(text), display_name(join(self._url, MASTER_INDEX)))
         self._entries = parse_index(text, self.version, display_name(index))
         self._parts: dict[str, Identity] = {}
-        """Those that were asked for, and which contents they had then."""
+        """Parts that were read, with the identity that they had then."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def names(self) -> list[str]:
-        """The paths of all files, in the order of their contents."""
+        """List the paths of all files, in the order of their contents."""
         return list(self._entries)
 
     def entries(self) -> list[HarEntry]:
-        """All files, in the order of their contents."""
+        """List all files, in the order of their contents."""
         return list(self._entries.values())
 
     def read(self, name: str, *, mem: int | None = None) -> bytes:
-        """The content of a file, by one request for just these bytes.
+        """Read the content of a file, by one request for exactly its bytes.
 
         Args:
-            mem: how many these may be; None: any number.
+            name: path in the archive.
+            mem: largest size of the file in bytes; None: no limit.
 
         Raises:
-            TooLargeError: it has more than ``mem`` bytes.
-            MissingInputError: no such file.
-            TruncatedError: the part.
-            ends before. StreamError, TemporaryStreamError: it cannot be read, or the part was
-                replaced. DataError: by
-            one of another length.
+            TooLargeError: the file has more than ``mem`` bytes.
+            MissingInputError: the archive has no such file.
+            TruncatedError: the part ends before the end of the file.
+            StreamError: the part cannot be read, or was replaced.
+            TemporaryStreamError: the part cannot be read now.
+            DataError: the part was replaced by one of a different length.
         """
         entry = self._entries.get(name)
         if entry is None:
@@ -92,18 +94,21 @@ class HarArchive:
     def items(
         self, *, on_damage: str = "error", tally: Tally | None = None, mem: int = DEFAULT_MEM
     ) -> Iterator[tuple[str, bytes]]:
-        """(name, content) of all files, in the order of their contents.
+        """Yield (name, content) of all files, in the order of their contents.
 
         Each part is read once, front to back.
 
         Args:
-            on_damage: error, or skip the files that a part that was cut does not have; they are in
-                ``tally``.
-            tally: members is the number of files that were delivered, damage what was lost.
-            mem: bytes that a file may have.
+            on_damage: error, or skip the files that are missing because a part was cut; they are
+                recorded in ``tally``.
+            tally: members counts the delivered files, damage lists the lost bytes.
+            mem: largest size of a file in bytes.
 
         Raises:
-            TooLargeError: a file has more than ``mem`` bytes. Others as :meth:`read`.
+            TooLargeError: a file has more than ``mem`` bytes.
+            TruncatedError: a part was cut, and ``on_damage`` is error.
+            StreamError: a part cannot be read, or was replaced.
+            TemporaryStreamError: a part cannot be read now.
         """
         tally = Tally() if tally is None else tally
         for part, entries in itertools.groupby(self._whole(on_damage, tally), key=lambda entry: entry.part):
@@ -113,13 +118,16 @@ class HarArchive:
             check_same(join(self._url, part), self._parts[part])
 
     def sizes(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, int]]:
-        """(name, size) of all files, in the order of their contents, which are not read.
+        """Yield (name, size) of all files, in the order of their contents, which are not read.
 
         Args:
-            on_damage, tally: as for :meth:`items`.
+            on_damage: error, or skip the files that are missing because a part was cut.
+            tally: as for :meth:`items`.
 
         Raises:
-            As :meth:`read`.
+            TruncatedError: a part was cut, and ``on_damage`` is error.
+            StreamError: a part cannot be read, or was replaced.
+            TemporaryStreamError: a part cannot be read now.
         """
         tally = Tally() if tally is None else tally
         for entry in self._whole(on_damage, tally):
@@ -127,7 +135,7 @@ class HarArchive:
             tally.members += 1
 
     def _whole(self, on_damage: str, tally: Tally) -> Iterator[HarEntry]:
-        """The files that their parts have to the end."""
+        """Yield the files whose parts are long enough to have all of their content."""
         check_policy("on_damage", on_damage, DAMAGE_POLICIES)
         for number, entry in enumerate(self._entries.values()):
             size, end, url = self._size_of(entry.part), entry.offset + entry.size, join(self._url, entry.part)
@@ -140,7 +148,7 @@ class HarArchive:
                 tally.damage.append((display_name(url), min(entry.offset, size), end, reason))
 
     def _items_of(self, part: str, entries: Iterable[HarEntry], mem: int) -> Iterator[tuple[HarEntry, bytes]]:
-        """Content of the files of a part."""
+        """Yield the files of a part with their contents."""
         with open_read(join(self._url, part), compression=None) as stream:
             window = Window(stream.read)
             for entry in entries:
@@ -165,7 +173,8 @@ class HarArchive:
         url = join(self._url, part)
         if part not in self._parts:
             self._parts[part] = identify(url)
-            # The index is not that of the parts if another archive came in between.
+            # A different archive may have been published since the index was read: the master index
+            # is compared.
             check_same(join(self._url, MASTER_INDEX), self._master)
         size = self._parts[part].size
         if size is None:
@@ -179,7 +188,7 @@ def _cut_part(entry: HarEntry, url: str, size: int) -> TruncatedError:
 
 
 def _plain_url(url: str) -> str:
-    """``har://hdfs-host:port/path`` as hdfs://host:port/path; other URLs as they are."""
+    """Convert ``har://hdfs-host:port/path`` to hdfs://host:port/path; other URLs stay."""
     if not url.startswith("har:"):
         return url
     match = _HADOOP_URL.fullmatch(url)

@@ -1,4 +1,4 @@
-"""Files to a Hadoop archive of version 3."""
+"""Write files to a Hadoop archive of version 3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarkit.store.read import open_read
 
 
 class _SameSink:
-    """In place of a file of an archive that is there: takes the bytes that it has, and no others."""
+    """In place of a file of an existing archive: accepts only the bytes that the file has."""
 
     def __init__(self, archive: str, name: str) -> None:
         self._master = display_name(join(archive, MASTER_INDEX))
@@ -42,7 +42,7 @@ class _SameSink:
         self._stream.close()
 
     def _other(self) -> AlreadyPublishedError:
-        return AlreadyPublishedError("there is another archive already", url=self._master, hint="remove it first")
+        return AlreadyPublishedError("a different archive exists already", url=self._master, hint="remove it first")
 
 
 @dataclass
@@ -54,33 +54,34 @@ class _Part:
 
 
 class HarWriter(WholeOutput):
-    """Writes an archive.
+    """A writer of one archive.
 
-    Its ``_masterindex``, without which it is not one, is published last.
+    Its ``_masterindex`` is published last; without that, the folder is not an archive.
 
-    Of several writers of one archive, one wins, and the others publish nothing. Files that a writer
-    which was killed while it published left in the folder are replaced.
+    If several writers write one archive, one succeeds and the other writers publish nothing. Files
+    of a writer that was killed while it published are replaced.
 
-    The same files and arguments give the same bytes. A context manager: an exception discards what
-    was written.
+    The same files and arguments give the same bytes. A context manager: an exception discards the
+    archive.
 
     >>> with HarWriter("hdfs://nn:8020/data/photos.har") as writer:  # doctest: +SKIP
     ...     writer.write("a/1.jpg", b"...")
 
     Args:
-        target: path or URL of the folder, by custom with ``.har`` at its end. An archive that is
-            there stays: what is written is compared with it, so that a run that was killed at its
-            end can be repeated.
-        part_size: bytes of contents after which another part begins.
-        mtime: seconds since 1970, of folders, and of files for which none is given.
-        owner, group: of all files and folders.
+        target: path or URL of the folder, by custom with ``.har`` at its end. An existing archive
+            stays: the bytes written are compared with it, so that a run that was killed at its end
+            can be repeated.
+        part_size: size of the contents in bytes at which the next part begins.
+        mtime: time of change in seconds since 1970, for folders, and for files that are written
+            without one.
+        owner: owner of all files and folders.
+        group: group of all files and folders.
 
     Raises:
-        AlreadyPublishedError: (from write and close) there is an archive with other bytes, or
-            another writer publishes.
-        one.
-        StreamError: it cannot be written.
-        UsageError: no such protocol.
+        AlreadyPublishedError: (from write and close) an archive with different bytes exists, or
+            another writer publishes one.
+        StreamError: the archive cannot be written.
+        UsageError: the protocol of the URL is not known.
     """
 
     def __init__(
@@ -115,9 +116,9 @@ class HarWriter(WholeOutput):
         return exists(join(self._target, MASTER_INDEX))
 
     def _open(self, name: str) -> PublishStream:
-        """A file of the archive.
+        """Open a file of the archive.
 
-        What was not there at the beginning is of another writer, and stays.
+        A file that did not exist at the beginning belongs to another writer, and stays.
         """
         if self._is_there:
             return PublishStream(_SameSink(self._target, name), display_name(join(self._target, name)), None)
@@ -130,12 +131,14 @@ class HarWriter(WholeOutput):
         """Add one file.
 
         Args:
-            name: its path in the archive, without a slash at the beginning.
+            name: path in the archive, without a slash at the beginning.
             content: bytes, or pieces.
+            mtime: time of change in seconds since 1970; None: that of the writer.
+            mode: permission bits.
 
         Raises:
-            EncodeError: the name cannot be a path of an archive, or is there already.
-            StreamError: it is not written.
+            EncodeError: the name is not valid in an archive, or exists already.
+            StreamError: the file cannot be written.
         """
         folders = self._check(name)
         out = self._part()
@@ -148,7 +151,7 @@ class HarWriter(WholeOutput):
         path = f"/{name}"
         self._lines[path] = file_line(path, self._parts[-1].name, offset, size, props)
         for folder, below in zip(folders, [*folders[1:], path], strict=True):
-            # A folder that is new is named by the one above it; the file by the last one.
+            # A new folder is listed in its parent, the file in the last folder.
             if below not in self._folders:
                 self._folders.setdefault(folder, []).append(below.rpartition("/")[2])
         for folder in folders:
@@ -156,18 +159,18 @@ class HarWriter(WholeOutput):
         self.files += 1
 
     def _check(self, name: str) -> list[str]:
-        """The paths of the folders that a file is in, the root first."""
+        """Check a name; return the paths of the folders that contain the file, the root first."""
         parts = name.split("/")
         folders = ["/"] + ["/" + "/".join(parts[:count]) for count in range(1, len(parts))]
         reason = None
         if any(part in ("", ".", "..") for part in parts):
-            reason = "this is not a path of an archive: no part of it may be empty, . or .."
+            reason = "this path is not valid: no part of it may be empty, . or .."
         elif not _is_unicode(name):
-            reason = "this name is not UTF-8, which Hadoop would read as another one"
+            reason = "this name is not UTF-8, so Hadoop would read a different name"
         elif f"/{name}" in self._lines or f"/{name}" in self._folders:
             reason = "the archive has this path already"
         elif any(folder in self._lines for folder in folders):
-            reason = "a file of the archive has the path of a folder that this one would be in"
+            reason = "a file of the archive has the path of a folder that would contain this file"
         if reason is not None:
             raise EncodeError(reason, url=self.name, member=name)
         return folders
@@ -204,7 +207,7 @@ class HarWriter(WholeOutput):
                 pass
 
     def _index(self) -> tuple[bytes, bytes]:
-        """(_index, _masterindex)."""
+        """Return (_index, _masterindex)."""
         lines = dict(self._lines)
         for path, names in self._folders.items():
             lines[path] = folder_line(path, self._props(self._mtime, 0o755), names)
@@ -216,13 +219,13 @@ class HarWriter(WholeOutput):
         self._closed = True
         for part in self._parts:
             part.out.discard()
-        # What failed is reported, and not that something stays.
+        # The first error is reported, not a failure to remove the rest.
         with suppress(TarkitError):
-            # Without its last file it is not an archive, unless that is of another writer.
+            # Without its last file it is not an archive, unless another writer published that.
             if self._published and not self._has_master():
                 for name in self._published:
                     remove(join(self._target, name))
-            # Where there are folders, writing has made one.
+            # On file systems with folders, writing has made one.
             if self._is_new and not any(entries(self._target)):
                 remove(self._target, recursive=True)
 

@@ -1,5 +1,4 @@
-"""RecordIO: files of records in chunks, of two dialects: that of Go and ElasticDL, and that of
-pyrecordio.
+"""RecordIO: files of records in chunks, in the dialect of Go and ElasticDL or of pyrecordio.
 
 The format is described in docs/formats/recordio.md.
 """
@@ -15,5 +14,5 @@ SUFFIXES = (".recordio", ".rio")
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a RecordIO file does."""
+    """Return True if a file begins as a RecordIO file does."""
     return head.startswith(MAGIC)

@@ -24,29 +24,33 @@ _PIECE = 1 << 20
 _SNAPPY_HEAD = b"\xff\x06\x00\x00sNaPpY"
 _SNAPPY_BLOCK = 1 << 16
 _SNAPPY_FRAMES = 1 << 17
-"""Bytes of frames that are decompressed at a time: they and their content stay in the processor's
-cache.
+"""Bytes of frames that are decompressed at a time.
+
+The frames and their content fit into the processor's cache.
 """
 _SNAPPY_RATIO = 22
-"""A snappy copy of 3 bytes gives at most 64."""
+"""A snappy copy of 3 bytes gives at most 64 bytes."""
 _RATIOS = {"none": 1, "snappy": _SNAPPY_RATIO, "gzip": 1032}
-"""How many bytes a byte of a payload can stand for; that of gzip is in zlib's documentation
-("Maximum Compression Factor").
+"""Largest number of bytes that a byte of a payload can give.
+
+For gzip, see zlib's documentation ("Maximum Compression Factor").
 """
 
 
 class BadContentError(ValueError):
-    """A payload whose checksum is right does not decompress."""
+    """A payload with a right checksum cannot be decompressed."""
 
 
 class ChunkHeader(NamedTuple):
-    """What the header of a chunk says.
+    """The fields of a chunk's header.
 
     Attributes:
-        checksum, size: of the payload; size in bytes.
-        compression: none, snappy or gzip; None if the compressor, a number, stands for none of
-            these.
-        records: how many are in the chunk.
+        dialect: dialect of the file.
+        checksum: checksum of the payload.
+        compressor: number of the compression.
+        compression: none, snappy or gzip; None if the number is not known.
+        size: size of the payload in bytes.
+        records: number of records in the chunk.
     """
 
     dialect: Dialect
@@ -58,19 +62,20 @@ class ChunkHeader(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether the payload can hold so many records, each of which has a length of 4 bytes."""
+        """True if the payload can hold so many records, each with a length of 4 bytes."""
         ratio = _RATIOS.get(self.compression or "")
         return ratio is None or self.records * LENGTH.size <= self.size * ratio
 
 
 class Dialect:
-    """One of the two kinds of RecordIO.
+    """One of the two dialects of RecordIO.
 
     Args:
-        fields: which of the four numbers after the magic are checksum, compressor, size and number
-            of records.
+        name: name for messages.
+        fields: places of checksum, compressor, size and number of records among the four numbers
+            after the magic.
         codes: compression -> its number.
-        checksum: of bytes, continuing from another one.
+        checksum: function from bytes and the checksum of the bytes before them to a checksum.
     """
 
     def __init__(
@@ -87,7 +92,7 @@ class Dialect:
         self._names = {number: name for name, number in codes.items()}
 
     def parse(self, header: bytes) -> ChunkHeader:
-        """The fields of 20 bytes, as this dialect orders them."""
+        """Parse a header of 20 bytes in this dialect."""
         numbers = _NUMBERS.unpack_from(header, len(MAGIC))
         checksum, compressor, size, records = [numbers[field] for field in self._fields]
         return ChunkHeader(self, checksum, compressor, self._names.get(compressor), size, records)
@@ -108,22 +113,22 @@ def _crc32c(data: bytes | memoryview, value: int) -> int:
 
 
 GO = Dialect("Go", (0, 1, 2, 3), {"none": 0, "snappy": 1, "gzip": 2}, _crc32)
-"""wangkuiyi/recordio, which ElasticDL uses: CRC-32; snappy is the framing format."""
+"""The dialect of wangkuiyi/recordio and ElasticDL: CRC-32; snappy is the framing format."""
 
 PYRECORDIO = Dialect("pyrecordio", (1, 2, 3, 0), {"none": 1, "snappy": 2, "gzip": 3}, _crc32c)
-"""pyrecordio up to 0.0.4: CRC-32C; snappy is one raw block."""
+"""The dialect of pyrecordio up to 0.0.4: CRC-32C; snappy is one raw block."""
 
 
 def go_header(compression: str, payload: bytes, records: int) -> bytes:
-    """The header of a payload in Go's dialect, which is the one that is written."""
+    """Return the header of a payload in Go's dialect, which is the one that is written."""
     return MAGIC + _NUMBERS.pack(GO.checksum(payload, 0), GO.codes[compression], len(payload), records)
 
 
 def parse_header(header: bytes) -> ChunkHeader:
-    """The fields of 20 bytes, in the dialect that they are of.
+    """Parse a header of 20 bytes, and recognize its dialect.
 
-    At byte 12, Go has the payload's size, which is 4 at least; pyrecordio has the compressor, which
-    is 3 at most.
+    At byte 12, Go has the payload's size, which is at least 4; pyrecordio has the compressor, which
+    is at most 3.
     """
     return (PYRECORDIO if LENGTH.unpack_from(header, 12)[0] < 4 else GO).parse(header)
 
@@ -140,7 +145,7 @@ class _Plain:
 
 
 class _FramedSnappy:
-    """Snappy in frames of 64 KiB of content, as Go writes them."""
+    """Snappy in frames of 64 KiB of content, as Go writes it."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -160,13 +165,13 @@ class _FramedSnappy:
 
         if not content:
             return b""
-        # Each call of the library begins with the mark of a stream, and a stream has it once.
+        # Each call of the library begins with a stream mark, but a stream has only one.
         skip, self._begun = len(_SNAPPY_HEAD) if self._begun else 0, True
         return bytes(memoryview(cramjam.snappy.compress(content))[skip:])
 
 
 def payload_compressor(compression: str) -> Compressor:
-    """What makes the payload of one chunk of Go's dialect from its content."""
+    """Return the compressor for the payload of one chunk in Go's dialect."""
     if compression == "gzip":
         return new_compressor("gz")
     if compression == "none":
@@ -178,10 +183,10 @@ def payload_compressor(compression: str) -> Compressor:
 
 
 def content_pieces(header: ChunkHeader, payload: memoryview) -> Iterator[bytes]:
-    """The content of a payload, in pieces: for each record its length, 4 bytes, and its bytes.
+    """Yield the content of a payload in pieces: for each record its length, 4 bytes, and its bytes.
 
     Raises:
-        BadContentError: it does not decompress.
+        BadContentError: the payload cannot be decompressed.
     """
     if header.compression == "none":
         yield bytes(payload)
@@ -200,7 +205,7 @@ def _frames(payload: memoryview) -> Iterator[bytes]:
     import cramjam
 
     if payload[: len(_SNAPPY_HEAD)] != _SNAPPY_HEAD:
-        raise BadContentError("it does not begin as framed snappy does")
+        raise BadContentError("it does not begin with the mark of framed snappy")
     start = end = 0
     while end < len(payload):
         end += 4 + int.from_bytes(payload[end + 1 : end + 4], "little")
@@ -214,7 +219,7 @@ def _raw_block(payload: memoryview) -> Iterator[bytes]:
 
     size = cramjam.snappy.decompress_raw_len(payload)
     if size > _SNAPPY_RATIO * len(payload):
-        raise BadContentError(f"{len(payload)} bytes of snappy cannot stand for {size}")
+        raise BadContentError(f"{len(payload)} bytes of snappy cannot have a content of {size} bytes")
     yield bytes(cramjam.snappy.decompress_raw(payload))
 
 
@@ -228,7 +233,7 @@ def _gunzip(payload: memoryview) -> Iterator[bytes]:
 
 
 def count_records(content: bytes) -> int:
-    """How many records a content holds; -1 if their lengths do not lead to its end."""
+    """Return the number of records in a content; -1 if their lengths do not add up to its size."""
     length_at, position, end, count = LENGTH.unpack_from, 0, len(content), 0
     try:
         while position < end:
@@ -240,9 +245,9 @@ def count_records(content: bytes) -> int:
 
 
 def take_records(content: bytes, position: int, count: int) -> tuple[list[bytes], int]:
-    """The next records of a content, and the position after them.
+    """Return the next records of a content, and the position behind them.
 
-    Fewer than ``count`` if it ends before.
+    Fewer than ``count`` if the content ends before.
     """
     length_at, end = LENGTH.unpack_from, len(content)
     records: list[bytes] = []

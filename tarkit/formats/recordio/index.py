@@ -1,4 +1,4 @@
-"""The index of a RecordIO file: where its chunks are, and which records are in them."""
+"""The index of a RecordIO file: the places of its chunks and the numbers of their records."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from tarkit.store.entries import check_same, identify
 from tarkit.store.read import read_range
 
 _WINDOW = 64 * 1024
-"""Bytes asked for at a time: one answer has the headers of many small chunks."""
+"""Size in bytes of one read, which has the headers of many small chunks."""
 
 
 class IndexedChunk(NamedTuple):
-    """Attributes:
-    offset: of the header.
-    size: bytes with the header.
-    records: how many.
-    first: the number of the first one.
+    """The place of a chunk and its records.
+
+    Attributes:
+        offset: offset of the header in bytes.
+        size: size in bytes, with the header.
+        records: number of records.
+        first: number of the first record.
     """
 
     offset: int
@@ -37,9 +39,11 @@ class IndexedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """Attributes:
-    size: of the file, in bytes.
-    chunks: in the order of the file.
+    """The chunks of a file.
+
+    Attributes:
+        size: size of the file in bytes.
+        chunks: in the order of the file.
     """
 
     size: int
@@ -47,24 +51,25 @@ class RecordIndex:
 
     @property
     def records(self) -> int:
-        """How many records the file has."""
+        """Number of records in the file."""
         return self.chunks[-1].first + self.chunks[-1].records if self.chunks else 0
 
     def covering(self, start: int, stop: int) -> tuple[IndexedChunk, ...]:
-        """The chunks that hold the records from ``start`` up to, not including, ``stop``."""
+        """Return the chunks with the records from ``start`` up to, not including, ``stop``."""
         begin = bisect_right(self.chunks, start, key=lambda chunk: chunk.first + chunk.records)
         end = bisect_right(self.chunks, stop - 1, key=lambda chunk: chunk.first)
         return self.chunks[begin:end]
 
 
 class RangeSource(NamedTuple):
-    """A file of which ranges can be read.
+    """A file that can be read in ranges.
 
     Attributes:
-        name: as it may be shown.
-        size: in bytes.
-        read: bytes from, up to.
-        check_same: raises StreamError if the file was replaced since this object was made.
+        name: name for messages.
+        size: size in bytes.
+        read: function from two offsets to the bytes between them.
+        check_same: function that raises StreamError if the file was replaced since this object was
+            made.
     """
 
     name: str
@@ -74,7 +79,7 @@ class RangeSource(NamedTuple):
 
 
 def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
-    """The index of a RecordIO file of either dialect.
+    """Read the index of a RecordIO file of either dialect.
 
     Only headers are read, by ranges: content is not verified.
 
@@ -83,11 +88,13 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
             It is not decompressed.
 
     Raises:
-        CorruptRecordError: no chunk begins where the one before ends, or one is too small for its
-            number of records.
+        CorruptRecordError: no chunk begins where the one before ends, or a chunk is too small for
+            its number of records.
         TruncatedError: the file ends inside a chunk.
-        UsageError: ranges of the source cannot be read.
-        StreamError: it was replaced meanwhile. What reading it raises.
+        UsageError: the source cannot be read in ranges.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read, or was replaced while it was read.
+        TemporaryStreamError: the file cannot be read now.
     """
     file = range_source(source)
     chunks = tuple(_chunks(file))
@@ -96,14 +103,14 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
 
 
 def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
-    """The file behind a path, URL or file object.
+    """Return the file behind a path, URL or file object.
 
     Raises:
-        UsageError: ranges of it cannot be read.
-        MissingInputError: no such file.
+        UsageError: the source cannot be read in ranges.
+        MissingInputError: the file does not exist.
     """
     if isinstance(source, (str, os.PathLike)):
-        # A path object is a local path, whatever it looks like.
+        # A path object is always a local path, even if it looks like a URL.
         url = source if isinstance(source, str) else os.path.abspath(source)
         identity = identify(url)
         if identity.size is None:
@@ -136,7 +143,7 @@ def _chunks(file: RangeSource) -> Iterator[IndexedChunk]:
         if offset + size > file.size:
             raise cut(f"a chunk: {file.size - offset} of {size} bytes are there", file.name, offset)
         if not header.is_possible:
-            # Content is not looked at, so what is counted here would be believed.
+            # Content is not read here, so a wrong count would not be noticed.
             reason = f"a chunk of {header.size} bytes cannot hold {header.records} records"
             raise CorruptRecordError(reason, url=file.name, offset=offset, hint=DAMAGED_HINT)
         yield IndexedChunk(offset, size, header.records, first)

@@ -1,4 +1,4 @@
-"""Reads the records of RecordIO files, in batches or one by one, all of them or a range."""
+"""Read the records of RecordIO files, in batches or one by one, all of them or a range."""
 
 from __future__ import annotations
 
@@ -32,13 +32,31 @@ def read_records(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[bytes]:
-    """The records of a RecordIO file, of either dialect, in order.
-
-    See :func:`read_batches`.
+    """Read the records of a RecordIO file, of either dialect, in order.
 
     >>> import io
     >>> list(read_records(io.BytesIO()))
     []
+
+    Args:
+        source: a path, a URL of any place of the store, or a binary file object, which is not
+            closed. A file that is compressed as a whole is decompressed, unless there is an index.
+        start: number of the first record, from 0.
+        stop: number behind the last record; None: up to the end.
+        index: index of this file, from ``read_index``; only the chunks of the range are read.
+        on_damage: error, or skip: resume after a damaged chunk, and record it in the tally.
+        tally: ``members`` counts the records, ``damage`` lists the lost bytes.
+        mem: largest size of one chunk in bytes, before and after decompression.
+
+    Raises:
+        CorruptRecordError: a chunk is damaged.
+        TruncatedError: the file ends inside a chunk.
+        TooLargeError: a chunk has more than ``mem`` bytes.
+        DataError: the range cannot be found because of damage, or the index is of a different file.
+        UsageError: an argument is not valid.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read, or was replaced while it was read.
+        TemporaryStreamError: the file cannot be read now.
     """
     for batch in read_batches(source, start=start, stop=stop, index=index, on_damage=on_damage, tally=tally, mem=mem):
         yield from batch
@@ -54,30 +72,31 @@ def read_batches(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[list[bytes]]:
-    """The records of a RecordIO file, of either dialect, in order: many of them at a time.
+    """Read the records of a RecordIO file, of either dialect, in order, in lists.
 
     Args:
         source: a path, a URL of any place of the store, or a binary file object, which is not
             closed. A file that is compressed as a whole is decompressed, unless there is an index.
-        start: the number of the first record, from 0.
-        stop: the number after that of the last record; None: to the end.
-        index: of this file, by ``read_index``. Only the chunks that hold the range are read, by one
-            range of bytes for each 64 MiB. Without it the file is read from its beginning up to
+        start: number of the first record, from 0.
+        stop: number behind the last record; None: up to the end.
+        index: index of this file, from ``read_index``. Only the chunks of the range are read, by
+            one range of bytes for each 64 MiB. Without it the file is read from its beginning up to
             ``stop``.
-        on_damage: "skip" goes on after a damaged chunk, and reports it to the tally.
-        tally: ``members`` counts the records, ``damage`` has what was lost. A reason begins with
-            the range of records, ``records 100 to 199``; ``records from 100 on`` if it is not known
-            how many were lost.
-        mem: bytes that one chunk may take, before and after decompression.
+        on_damage: error, or skip: resume after a damaged chunk, and record it in the tally.
+        tally: ``members`` counts the records, ``damage`` lists the lost bytes. A reason begins with
+            the range of records, ``records 100 to 199``; ``records from 100 on`` if the number of
+            lost records is not known.
+        mem: largest size of one chunk in bytes, before and after decompression.
 
     Raises:
         CorruptRecordError: a chunk is damaged.
         TruncatedError: the file ends inside a chunk.
         TooLargeError: a chunk has more than ``mem`` bytes.
-        DataError: a range was asked for, and damage hides which.
-        records are in it; or the index is of another file. UsageError: a wrong argument.
-            StreamError: the file was
-        replaced between two ranges. What reading the source raises.
+        DataError: the range cannot be found because of damage, or the index is of a different file.
+        UsageError: an argument is not valid.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read, or was replaced while it was read.
+        TemporaryStreamError: the file cannot be read now.
     """
     if start < 0 or (stop is not None and stop < start):
         raise UsageError(f"records {start} to {stop} are not a range: 0 <= start <= stop")
@@ -103,8 +122,8 @@ def read_batches(
 def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
     for at in range(begin, end, _WINDOW):
         data = file.read(at, min(at + _WINDOW, end))
-        # Before it is used: each range is a request of its own, and its chunks are good in the new
-        # file, too.
+        # Checked before the data is used: each range is a separate request, and the chunks of a new
+        # file are good, too.
         file.check_same()
         yield data
 
@@ -112,8 +131,13 @@ def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
 def _batches(
     walk: ChunkWalk, start: int, stop: int | None, indexed: Mapping[int, int] = _NOT_INDEXED
 ) -> Iterator[list[bytes]]:
-    """Args:
-    indexed: by the index of the file, offset of a chunk -> its number of records.
+    """Yield the records of a walk that are in a range.
+
+    Args:
+        walk: the walk over the chunks of the file.
+        start: number of the first record.
+        stop: number behind the last record; None: up to the end.
+        indexed: offset of a chunk -> its number of records, by the index of the file.
     """
     if stop is not None and walk.number >= stop:
         return
@@ -122,7 +146,7 @@ def _batches(
             reason = "damage before this chunk hides how many records were lost, so the range cannot be found"
             raise DataError(reason, url=walk.url, offset=chunk.offset, hint="read the file without start and stop")
         if chunk.header.records != (counted := indexed.get(chunk.offset, chunk.header.records)):
-            reason = f"this chunk has {chunk.header.records} records, and the index is of one with {counted}"
+            reason = f"this chunk has {chunk.header.records} records, and its index counts {counted}"
             raise DataError(reason, url=walk.url, offset=chunk.offset, hint="read the index again")
         begin = max(start - chunk.first, 0)
         end = chunk.header.records if stop is None else min(chunk.header.records, stop - chunk.first)
@@ -133,7 +157,7 @@ def _batches(
 
 
 def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[list[bytes]]:
-    """Records of one chunk, numbered from 0."""
+    """Yield the records ``begin`` to ``end`` of one chunk, numbered from 0."""
     count, at = chunk.header.records, 0
     try:
         pieces = _bounded(walk, chunk)
@@ -141,7 +165,7 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
             # The whole chunk is delivered, or nothing of it.
             content = b"".join(pieces)
             if (there := count_records(content)) != count:
-                holds = f"holds {there}" if there >= 0 else "has lengths that do not lead to its end"
+                holds = f"holds {there}" if there >= 0 else "has record lengths that do not add up to its size"
                 reason = f"the header counts {count} records, and the chunk {holds}"
                 walk.damaged(chunk, there if there >= 0 else count, reason)
                 return
@@ -163,11 +187,11 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
 
 
 def _bounded(walk: ChunkWalk, chunk: Chunk) -> Iterator[bytes]:
-    """The content of a chunk, in pieces.
+    """Yield the content of a chunk, in pieces.
 
     Raises:
-        BadContentError: it cannot be decompressed.
-        TooLargeError: it has more bytes than a chunk may take.
+        BadContentError: the content cannot be decompressed.
+        TooLargeError: the content has more bytes than a chunk may have.
     """
     size = 0
     for piece in content_pieces(chunk.header, chunk.payload):

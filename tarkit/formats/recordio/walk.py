@@ -1,4 +1,4 @@
-"""Walks the chunks of a RecordIO stream front to back, and goes on after damage if it is asked to."""
+"""Walk the chunks of a RecordIO stream from front to back, and resume after damage if requested."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ _ANOTHER_FORMAT = (
 )
 
 _TRUSTED = 64 << 20
-"""Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
+"""Size in bytes up to which a damaged header's size is used, and a chunk's end is searched."""
 _IN_VAIN = 1 << 30
 _IN_VAIN_RATIO = 16
-"""Bytes that may be checked in vain after damage, and how many more for each byte of the file up to
-there.
+"""Limits of a search after damage.
+
+Number of bytes that may be checked without success, and how many more for each byte of the file
+before them.
 """
 
 
 class Chunk(NamedTuple):
-    """A chunk whose checksum is right.
+    """A chunk with a right checksum.
 
     Attributes:
-        offset: of its header.
-        first: the number of its first record in the file.
+        offset: offset of its header in the stream, in bytes.
+        first: number of its first record in the file.
+        header: fields of its header.
+        payload: the bytes behind the header.
     """
 
     offset: int
@@ -42,14 +46,16 @@ class ChunkWalk:
     """A position in a stream of chunks, and the number of the next record.
 
     Args:
-        read: gives some bytes, b"" at the end.
-        url: for errors.
-        skip: whether to go on after damage, which is reported to the tally.
-        mem: bytes that a chunk may take.
-        base, number: offset and record number that the stream begins with.
+        read: function that returns some bytes, b"" at the end.
+        url: URL of the file, for errors.
+        skip: True to resume after damage, which is recorded in the tally.
+        tally: filled with counts and damage.
+        mem: largest size of a chunk in bytes.
+        base: offset in the file at which the stream begins.
+        number: number of the first record of the stream.
 
     Attributes:
-        counted: False after damage that hides how many records were lost.
+        counted: False after damage with an unknown number of lost records.
     """
 
     def __init__(
@@ -76,13 +82,13 @@ class ChunkWalk:
 
     @property
     def offset(self) -> int:
-        """Of the next byte."""
+        """Offset of the next byte."""
         return self._window.offset
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks from here on.
+        """Yield the chunks from the position on.
 
-        With ``skip``, those that are damaged are passed over.
+        With ``skip``, damaged chunks are skipped.
 
         Raises:
             CorruptRecordError: a chunk is damaged.
@@ -101,24 +107,29 @@ class ChunkWalk:
                 yield chunk
 
     def damaged(self, chunk: Chunk, lost: int, reason: str) -> None:
-        """A chunk whose checksum is right cannot be used: report it, with the number of records
-        that are lost.
+        """Report a chunk with a right checksum whose content is not valid.
+
+        Args:
+            chunk: the chunk.
+            lost: number of lost records.
+            reason: what is wrong with it.
 
         Raises:
-            CorruptRecordError: without ``skip``.
+            CorruptRecordError: ``skip`` is False.
         """
         if not self.skip:
             raise self._corrupt(chunk.offset, reason)
         self._report(chunk.offset, chunk.first, lost, reason)
 
     def too_large(self, offset: int, size: int) -> TooLargeError:
-        """An error of the chunk at this offset.
+        """Return the error for a chunk that is too large.
 
         Args:
-            size: bytes that it has at least.
+            offset: offset of the chunk in bytes.
+            size: its size in bytes, or less.
         """
         return TooLargeError(
-            f"a chunk has {size} bytes or more, and may take {self.mem}",
+            f"a chunk has {size} bytes or more; at most {self.mem} are allowed",
             url=self.url,
             offset=offset,
             hint=f"if the file is not damaged, read it with {LARGER_MEM}",
@@ -137,9 +148,7 @@ class ChunkWalk:
         window, offset = self._window, self.offset
         header = chunk_header(head, self.url, offset)
         if header.compression is None:
-            reason = (
-                f"the number {header.compressor} does not stand for a compression (dialect of {header.dialect.name})"
-            )
+            reason = f"the number {header.compressor} is not that of a compression (dialect of {header.dialect.name})"
             raise self._corrupt(offset, reason)
         if header.records and header.size < LENGTH.size:
             raise self._corrupt(offset, f"a chunk of {header.size} bytes cannot hold {header.records} records")
@@ -159,7 +168,7 @@ class ChunkWalk:
     # ---- after damage
 
     def _pass_over(self, head: bytes, error: DataError) -> None:
-        """Go to the chunk after a damaged one, and report what is lost."""
+        """Go to the chunk after a damaged one, and report the loss."""
         start = self.offset
         lost = self._go_to_end(head) if len(head) == HEADER_SIZE else None
         large = isinstance(error, TooLargeError)
@@ -172,11 +181,14 @@ class ChunkWalk:
         self._report(start, self.number, lost, error.reason)
 
     def _go_to_end(self, head: bytes) -> int | None:
-        """Go past the chunk if its end can be proven.
+        """Go past the current chunk if its end can be proven.
 
-        How many records its header says it has, else None. One damaged field of a header leaves the
-        others: the size leads to the next chunk, or the checksum finds the end. So a RecordIO file
-        inside a damaged record is not taken for a part of this one.
+        One damaged field of a header leaves the other fields: the size leads to the next chunk, or
+        the checksum finds the end. So a RecordIO file inside a damaged record is not taken for a
+        part of this one.
+
+        Returns:
+        Number of records in its header; None if its end was not found.
         """
         window, own = self._window, parse_header(head)
         headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]
@@ -195,14 +207,15 @@ class ChunkWalk:
         return None
 
     def _may_end(self, size: int) -> bool:
-        """Whether what follows these bytes is a chunk, or nothing."""
+        """Return True if a chunk follows these bytes, or nothing."""
         return not self._window.have(size + 1) or (
             self._window.have(size + 4) and self._window.find(MAGIC, size) == size
         )
 
     def _find_end(self, header: ChunkHeader, limit: int) -> int | None:
-        """How many bytes a chunk has, if its payload up to a magic or the end of the stream has its
-        checksum.
+        """Find the end of the current chunk by its checksum; return its size in bytes, or None.
+
+        The ends that are tried are the next magics, and the end of the stream.
         """
         window, checksum, done, sought = self._window, 0, HEADER_SIZE, HEADER_SIZE + 1
         while window.held <= limit or window.find(MAGIC, sought) >= 0:
@@ -225,7 +238,7 @@ class ChunkWalk:
         return None
 
     def _search(self, limit: int | None) -> bool:
-        """Go to the next chunk whose checksum is right, or to the end.
+        """Go to the next chunk with a right checksum, or to the end.
 
         False if neither is within ``limit`` bytes.
         """
@@ -255,19 +268,19 @@ class ChunkWalk:
         return is_there and header.dialect.checksum(payload, 0) == header.checksum
 
     def _may_try(self, in_vain: int) -> bool:
-        """Whether so many bytes are not too many for a file as long as this one, so far."""
+        """Return True if a search may check more bytes at this position in the file."""
         return in_vain <= _IN_VAIN + _IN_VAIN_RATIO * self.offset
 
 
 def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
-    """The header of a chunk, from the up to 20 bytes at this offset.
+    """Parse the header of a chunk from the bytes at an offset, 20 or fewer.
 
     Raises:
-        CorruptRecordError: they are not one.
-        TruncatedError: they are the beginning of one.
+        CorruptRecordError: the bytes are not a header.
+        TruncatedError: the bytes are the beginning of a header.
     """
     if not MAGIC.startswith(head[:4]):
-        reason = f"a chunk begins with {MAGIC.hex(' ')}, and here is {head[:4].hex(' ')}"
+        reason = f"a chunk begins with {MAGIC.hex(' ')}; found {head[:4].hex(' ')}"
         raise CorruptRecordError(reason, url=url, offset=offset, hint=DAMAGED_HINT if offset else _ANOTHER_FORMAT)
     if len(head) < HEADER_SIZE:
         raise cut(f"the header of a chunk: {len(head)} of {HEADER_SIZE} bytes are there", url, offset)
@@ -275,5 +288,5 @@ def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
 
 
 def cut(where: str, url: str, offset: int) -> TruncatedError:
-    """An error of a stream that ends inside a chunk."""
+    """Return the error for a stream that ends inside a chunk."""
     return TruncatedError(f"the stream ends inside {where}", url=url, offset=offset, hint=CUT_HINT)

@@ -1,4 +1,4 @@
-"""Writes RecordIO files."""
+"""Write RecordIO files."""
 
 from __future__ import annotations
 
@@ -12,34 +12,42 @@ from tarkit.store.publish import FileWriter
 
 MAX_CHUNK_SIZE = 32 << 20
 _GATHERED = 1 << 19
-"""Bytes of records that are compressed at a time."""
+"""Size in bytes of the records that are compressed together."""
 _MOST_RECORDS = 1 << 26
-"""Records of a chunk: without a bound, empty ones would be gathered for ever."""
+"""Largest number of records in a chunk; without it, empty records would be collected for ever."""
 
 
 class RecordWriter(FileWriter):
-    """Writes a RecordIO file as Go's library does: the same records, the same bytes.
+    r"""A writer of a RecordIO file, with the same bytes as Go's library for the same records.
 
-    The file appears whole when it is closed, or at the end of a ``with`` block without an exception; else not at all.
-    records: how many were written.
-
-    Args:
-        target: a path, a URL of any place of the store, or a binary file object, which is not closed.
-        compression: snappy (the framing format), none, or gzip. Newer versions of Go's library hang for ever when they
-            read gzip; the other two are read by all versions.
-        max_chunk_size: bytes of records in a chunk, before compression and without their lengths. A record that is
-            larger is a chunk of its own.
-        if_absent: as :func:`tarkit.store.publish.open_publish`: what is there stays, which is an AlreadyPublishedError.
-
-    Raises:
-        UsageError: a wrong argument. What opening the target raises.
+    The file appears whole when it is closed, or at the end of a ``with`` block without an
+    exception; otherwise it does not appear.
 
     >>> import io
     >>> file = io.BytesIO()
     >>> with RecordWriter(file, compression="none") as writer:
     ...     writer.write(b"Hello")
     >>> file.getvalue()[20:]
-    b'\\x05\\x00\\x00\\x00Hello'
+    b'\x05\x00\x00\x00Hello'
+
+    Args:
+        target: a path, a URL of any place of the store, or a binary file object, which is not
+            closed.
+        compression: snappy (the framing format), none, or gzip. Newer versions of Go's library hang
+            for ever when they read gzip; the other two are read by all versions.
+        max_chunk_size: largest size in bytes of the records in a chunk, before compression and
+            without their lengths. A record that is larger becomes a chunk of its own.
+        if_absent: True to keep an existing target and raise AlreadyPublishedError; see
+            :func:`tarkit.store.publish.open_publish`.
+
+    Attributes:
+        records: number of records written.
+
+    Raises:
+        UsageError: an argument is not valid.
+        AlreadyPublishedError: the target exists, with ``if_absent``.
+        StreamError: the target cannot be written.
+        TemporaryStreamError: the target cannot be written now.
     """
 
     def __init__(
@@ -63,8 +71,8 @@ class RecordWriter(FileWriter):
         """Add a record, which may be empty.
 
         Raises:
-            EncodeError: it is not bytes, or too large for the format. What writing to the target
-                raises.
+            EncodeError: the record is not bytes, or too large for the format.
+            StreamError: the target cannot be written.
         """
         if record.__class__ is not bytes:
             record = self._as_bytes(record)
@@ -79,8 +87,8 @@ class RecordWriter(FileWriter):
         """Add many records.
 
         Raises:
-            EncodeError: one is not bytes, or too large for the format. What writing to the target
-                raises.
+            EncodeError: a record is not bytes, or too large for the format.
+            StreamError: the target cannot be written.
         """
         write = self.write
         for record in records:
@@ -91,8 +99,8 @@ class RecordWriter(FileWriter):
         self._payload: list[bytes] = []
         self._chunk_records = 0
         self._gathered: list[bytes] = []
-        # What the chunk can still take. The room never is more: it ends earlier, where compression
-        # is due.
+        # The bytes that the chunk can still take. The room is never more: it is less where
+        # compression is due.
         self._left = self._max_chunk_size
         self._room = min(self._left, _GATHERED)
 
@@ -116,7 +124,7 @@ class RecordWriter(FileWriter):
         self._write_chunk()
 
     def _write_chunk(self) -> None:
-        """Write the chunk at hand, if there is a record in it."""
+        """Write the current chunk, if it has a record."""
         self._compress()
         if self._chunk_records:
             payload = b"".join((*self._payload, self._compressor.flush()))

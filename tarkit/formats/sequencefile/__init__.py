@@ -1,6 +1,6 @@
 """Hadoop's SequenceFile: pairs of keys and values, versions 1 to 6.
 
-``docs/formats/sequencefile.md`` is its page.
+The format: ``docs/formats/sequencefile.md``.
 
 :func:`read_pairs` reads files, parts of files and folders; :class:`PairWriter` writes version 6.
 """

@@ -1,4 +1,4 @@
-"""Hadoop's compression codecs: one buffer to bytes and back, by the class name that a file gives.
+"""Hadoop's compression codecs: compress and decompress one buffer, by the codec's class name.
 
 DefaultCodec and DeflateCodec are a zlib stream, GzipCodec gzip members, BZip2Codec bzip2 streams,
 ZStandardCodec zstd frames. SnappyCodec and Lz4Codec are blocks: the length of the plain bytes
@@ -18,13 +18,16 @@ from tarkit.store.compression import zstd_library
 
 PACKAGE = "org.apache.hadoop.io.compress."
 _SEGMENT = 1 << 17
-"""Plain bytes that are compressed at once by snappy and lz4; Hadoop's buffer has 256 KiB."""
+"""Size in bytes of one piece for snappy and lz4; Hadoop's buffer has 256 KiB."""
 
 
 class Codec(NamedTuple):
-    """compress(data).
+    """The two functions of a codec.
 
-    decompress(data, limit), which raises ValueError if data is damaged or gives more than limit.
+    Attributes:
+        compress: function from bytes to compressed bytes.
+        decompress: function from compressed bytes and a limit to bytes; it raises ValueError if the
+            data is damaged or has more bytes than the limit.
     """
 
     compress: Callable[[bytes], bytes]
@@ -36,7 +39,7 @@ def _above(limit: int) -> ValueError:
 
 
 def _stream(new: Callable[[], Any], several: bool) -> Callable[[bytes, int], bytes]:
-    """A decompressor of streams of the standard library; ``several`` may follow each other."""
+    """Return a decompressor of streams of the standard library; ``several`` streams may follow."""
 
     def decompress(data: bytes, limit: int) -> bytes:
         parts: list[bytes] = []
@@ -84,10 +87,11 @@ def _compress_blocks(pack: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]
 
 
 def _decompress_blocks(unpack: Callable[[bytes, int], bytes], ratio: int) -> Callable[[bytes, int], bytes]:
-    """unpack(segment, how many bytes it may give at most).
+    """Return a decompressor of blocks.
 
     Args:
-        ratio: no segment can give more than that times its size.
+        unpack: function from a segment and the largest size of its content to the content.
+        ratio: largest size of a segment's content, as a multiple of the segment's size.
     """
 
     def decompress(data: bytes, limit: int) -> bytes:
@@ -106,7 +110,7 @@ def _decompress_blocks(unpack: Callable[[bytes, int], bytes], ratio: int) -> Cal
                 at += size
                 missing -= len(part)
                 if missing < 0 or not part:
-                    raise ValueError("a compressed block has another length than it says")
+                    raise ValueError("a compressed block has a different length than stated")
                 parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -131,9 +135,9 @@ def _pack_snappy(data: bytes) -> bytes:
 def _unpack_snappy(data: bytes, most: int) -> bytes:
     import cramjam
 
-    # It allocates what the data says, so that is looked at first.
+    # The library allocates the size stated in the data, so that is checked first.
     if cramjam.snappy.decompress_raw_len(data) > most:
-        raise ValueError("a compressed block has another length than it says")
+        raise ValueError("a compressed block has a different length than stated")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
@@ -161,7 +165,7 @@ CODECS = {
     "Lz4Codec": Codec(_compress_blocks(_pack_lz4), _decompress_blocks(_unpack_lz4, 256)),
     "ZStandardCodec": Codec(_compress_zstd, _stream(lambda: zstd_library().ZstdDecompressor(), several=True)),
 }
-"""Class below PACKAGE -> what it does."""
+"""Class below PACKAGE -> its codec."""
 
 SHORT_NAMES = {
     "zlib": "DefaultCodec",
@@ -174,10 +178,10 @@ SHORT_NAMES = {
 
 
 def codec_class(name: str) -> str:
-    """The class name that is written for a short name (``snappy``) or a class name.
+    """Return the class name for a short name (``snappy``) or a class name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the codec does not exist.
     """
     found = SHORT_NAMES.get(name, name.removeprefix(PACKAGE))
     if found not in CODECS:
@@ -186,7 +190,7 @@ def codec_class(name: str) -> str:
 
 
 def codec_of(class_name: str, url: str) -> Codec:
-    """What reads the buffers of a file that gives this class.
+    """Return the codec for the class name in a file.
 
     Raises:
         DecodeError: tarkit does not have this codec.

@@ -1,10 +1,9 @@
-"""The header of a SequenceFile: its version, the classes of keys and values, its compression,
-metadata and sync mark.
+"""The header of a SequenceFile: version, classes, compression, metadata and sync mark.
 
 Layout: ``SEQ``, version (1 byte), key class, value class; from version 3 a flag: compressed; from 4
 a flag: in blocks; from 5, if compressed, the codec's class; from 6 metadata: int32 count, and as
-many pairs of Text; from 2 the sync mark, 16 bytes. Class names are Text from version 4 on, before
-they have a length of two bytes and Java's modified UTF-8.
+many pairs of Text; from 2 the sync mark, 16 bytes. Class names are Text from version 4 on; before,
+they have a length of two bytes and are Java's modified UTF-8.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from tarkit.store.window import Window
 
 MAGIC = b"SEQ"
 VERSION = 6
-"""The newest, which is written."""
+"""The newest version, which is written."""
 
 SYNC_BYTES = 16
 ESCAPE = b"\xff\xff\xff\xff"
-"""Where a record's length would be, before a sync mark."""
+"""Value in place of a record's length before a sync mark."""
 
 _CUT = "the file was cut; fetch or write it again"
 _MOST_TEXT = 1 << 20
@@ -33,11 +32,17 @@ _MOST_METADATA = 1 << 16
 
 @dataclass(frozen=True)
 class Header:
-    """Attributes:
-    compression: none, record or block.
-    codec: a class name, "" for none.
-    sync: the mark, b"" in version 1.
-    size: bytes of the header; 0 if it was not read.
+    """The fields of a file's header.
+
+    Attributes:
+        key_class: class name of the keys.
+        value_class: class name of the values.
+        compression: none, record or block.
+        codec: class name of the codec, "" for no compression.
+        metadata: names and values.
+        sync: the sync mark, b"" in version 1.
+        version: version of the format, 1 to 6.
+        size: size of the header in bytes; 0 if it was not read from a file.
     """
 
     key_class: str
@@ -50,10 +55,10 @@ class Header:
     size: int = field(default=0, compare=False)
 
     def encode(self) -> bytes:
-        """Its bytes, in version 6.
+        """Return the bytes of the header, in version 6.
 
         Raises:
-            EncodeError: a text is not Unicode, or there is more than readers take.
+            EncodeError: a text is not Unicode, or the header exceeds the limits of readers.
         """
         texts = (self.key_class, self.value_class, *self.metadata, *self.metadata.values())
         if len(self.metadata) > _MOST_METADATA or any(len(_text(text)) > _MOST_TEXT for text in texts):
@@ -80,14 +85,14 @@ def _text(value: str) -> bytes:
 
 
 class _Fields:
-    """What comes after the magic, piece by piece."""
+    """The fields behind the magic, read one by one."""
 
     def __init__(self, window: Window, url: str) -> None:
         self._window = window
         self._url = url
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         window = self._window
         if not window.have(count):
             raise TruncatedError("the file ends in its header", url=self._url, offset=window.offset, hint=_CUT)
@@ -96,7 +101,7 @@ class _Fields:
         return data
 
     def fail(self, reason: str) -> CorruptHeaderError:
-        """An error at the position that was reached."""
+        """Return an error at the current position."""
         return CorruptHeaderError(
             reason,
             url=self._url,
@@ -105,14 +110,14 @@ class _Fields:
         )
 
     def flag(self, what: str) -> bool:
-        """One byte, 0 or 1."""
+        """Read one byte, 0 or 1."""
         value = self.take(1)
         if value not in (b"\0", b"\1"):
             raise self.fail(f"the header's flag for {what} is {value[0]}, not 0 or 1")
         return value == b"\1"
 
     def text(self) -> str:
-        """A Text."""
+        """Read a Text."""
         head = self.take(1)
         length = vint_at(head + self.take(vint_size(head[0]) - 1), 0)[0]
         if not 0 <= length <= _MOST_TEXT:
@@ -120,7 +125,7 @@ class _Fields:
         return self._decoded(self.take(length), old=False)
 
     def old_text(self) -> str:
-        """A text as before version 4."""
+        """Read a text as it was before version 4."""
         return self._decoded(self.take(int.from_bytes(self.take(2), "big")), old=True)
 
     def _decoded(self, data: bytes, old: bool) -> str:
@@ -131,10 +136,10 @@ class _Fields:
 
 
 def read_header(window: Window, url: str) -> Header:
-    """The header at the beginning of a file; the window is after it then.
+    """Read the header at the beginning of a file, and leave the window behind it.
 
     Raises:
-        CorruptHeaderError: it is not a header, or of a version above 6.
+        CorruptHeaderError: it is not a header, or its version is above 6.
         TruncatedError: the file ends in it.
     """
     fields = _Fields(window, url)

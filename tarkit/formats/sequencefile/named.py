@@ -1,4 +1,4 @@
-"""Pairs as names with content: what a conversion from and to tar shards takes."""
+"""Convert pairs to names with content, for a conversion from and to tar shards."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SUFFIXES = (".seq", ".sequencefile")
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a SequenceFile does."""
+    """Return True if a file begins as a SequenceFile does."""
     return head[:3] == b"SEQ" and head[3:4] <= b"\x06"
 
 
 def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterator[tuple[str | None, bytes]]:
-    """(key as text, value as bytes) of each pair; None for a NullWritable.
+    """Yield (key as text, value as bytes) of each pair; None for a NullWritable.
 
     Raises:
         DecodeError: the values are neither bytes nor text.
@@ -34,10 +34,13 @@ def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterat
 
 
 def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
-    """(key as text, bytes of the value) of each pair.
+    """Yield (key as text, size of the value in bytes) of each pair.
 
-    Of a value that is neither text nor bytes, those it is stored in. Raises: as
-    :func:`tarkit.formats.sequencefile.read.read_pairs`.
+    For a value that is neither text nor bytes, the size is that of its stored bytes.
+
+    Raises:
+        DecodeError: the codec or the class of the keys is not known.
+        DataError: the file is damaged.
     """
     for key, value in read_pairs(source, raw="content", on_damage=on_damage, tally=tally):
         yield _text(key), len(value.encode() if isinstance(value, str) else value)
@@ -50,4 +53,4 @@ def _text(key: Any) -> str | None:
 
 
 class NamedWriter(PairWriter):
-    """Text and BytesWritable, in blocks."""
+    """A writer of pairs of Text and BytesWritable, in blocks."""

@@ -1,4 +1,4 @@
-"""SequenceFiles to pairs: whole files, parts of them between two bytes, and folders of many."""
+"""Read SequenceFiles as pairs: whole files, parts of them between two bytes, and folders."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ Source = str | os.PathLike[str] | BinaryIO
 Raw = bool | Literal["all", "content"]
 Pair = tuple[Any, Any]
 Batch = tuple[list[Any], list[Any]]
-"""Keys, and as many values. Pairs come in batches, so that each of them passes through one
-generator only.
+"""(keys, values): two lists of the same length.
+
+Pairs are passed in batches, so that each of them passes through only one generator.
 """
 
 _LENGTHS = struct.Struct(">ii").unpack_from
@@ -43,7 +44,7 @@ def read_pairs(
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[Pair]:
-    """The pairs of a SequenceFile, or of all files in a folder, in order.
+    """Read the pairs of a SequenceFile, or of all files in a folder, in order.
 
     Text is str; BytesWritable bytes; IntWritable, LongWritable, VIntWritable, VLongWritable,
     ShortWritable and ByteWritable int; FloatWritable and DoubleWritable float; BooleanWritable
@@ -54,27 +55,31 @@ def read_pairs(
 
     Args:
         source: a path, a URL, a binary file object; or a folder, whose files are read in the order
-            of their names (:func:`tarkit.formats.datafolder.data_files`: what is not data is
-            skipped, and counted in ``tally``).
-        raw: whether keys and values of other classes come as their serialized bytes, which is an
-            error by default. "all": those of all classes do. "content": values of all classes but
-            Text and BytesWritable.
-        start, stop: bytes of the file. What lies between two sync marks belongs to the part in
-            which it begins, so that parts which follow each other give each record once. Only the
+            of their names (:func:`tarkit.formats.datafolder.data_files`: files that are not data
+            are skipped, and counted in ``tally``).
+        raw: True to return keys and values of unknown classes as their serialized bytes; False
+            makes them an error. "all": serialized bytes for all classes. "content": serialized
+            bytes for values of all classes but Text and BytesWritable.
+        start: first byte of the part of the file to read. The records between two sync marks belong
+            to the part in which they begin, so that adjacent parts give each record once. Only the
             part is read, and numbers of records count from its beginning. Not with a folder.
-        on_damage: error, or skip: go on at the next sync mark; what was lost is in ``tally``.
-        tally: filled while pairs are drawn: members is their number, damage what was lost, skipped
-            files of a folder.
-        mem: that a record, or a buffer of a block, may have, compressed or not; a larger one is an
-            error.
+        stop: byte behind the part; None: up to the end.
+        on_damage: error, or skip: resume at the next sync mark, and record the lost bytes in
+            ``tally``.
+        tally: filled while pairs are drawn: number of pairs in members, lost bytes in damage,
+            skipped files of a folder.
+        mem: largest size in bytes of a record, or of a buffer of a block, compressed or not; a
+            larger one is an error.
 
     Raises:
-        DecodeError: the codec is unknown, or a class is and ``raw`` is False.
+        DecodeError: the codec is not known, or a class is not known and ``raw`` is False.
         DataError: the file is damaged.
-        TruncatedError: it is cut.
-        TooLargeError: see ``mem``. MissingInputError, StreamError,.
-        TemporaryStreamError: it cannot be read.
-        UsageError: a wrong argument.
+        TruncatedError: the file is cut.
+        TooLargeError: a record or buffer has more than ``mem`` bytes.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
+        UsageError: an argument is not valid.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     if start < 0 or (stop is not None and stop < start):
@@ -97,20 +102,29 @@ def read_pairs(
 
 
 def header_of(source: Source) -> Header:
-    """The header of a file: its classes, compression and metadata.
+    """Read the header of a file: its classes, compression and metadata.
+
+    Args:
+        source: a path, a URL, or a binary file object.
 
     Raises:
-        As :func:`read_pairs`.
+        DataError: it is not a SequenceFile.
+        TruncatedError: the file ends in its header.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
     """
     with open_read(source, compression="auto", read_ahead=0) as stream:
         return read_header(Window(stream.read), stream.name)
 
 
 class PairIndex(NamedTuple):
-    """Attributes:
-    records: how many a file has.
-    offsets: bytes of the file where parts can begin, so that nothing before them is needed.
-    firsts: number of the first record of each.
+    """The places in a file where parts of it can begin.
+
+    Attributes:
+        records: number of records in the file.
+        offsets: offsets in bytes where a part can begin, so that nothing before them is needed.
+        firsts: number of the first record of each part.
     """
 
     records: int
@@ -119,12 +133,23 @@ class PairIndex(NamedTuple):
 
 
 def read_index(source: Source, *, mem: int = DEFAULT_MEM) -> PairIndex:
-    """Where the records of a file are: it is read once, and nothing is decoded.
+    """Find the places of the records of a file, in one pass without decoding.
 
-    Of a file that is compressed as a whole (``x.seq.gz``), the offsets are those of what is in it.
+    For a file that is compressed as a whole (``x.seq.gz``), the offsets are those of the
+    decompressed content.
+
+    Args:
+        source: a path, a URL, or a binary file object.
+        mem: largest size in bytes of a record, or of a buffer of a block.
 
     Raises:
-        As :func:`read_pairs`, with ``raw="all"``.
+        DecodeError: the codec is not known.
+        DataError: the file is damaged.
+        TruncatedError: the file is cut.
+        TooLargeError: a record or buffer has more than ``mem`` bytes.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
     """
     records, offsets, firsts = 0, list[int](), list[int]()
     with open_read(source) as stream:
@@ -143,11 +168,11 @@ def _batches(
     source: Source, raw: Raw, start: int, stop: int | None, on_damage: str, tally: Tally, mem: int
 ) -> Iterator[Batch]:
     part = bool(start) or stop is not None
-    # Offsets of a part are those of the file as it is.
+    # Offsets of a part are those in the file as stored.
     with open_read(source, compression=None if part else "auto", mem=mem) as stream:
         window = Window(stream.read)
         header = read_header(window, stream.name)
-        # A reader of the part only: what is before it need not come at all.
+        # A new stream reads the part only: the bytes before it need not be transferred.
         far = start > header.size and isinstance(source, (str, os.PathLike)) and not is_stream(os.fspath(source))
         if not far:
             tally.part_read = stream.part_read
@@ -163,10 +188,12 @@ def _batches(
 
 
 class _BadRecordError(Exception):
-    """What is wrong at the place that is being read.
+    """An error at the current place in the file.
 
     Args:
-        records: how many are lost by it, None if that is not known.
+        reason: what is wrong.
+        records: number of lost records, None if it is not known.
+        kind: class of the error that is raised for it.
     """
 
     def __init__(self, reason: str, records: int | None = None, kind: type[DataError] = DataError) -> None:
@@ -181,14 +208,12 @@ def _cut(what: str, records: int | None = None) -> _BadRecordError:
 
 
 class _Reader:
-    """One file after its header, or a part of it. number: of the next record, as far as that is
-    known.
+    """A reader of one file behind its header, or of a part of it.
 
     The window stays at the beginning of a record or block until all of it was read.
 
     Attributes:
-        stretch: offset of the sync mark before the records that were delivered last, or of the
-            first record.
+        stretch: offset of the sync mark before the last delivered records, or of the first record.
     """
 
     def __init__(
@@ -232,10 +257,10 @@ class _Reader:
         return found
 
     def batches(self, start: int) -> Iterator[Batch]:
-        """The pairs of the part that begins at this byte of the file."""
+        """Yield the pairs of the part that begins at byte ``start`` of the file."""
         if start > self._header.size:
             self._window.skip_to(start)
-            # Without a mark, all that follows belongs to what begins before this part.
+            # Without a mark, all bytes that follow belong to a record before this part.
             if not self._header.sync or not self._window.go_to(self._mark):
                 return
         if self._stop is not None and self._window.offset >= self._stop:
@@ -261,10 +286,10 @@ class _Reader:
         return bad.kind(f"record {self._number}: {bad.reason}", url=self._url, offset=self._window.offset, hint=hint)
 
     def _resynchronise(self, bad: _BadRecordError) -> bool:
-        """Go to the next sync mark, and note what was lost; False if the part ends before."""
+        """Go to the next sync mark, and record the loss; False if the part ends before."""
         window = self._window
         start = window.offset
-        # One byte on: the mark that begins here may be part of what is bad.
+        # One byte further: the mark that begins here may be part of the damage.
         window.at += window.have(1)
         found = bool(self._header.sync) and window.go_to(self._mark)
         if not found:
@@ -279,9 +304,9 @@ class _Reader:
         return found and (self._stop is None or window.offset < self._stop)
 
     def _records(self) -> Iterator[Batch]:
-        """Up to the end of the part.
+        """Yield records up to the end of the part.
 
-        Each: int32 length of key and value, int32 length of the key, both.
+        The layout of each: int32 length of key and value, int32 length of the key, both.
         """
         while self._record_is_next():
             keys: list[Any] = []
@@ -293,7 +318,7 @@ class _Reader:
                 raise bad
 
     def _take_records(self, keys: list[Any], values: list[Any]) -> _BadRecordError | None:
-        """Those that are at hand, up to a mark or damage; the first one is at hand."""
+        """Read the records in the buffer, up to a mark or damage; the first one must be in it."""
         window, unpack, limit = self._window, self._unpack, self._mem
         decode_key, decode_value = self._key.decode, self._value.decode
         buffer, at = window.buffer, window.at
@@ -313,7 +338,7 @@ class _Reader:
             except MemoryError:
                 raise
             except Exception as error:
-                # Each library raises a class of its own for damaged bytes.
+                # Each library raises a different class for damaged bytes.
                 return _BadRecordError(f"it cannot be decoded: {error}")
             values.append(value)
             at = end
@@ -321,18 +346,15 @@ class _Reader:
         return None
 
     def _record_is_next(self) -> bool:
-        """Whether a record follows, which is at hand then, and its mark passed over.
-
-        False at the part's end.
-        """
+        """Read the next record into the buffer and skip its mark; False at the part's end."""
         window = self._window
-        # Until the record is there, the window stays before its mark: both are lost together.
+        # Until the record is read, the window stays before its mark: both are lost together.
         at = 0
         while True:
             if not window.have(at + 4):
                 if window.have(at + 1):
                     raise _cut("the length of a record")
-                # Also behind a mark, which Hadoop's writer puts where sync() is called, and so
+                # Also behind a mark, which Hadoop's writer adds where sync() is called, and so
                 # before its close().
                 return False
             place = window.at + at
@@ -364,9 +386,10 @@ class _Reader:
             raise _BadRecordError("the sync mark is not that of the header")
 
     def _blocks(self) -> Iterator[Batch]:
-        """Up to the end of the part.
+        """Yield the records of blocks up to the end of the part.
 
-        Each: a sync mark, a count, and four buffers: lengths of keys, keys, and so on.
+        The layout of each: a sync mark, a count, and four buffers: lengths of keys, keys, lengths
+        of values, values.
         """
         window = self._window
         while window.have(1) and (self._stop is None or window.offset < self._stop):
@@ -377,38 +400,46 @@ class _Reader:
             yield keys, values
 
     def _block(self) -> tuple[list[Any], list[Any], int]:
-        """(keys, values, bytes of the block)."""
+        """Read a block: (keys, values, size of the block in bytes)."""
         self._check_mark()
         count, at = self._vint(_MARK, "the count of a block")
         if count < 0:
             raise _BadRecordError(f"a block has {count} records")
-        # Keys, then values; of each first the lengths, then the bytes.
+        # Keys, then values; for each, first the lengths, then the bytes.
         keys, at = self._items(self._key, count, at, "key", None)
         values, at = self._items(self._value, count, at, "value", count)
         return keys, values, at
 
     def _items(self, kind: Writable, count: int, at: int, what: str, known: int | None) -> tuple[list[Any], int]:
-        """(all keys or values of a block, where the next byte is).
+        """Read all keys or values of a block; return them and the position of the next byte.
 
         Args:
-            known: the count, if it is sure already.
+            kind: class of the keys or values.
+            count: their number, as the block states it.
+            at: position of the first byte, from the position of the window.
+            what: key or value, for errors.
+            known: the count, if it is proven already.
         """
         packed, at = self._buffer(at, f"the lengths of {what}s", known)
         try:
             lengths = vints(self._unpacked(packed), count)
             packed, at = self._buffer(at, f"{what}s", count)
-            # With as many lengths as the block says, the count is right.
+            # The number of lengths is as the block states, so the count is right.
             known = count
             return kind.decode_many(self._unpacked(packed), lengths), at
         except (MemoryError, _BadRecordError):
             raise
         except Exception as error:
-            # Each library raises a class of its own for damaged bytes.
+            # Each library raises a different class for damaged bytes.
             raise _BadRecordError(f"the {what}s of a block cannot be decoded: {error}", known) from None
 
     def _buffer(self, at: int, what: str, known: int | None) -> tuple[bytes, int]:
-        """(a buffer, compressed, that begins with its size ``at`` bytes after the window's
-        position, what is next).
+        """Read a buffer, still compressed; return it and the position of the next byte.
+
+        Args:
+            at: position of the size of the buffer, from the position of the window.
+            what: contents of the buffer, for errors.
+            known: number of records that are lost if it is damaged, if known.
         """
         size, at = self._vint(at, f"the size of {what}")
         if size < 0:
@@ -424,7 +455,7 @@ class _Reader:
         return data if self._unpack is None else self._unpack(data, self._mem)
 
     def _vint(self, at: int, what: str) -> tuple[int, int]:
-        """The number ``at`` bytes after the window's position, and where the next byte is."""
+        """Read the number ``at`` bytes behind the window; return it and the next position."""
         window = self._window
         if not window.have(at + 1) or not window.have(at + vint_size(window.buffer[window.at + at])):
             raise _cut(what)

@@ -1,4 +1,4 @@
-"""Hadoop's whole numbers of variable length (WritableUtils.writeVLong).
+"""Hadoop's integers of variable length (WritableUtils.writeVLong).
 
 One byte for -112 to 127. Otherwise a first byte of -113 to -120 for a positive number, -121 to -128
 for a negative one, which is stored as its complement; it gives 1 to 8 as the number of big-endian
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 
 def vint_size(first: int) -> int:
-    """How many bytes a number has whose first byte, 0 to 255, is this."""
+    """Return the number of bytes of a number with this first byte, 0 to 255."""
     if first < 128 or first >= 144:
         return 1
     return (144 if first >= 136 else 136) - first + 1
 
 
 def vint_at(data: bytes, at: int) -> tuple[int, int]:
-    """(the number that begins at ``at``, where the next byte is).
+    """Read the number that begins at ``at``; return it and the position of the next byte.
 
     >>> vint_at(bytes([0x8E, 0x01, 0x00]), 0)
     (256, 3)
@@ -40,7 +40,7 @@ def vint_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def vint_bytes(number: int) -> bytes:
-    """The shortest form of a number of at most 64 bits, which is the only one that Hadoop writes."""
+    """Encode a number of at most 64 bits in its shortest form, the only one that Hadoop writes."""
     if -112 <= number <= 127:
         return (number & 0xFF).to_bytes(1, "big")
     positive = number if number >= 0 else ~number
@@ -50,17 +50,17 @@ def vint_bytes(number: int) -> bytes:
 
 
 def vints(data: bytes, count: int) -> list[int]:
-    """Exactly ``count`` numbers, which are all of ``data``.
+    """Read exactly ``count`` numbers, which are all of ``data``.
 
-    None is negative, since they are lengths.
+    They are lengths, so a negative number is an error.
 
     Raises:
-        ValueError: there are more or fewer, or one is negative.
+        ValueError: there are more or fewer numbers, or one is negative.
     """
     if len(data) == count and data.isascii():
         return list(data)
     if len(data) < count:
-        raise ValueError(f"{count} lengths were to come, and there are fewer")
+        raise ValueError(f"expected {count} lengths; there are fewer")
     found = []
     at, end = 0, len(data)
     while at < end:
@@ -74,5 +74,5 @@ def vints(data: bytes, count: int) -> list[int]:
                 raise ValueError(f"a length is {number}")
             found.append(number)
     if len(found) != count:
-        raise ValueError(f"{count} lengths were to come, and there are {len(found)}")
+        raise ValueError(f"expected {count} lengths; there are {len(found)}")
     return found

@@ -1,4 +1,4 @@
-"""Hadoop's writables: the bytes of a key or value, and what they are in Python, by class name.
+"""Encode and decode Hadoop's writables, the types of keys and values, by class name.
 
 Text is a vint length and UTF-8; BytesWritable an int32 length and bytes; NullWritable nothing. The
 numbers are big-endian, of a fixed size, or a vint. UTF8, which Hadoop had before Text, has a length
@@ -20,10 +20,14 @@ PACKAGE = "org.apache.hadoop.io."
 
 
 class Writable(NamedTuple):
-    """encode(value): its bytes. decode(data): the value. decode_many(buffer, lengths): those of
-    many, which follow each other in the buffer.
+    """The functions of a class of keys or values.
 
-    All raise ValueError (or struct.error, TypeError by encode).
+    They raise ValueError; encode also struct.error or TypeError.
+
+    Attributes:
+        encode: function from a value to its bytes.
+        decode: function from bytes to the value.
+        decode_many: function from a buffer and the lengths of adjacent values in it to the values.
     """
 
     encode: Callable[[Any], bytes]
@@ -32,7 +36,7 @@ class Writable(NamedTuple):
 
 
 def split(data: bytes, lengths: Sequence[int]) -> list[bytes]:
-    """The parts of ``data``, which are all of it."""
+    """Cut ``data`` into parts of these lengths, which must add up to all of it."""
     _check_sum(data, lengths)
     return list(map(data.__getitem__, map(slice, accumulate(lengths, initial=0), accumulate(lengths))))
 
@@ -43,7 +47,7 @@ def _check_sum(data: bytes, lengths: Sequence[int]) -> None:
 
 
 def _split_headed(data: bytes, lengths: Sequence[int], head_of: Callable[[int], bytes], what: str) -> Iterator[slice]:
-    """What follows the head of each part; each must begin with the head of its length.
+    """Return the slices behind the head of each part; each part must begin with its head.
 
     Python does not loop over the parts: reading spends most of its time here.
     """
@@ -51,7 +55,7 @@ def _split_headed(data: bytes, lengths: Sequence[int], head_of: Callable[[int], 
     heads = {length: head_of(length) for length in set(lengths)}
     starts = list(accumulate(lengths, initial=0))
     if not all(map(data.startswith, map(heads.__getitem__, lengths), starts)):
-        raise ValueError(f"a {what} has another length than it says")
+        raise ValueError(f"a {what} has a different length than stated")
     widths = {length: len(head) for length, head in heads.items()}
     begins = map(add, starts, map(widths.__getitem__, lengths))
     return map(slice, begins, accumulate(lengths))
@@ -59,7 +63,7 @@ def _split_headed(data: bytes, lengths: Sequence[int], head_of: Callable[[int], 
 
 @cache
 def _text_head(size: int) -> bytes:
-    """The vint before the text of a Text that has ``size`` bytes in all."""
+    """Return the vint before the text of a Text of ``size`` bytes in total."""
     for width in range(1, min(size, 9) + 1):
         head = vint_bytes(size - width)
         if len(head) == width:
@@ -70,7 +74,7 @@ def _text_head(size: int) -> bytes:
 def _text_bytes(data: bytes) -> bytes:
     head = _text_head(len(data))
     if not data.startswith(head):
-        raise ValueError("a Text has another length than it says")
+        raise ValueError("a Text has a different length than stated")
     return data[len(head) :]
 
 
@@ -94,7 +98,7 @@ def _encode_text(value: str) -> bytes:
 
 def _decode_bytes(data: bytes) -> bytes:
     if len(data) < 4 or int.from_bytes(data[:4], "big") != len(data) - 4:
-        raise ValueError("a BytesWritable has another length than it says")
+        raise ValueError("a BytesWritable has a different length than stated")
     return data[4:]
 
 
@@ -116,13 +120,14 @@ def _encode_bytes(value: bytes) -> bytes:
 
 def _decode_utf8(data: bytes) -> str:
     if len(data) < 2 or int.from_bytes(data[:2], "big") != len(data) - 2:
-        raise ValueError("a UTF8 has another length than it says")
+        raise ValueError("a UTF8 has a different length than stated")
     return java_text(data[2:])
 
 
 def java_text(data: bytes) -> str:
-    """Java's modified UTF-8: NUL has two bytes, and what is above U+FFFF is two surrogates of three
-    bytes each.
+    """Decode Java's modified UTF-8.
+
+    In it, NUL has two bytes, and a character above U+FFFF is two surrogates of three bytes each.
     """
     text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
@@ -175,7 +180,7 @@ def _one_by_one(decode: Callable[[bytes], Any]) -> Callable[[bytes, Sequence[int
 
 
 def _fixed(code: str, kind: type) -> Writable:
-    """A value of ``struct``'s code."""
+    """Return the functions for a value with a format code of ``struct``."""
     packer = struct.Struct(f">{code}")
 
     def encode(value: Any) -> bytes:
@@ -188,7 +193,7 @@ def _fixed(code: str, kind: type) -> Writable:
 
     def decode_many(data: bytes, lengths: Sequence[int]) -> list[Any]:
         if set(lengths) - {packer.size}:
-            raise ValueError(f"it has {packer.size} bytes, and the lengths say otherwise")
+            raise ValueError(f"it has {packer.size} bytes, but its length differs")
         return list(struct.unpack(f">{len(lengths)}{code}", data))
 
     return Writable(encode, decode, decode_many)
@@ -217,14 +222,14 @@ def _encode_md5(value: bytes) -> bytes:
 
 
 def serialized(value: bytes) -> bytes:
-    """The bytes of a writable that tarkit does not know, as they are."""
+    """Return the serialized bytes of a writable of an unknown class."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise TypeError(f"it is made of its serialized bytes, not {type(value).__name__}")
     return bytes(value)
 
 
 SERIALIZED = Writable(serialized, bytes, split)
-"""For classes that tarkit does not know."""
+"""The functions for unknown classes."""
 
 WRITABLES = {
     "Text": Writable(_encode_text, _decode_text, _decode_texts),
@@ -242,16 +247,16 @@ WRITABLES = {
     "MD5Hash": Writable(_encode_md5, _decode_md5, _one_by_one(_decode_md5)),
     "UTF8": Writable(_encode_utf8, _decode_utf8, _one_by_one(_decode_utf8)),
 }
-"""Class below PACKAGE -> what it is."""
+"""Class below PACKAGE -> its functions."""
 CONTENT_CLASSES = (f"{PACKAGE}Text", f"{PACKAGE}BytesWritable")
-"""Those whose values are texts or bytes of any length."""
+"""Classes whose values are text or bytes of any length."""
 
 
 def writable_of(class_name: str) -> Writable | None:
-    """What is known of a class; None if it is nothing."""
+    """Return the functions of a class; None if it is not known."""
     return WRITABLES.get(class_name.removeprefix(PACKAGE)) if class_name.startswith(PACKAGE) else None
 
 
 def full_name(name: str) -> str:
-    """The class name of a short one, such as ``Text``; one with a dot is that already."""
+    """Return the full class name of a short one, such as ``Text``; a name with a dot is full."""
     return name if "." in name else PACKAGE + name

@@ -1,4 +1,4 @@
-"""Pairs to a SequenceFile of version 6."""
+"""Write pairs to a SequenceFile of version 6."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _MOST = (1 << 31) - 1
 
 
 class PairWriter(FileWriter):
-    """Writes a SequenceFile that appears whole under its name when the writer is closed, or not at
-    all.
+    """A writer of one SequenceFile, which appears whole when it is closed, or not at all.
 
-    The same pairs and arguments give the same bytes. A context manager: an exception discards what
-    was written.
+    The same pairs and arguments give the same bytes. A context manager: an exception discards the
+    file.
 
     >>> with PairWriter("words.seq", "Text", "IntWritable") as writer:  # doctest: +SKIP
     ...     writer.write("one", 1)
@@ -33,20 +32,20 @@ class PairWriter(FileWriter):
     Args:
         target: a path, URL or binary file object, which stays open.
         key_class, value_class: a class of ``org.apache.hadoop.io`` without the package, or a class
-            name with dots. Pairs are what :func:`tarkit.formats.sequencefile.read_pairs` gives; of
-            unknown classes, their serialized bytes.
+            name with dots. Pairs have the types of :func:`tarkit.formats.sequencefile.read_pairs`;
+            for unknown classes, their serialized bytes.
         compression: block: keys and values of many records together; record: each value by itself;
             none.
         codec: zlib, gzip, bzip2, snappy, lz4, zstd, or Hadoop's class.
         metadata: names and values in the header.
         sync: the sync mark, 16 bytes. None: the MD5 digest of the header. A file that holds other
-            SequenceFiles of the same header as values needs another one, and a write that shows it
+            SequenceFiles of the same header as values needs a different mark; without it, a write
             fails.
-        sync_interval: bytes after which a sync mark is written, without blocks.
-        block_bytes: bytes of keys and values after which a block is written.
+        sync_interval: number of bytes after which a sync mark is written, without blocks.
+        block_bytes: size of keys and values in bytes at which a block is written.
 
     Raises:
-        UsageError: a wrong argument.
+        UsageError: an argument is not valid.
         EncodeError: a class name or the metadata cannot be written, or is too long.
         StreamError: the file cannot be written.
     """
@@ -90,8 +89,8 @@ class PairWriter(FileWriter):
         """Add one pair.
 
         Raises:
-            EncodeError: it is not of the classes of this file, or too large.
-            StreamError: it cannot be written.
+            EncodeError: the pair is not of the classes of this file, or is too large.
+            StreamError: the file cannot be written.
         """
         try:
             key_bytes = self._key.encode(key)
@@ -119,14 +118,14 @@ class PairWriter(FileWriter):
         self._written.count += 1
 
     def _check(self, *parts: bytes) -> None:
-        """A reader that begins in the middle would take the sync mark inside a part for a real one."""
+        """Reject the sync mark inside a record: a reader of a part would take it for a real one."""
         if sum(map(len, parts)) > _MOST:
             raise EncodeError(f"record {self.records} has more than {_MOST} bytes", url=self.name)
         if any(self._sync in part for part in parts):
             raise EncodeError(
                 f"record {self.records} holds the sync mark of this file",
                 url=self.name,
-                hint="give another one: sync=… (16 bytes)",
+                hint="choose a different mark: sync=… (16 bytes)",
             )
 
     def _write_block(self) -> None:

@@ -1,4 +1,1 @@
-"""Tar archives: headers, members, damage.
-
-Bytes only; what a sample is, the next room knows.
-"""
+"""Tar archives: headers, members, damage. Samples are the task of the next room."""

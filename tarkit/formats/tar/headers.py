@@ -1,10 +1,8 @@
-"""The 512-byte header of a tar member, to and from bytes.
+"""Encode and decode the 512-byte header of a tar member. No input or output.
 
-No input or output here.
-
-Layout: POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), with what programs in
-the field write besides: base-256 numbers and long names of GNU tar, extended headers of pax, and
-the older v7 layout, which ends after the link name.
+Layout: POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), with the extensions
+that programs write: base-256 numbers and long names of GNU tar, extended headers of pax, and the
+older v7 layout, which ends after the link name.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ BLOCK = 512
 ZERO_BLOCK = bytes(BLOCK)
 END_OF_ARCHIVE = bytes(2 * BLOCK)
 RECORD = 20 * BLOCK
-"""Archives are padded to this many bytes, as every tar does (20 blocks)."""
+"""Archives are padded to a multiple of this size in bytes, as by every tar (20 blocks)."""
 
 # name, size digits, checksum, type, link name, magic with version, prefix.
 _FIELDS = struct.Struct("100s24x12s12x8sc100x6s2x32x32x16x155s12x")
@@ -25,16 +23,17 @@ _MAGIC_AND_VERSION = POSIX_MAGIC + b"00"
 _GNU_MAGIC = b"ustar  \0"
 _PREFIX = 345  # its offset
 FORMATS = ("pax", "gnu", "ustar")
-"""How a name or size is written that an ustar header cannot hold: in a PAX header, as GNU tar does,
-or not at all.
+"""Forms of a name or size that does not fit a ustar header.
+
+A PAX header, the form of GNU tar, or an error.
 """
 REGULAR_TYPES = frozenset(b"0\x007")
 CONTENTLESS_TYPES = frozenset(b"123456")
-"""Links, devices, folders, fifos: whatever their size field says, no content follows."""
+"""Links, devices, folders, fifos: no content follows, even if their size field is not 0."""
 _NOT_FILES = {
     **{ord(kind): "symlink" for kind in "2"},
     **{ord(kind): "device" for kind in "34"},
-    # D: the list of a folder, of GNU tar's incremental archives.
+    # D: the list of a folder, in GNU tar's incremental archives.
     **{ord(kind): "folder" for kind in "5D"},
     **{ord(kind): "fifo" for kind in "6"},
     # Volume labels of GNU tar, access control lists of Solaris.
@@ -54,21 +53,21 @@ REFUSALS = {
     "continuation": ("the rest of a file that begins on another volume", "make the shard without tar --multi-volume"),
     "unknown-type": ("a member of a type that tar programs do not agree on", "write it as a regular file"),
 }
-"""What a file is whose content cannot be delivered, by reason, and what to do about it."""
+"""Reason -> (description of a member whose content cannot be delivered, what the user can do)."""
 
 MAX_SIZE = 8**11 - 1
-"""Bytes that eleven octal digits can say; larger members need an extended header."""
+"""Largest size of a member in eleven octal digits; a larger one needs an extended header."""
 
 _CHECKSUM_MODULUS = 65521
 _MOST_DIGITS = 30
 
 
 class MemberHeader(NamedTuple):
-    """One member's header.
+    """The header of one member.
 
     Attributes:
         name: bytes up to the first NUL, prefix joined.
-        size: bytes of content that follow.
+        size: size in bytes of the content that follows.
         kind: the type flag, an integer as in ``ord(b"0")``.
     """
 
@@ -78,10 +77,10 @@ class MemberHeader(NamedTuple):
 
 
 def number(digits: bytes) -> int:
-    """A numeric field: octal ASCII padded with blanks or NUL, or GNU's base-256.
+    """Parse a numeric field: octal ASCII padded with blanks or NUL, or GNU's base-256.
 
     Raises:
-        ValueError: neither of the two, or negative.
+        ValueError: it is neither of the two, or negative.
     """
     if digits[0] & 0x80:
         if digits[0] & 0x40:
@@ -96,7 +95,7 @@ def number(digits: bytes) -> int:
 
 
 def expected_adler(checksum_field: bytes) -> int:
-    """Low half of ``zlib.adler32(header)`` that a header with this checksum field must have.
+    """Return the low half of ``zlib.adler32(header)`` for a header with this checksum field.
 
     The checksum is the sum of all bytes with the checksum field taken as blanks; the low half of
     Adler-32 is one more than the plain sum, modulo 65,521 (RFC 1950). So one call of a C function
@@ -109,7 +108,7 @@ def expected_adler(checksum_field: bytes) -> int:
 
 
 def signed_checksum_matches(header: bytes) -> bool:
-    """Whether the checksum fits if bytes are summed as signed, as some old tars did."""
+    """Return True if the checksum matches the sum of signed bytes, as some old tars wrote it."""
     try:
         stated = number(header[148:156])
     except ValueError:
@@ -119,7 +118,7 @@ def signed_checksum_matches(header: bytes) -> bool:
 
 
 def parse(header: bytes) -> MemberHeader:
-    """Parse one header whose checksum was found good.
+    """Parse one header; its checksum must have been checked.
 
     Raises:
         ValueError: the size is not a number.
@@ -127,16 +126,16 @@ def parse(header: bytes) -> MemberHeader:
     name, size, _, kind, magic, prefix = _FIELDS.unpack(header)
     name = name.partition(b"\0")[0]
     if magic == POSIX_MAGIC and prefix[0]:
-        # GNU tar's own magic has no prefix: times or sparse maps stand in its place.
+        # GNU tar's own magic has no prefix: times or sparse maps are in its place.
         name = prefix.partition(b"\0")[0] + b"/" + name
     return MemberHeader(name, number(size), kind[0])
 
 
 def parse_pax(records: bytes) -> dict[str, bytes]:
-    """The records of an extended header: ``"LENGTH KEY=VALUE\\n"``, in sequence.
+    r"""Parse the records of an extended header, a sequence of ``"LENGTH KEY=VALUE\n"``.
 
     Raises:
-        ValueError: a record is not of that form.
+        ValueError: a record is malformed.
     """
     found: dict[str, bytes] = {}
     position = 0
@@ -157,10 +156,10 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
 
 
 def pax_size(value: bytes) -> int:
-    """The size of a member that an extended header gives.
+    """Parse the size of a member in an extended header.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is not a size.
     """
     size = _decimal(value)
     if not 0 <= size < 1 << 64:
@@ -169,21 +168,21 @@ def pax_size(value: bytes) -> int:
 
 
 def _decimal(digits: bytes) -> int:
-    """A number of any number of digits; -1 if it is not one."""
-    # Of a number that has more without its zeros, the first ones are too large for all that is a
+    """Parse a number of any number of digits; -1 if it is not one."""
+    # If a number has more digits without its leading zeros, the first digits alone exceed every
     # length.
     return int(digits.lstrip(b"0")[:_MOST_DIGITS] or b"0") if digits.isdigit() else -1
 
 
 def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes: bytes) -> str | None:
-    """The reason for which this member is not a regular file with its content behind it.
-
-    None if it is one.
+    """Return the reason why a member is not a regular file followed by its content, or None.
 
     Args:
-        records: of the extended headers before it. A hard link with a size and a pax header is
-            followed by its content (pax -o linkdata), as libarchive takes it; in other archives
-            that size says nothing.
+        header: header of the member.
+        records: records of the extended headers before it. A hard link with a size and a pax header
+            is followed by its content (pax -o linkdata), as libarchive takes it; in other archives
+            the size has no meaning.
+        header_bytes: the 512 bytes of the header.
     """
     if any(key.startswith("GNU.sparse.") for key in records):
         return "sparse"
@@ -195,7 +194,7 @@ def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes
 
 
 def encode_pax(name: bytes, records: dict[str, bytes]) -> bytes:
-    """An extended header with its content, padded to whole blocks, to stand before a member."""
+    """Return an extended header for the next member, with its content, padded to whole blocks."""
     content = b"".join(_pax_record(key.encode("utf-8"), value) for key, value in records.items())
     short = b"PaxHeaders/" + name.rpartition(b"/")[2][:80]
     template = HeaderTemplate(mode=0o644, mtime=0, user="", group="", kind=b"x")
@@ -212,14 +211,23 @@ def _pax_record(key: bytes, value: bytes) -> bytes:
 
 
 class HeaderTemplate:
-    """Makes ustar headers that differ only in name and size.
+    """A maker of ustar headers that differ only in name and size.
 
     Args:
         mode: permission bits.
-        mtime: seconds since 1970.
-        user, group: at most 31 bytes of UTF-8.
+        mtime: time of change in seconds since 1970.
+        user: name of the owner, at most 31 bytes of UTF-8.
+        group: name of the group, at most 31 bytes of UTF-8.
         kind: type flag.
         format: one of FORMATS.
+
+    Attributes:
+        constant: (bytes between name and size, bytes between size and checksum, bytes behind the
+            checksum without a prefix, sum of all of them with a checksum of blanks), for a writer
+            that joins headers itself.
+
+    Raises:
+        ValueError: a value does not fit a header.
     """
 
     def __init__(
@@ -235,13 +243,13 @@ class HeaderTemplate:
         magic = _GNU_MAGIC if format == "gnu" else _MAGIC_AND_VERSION
         owner = names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0")
         tail = (kind + bytes(100) + magic + owner + b"%07o\0%07o\0" % (0, 0)).ljust(BLOCK - 156, b"\0")
-        # For a writer that joins headers in its own loop: what is between name and size, between
+        # For a writer that joins headers in its own loop: the bytes between name and size, between
         # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as
         # blanks.
         self.constant = before_size, after_size, tail, sum(before_size + after_size + tail) + 8 * 0x20
 
     def encode(self, name: bytes, size: int) -> bytes:
-        """The header for a name that fits (see :func:`split_name`) and a size below 8 GiB."""
+        """Return the header for a name that fits (:func:`split_name`) and a size below 8 GiB."""
         parts = split_name(name)
         if parts is None or not 0 <= size <= MAX_SIZE:
             raise ValueError("name or size does not fit a ustar header")
@@ -250,7 +258,7 @@ class HeaderTemplate:
         return _with_checksum(blank[:_PREFIX] + parts[0].ljust(BLOCK - _PREFIX, b"\0"))
 
     def encode_any(self, name: bytes, size: int) -> bytes:
-        """The header for any name and size, with what must stand before it in this format."""
+        """Return the header for any name and size, with the headers that it needs before it."""
         if self._format == "gnu":
             return self._encode_gnu(name, size)
         fits = split_name(name) is not None
@@ -263,7 +271,7 @@ class HeaderTemplate:
             try:
                 name.decode("utf-8")
             except UnicodeDecodeError:
-                # POSIX.1, pax: values are UTF-8 unless this record says otherwise.
+                # POSIX.1, pax: values are UTF-8 unless this record is set.
                 records["hdrcharset"] = b"BINARY"
             records["path"] = name
             short_name = name[:100]
@@ -272,8 +280,9 @@ class HeaderTemplate:
         return encode_pax(name, records) + self.encode(short_name, min(size, MAX_SIZE))
 
     def _encode_gnu(self, name: bytes, size: int) -> bytes:
-        """Source: the manual of GNU tar, "Basic Tar Format": type L for long names, base-256 for
-        large sizes.
+        """Return the headers of GNU tar: type L for long names, base-256 for large sizes.
+
+        Source: the manual of GNU tar, "Basic Tar Format".
         """
         header = self.encode(name[:100], min(size, MAX_SIZE))
         if size > MAX_SIZE:
@@ -288,12 +297,12 @@ class HeaderTemplate:
 
 
 def _with_checksum(header: bytes) -> bytes:
-    """The header, which has blanks in the place of its checksum, with that."""
+    """Fill in the checksum of a header that has blanks in its place."""
     return header[:148] + b"%06o\0 " % sum(header) + header[156:]
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """(prefix, name) as ustar stores a long name, or None if it does not fit."""
+    """Split a long name into (prefix, name) for ustar; None if it does not fit."""
     if len(name) <= 100:
         return b"", name
     # The prefix holds at most 155 bytes and ends before a slash.
@@ -329,12 +338,12 @@ _LOOKS = (
 
 
 def looks_like(head: bytes) -> str:
-    """A phrase for messages: what a stream that begins so seems to be, if it is not a tar."""
+    """Return a phrase for messages: what a stream with this beginning seems to be."""
     return known_look(head) or f"it begins with the bytes {head[:8].hex(' ')}"
 
 
 def known_look(head: bytes) -> str | None:
-    """What a stream that begins so seems to be, as a phrase; None if that is not known."""
+    """Return what a stream with this beginning seems to be, as a phrase; None if not known."""
     for magic, phrase in _LOOKS:
         if head.startswith(magic):
             return f"it looks like {phrase}"

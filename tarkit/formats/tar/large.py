@@ -1,6 +1,4 @@
-"""What becomes of members that are too large for memory: skipped, refused by name, or kept in
-files.
-"""
+"""Policies for members that are too large for memory: skip, reject, or keep in files."""
 
 from __future__ import annotations
 
@@ -13,10 +11,7 @@ from tarkit.store.fieldfile import LARGE, FieldFile
 
 
 class SkipLarge(LargeMembers):
-    """Content that is not in the reader's buffer yet is passed over.
-
-    A range of its length takes its place.
-    """
+    """Skip content that is not in the reader's buffer yet, and deliver a range of its length."""
 
     member_limit = 0
 
@@ -27,10 +22,10 @@ class SkipLarge(LargeMembers):
 
 
 class RefuseLarge(LargeMembers):
-    """An error that names the member, before it is read.
+    """Raise an error that names the member, before it is read.
 
     Args:
-        mem: bytes that one sample may have.
+        mem: largest size of one sample in bytes.
     """
 
     def __init__(self, mem: int = DEFAULT_MEM) -> None:
@@ -48,11 +43,15 @@ class RefuseLarge(LargeMembers):
 
 
 class KeepInFiles(LargeMembers):
-    """Values are :class:`FieldFile` for members of more than ``member_limit`` bytes, and for what
-    follows in a sample that spans more than ``sample_limit``.
+    """Deliver a :class:`FieldFile` for large content.
+
+    That is a member of more than ``member_limit`` bytes, and the further members of a sample that
+    spans more than ``sample_limit``.
 
     Args:
-        folder: where the files are, without names; None means the system's (``$TMPDIR``).
+        folder: folder for the files, which have no names; None: that of the system (``$TMPDIR``).
+        member_limit: size of a member in bytes.
+        sample_limit: bytes of the shard that a sample may span.
     """
 
     def __init__(self, folder: str | None = None, member_limit: int = LARGE, sample_limit: int = 2 * LARGE) -> None:

@@ -1,4 +1,4 @@
-"""An archive whose members are wanted as raw bytes: passed on as they come, or taken one by one."""
+"""Read the members of an archive as raw bytes: copied to an output, or taken one by one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ class FarReachingError(UnsupportedMemberError):
 
 
 class _Recording:
-    """Keeps what was read from a stream until it is passed on or dropped, so that it can be had
-    again by offset.
-    """
+    """A stream that keeps its bytes until they are passed on or dropped, for access by offset."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -38,15 +36,12 @@ class _Recording:
         return data
 
     def between(self, start: int, end: int) -> bytes:
-        """The bytes from one offset to another, as far as they were read.
-
-        They must not have been dropped.
-        """
+        """Return the bytes between two offsets, as far as they were read and not dropped."""
         with memoryview(self._held) as view:
             return bytes(view[start - self._start : end - self._start])
 
     def drop(self, end: int, write: Callable[[bytes], object] | None = None) -> None:
-        """Forget what is before this offset, and write it before."""
+        """Drop the bytes before this offset, and write them first if ``write`` is given."""
         cut = min(max(0, end - self._start), len(self._held))
         if write is not None and cut:
             write(bytes(memoryview(self._held)[:cut]))
@@ -55,7 +50,7 @@ class _Recording:
 
 
 class _CopyLarge(LargeMembers):
-    """Content goes on to the output as it comes."""
+    """Copy large content to the output while it is read."""
 
     member_limit = LARGE
 
@@ -67,8 +62,9 @@ class _CopyLarge(LargeMembers):
 
 
 class _KeepLarge(KeepInFiles):
-    """The raw bytes of a member, in parts: those before its content, the content in a file, the
-    padding.
+    """Keep the raw bytes of a large member in parts.
+
+    They are the bytes before its content, the content in a file, and the padding.
     """
 
     def take(self, archive: Archive, name: str, size: int) -> Any:
@@ -89,13 +85,17 @@ class _KeepLarge(KeepInFiles):
 
 
 class RawArchive(Archive):
-    """An archive that remembers where its end mark was, and refuses global headers that reach too
-    far.
+    """An archive for raw copies, which rejects global headers that would affect other archives.
 
     Args:
-        globals_seen: at most one error, to be raised when another archive begins after that header.
-        write: where all members go, in order; None if the members of samples are wanted as raw
-            bytes.
+        read: function that returns up to n bytes.
+        url: URL of the shard, for errors.
+        in_sample: function that returns True if a name is part of a sample.
+        tally: filled with counts and damage.
+        globals_seen: at most one error, which is raised when another archive begins after that
+            header.
+        write: function that receives all members, in order; None if only the members of samples are
+            wanted, as raw bytes.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RawArchive(Archive):
         self._foreign_globals = globals_seen[:]
 
     def pass_on(self, end: int) -> None:
-        """Write what is before this offset, if all members are wanted."""
+        """Write the bytes before this offset, if all members are wanted."""
         if self._write is not None:
             self.recording.drop(end, self._write)
 
@@ -123,7 +123,7 @@ class RawArchive(Archive):
         if self._write is None:
             super().pass_over(name, reason)
         else:
-            # As it is, it can be copied.
+            # It can be copied unchanged.
             self.tally.skip(reason)
 
     def skip_zeros(self) -> bool:
@@ -137,7 +137,7 @@ class RawArchive(Archive):
 
     def fill(self, want: int) -> bool:
         if self._in_zeros:
-            # There can be gigabytes of them.
+            # There can be gigabytes of zeros.
             self.recording.drop(self.base + self.position)
         return super().fill(want)
 
@@ -164,15 +164,15 @@ class RawArchive(Archive):
 
 
 def copied_members(archive: RawArchive) -> Iterator[Member]:
-    """The files of an archive without their content, and marks, while all members go to the output."""
+    """Copy all members to the output; yield the files without their content, and marks."""
     for name, _, offset in archive.members():
-        # The padding of this one was not read yet, and goes with the next.
+        # The padding of this member was not read yet; it is written with the next one.
         archive.pass_on(archive.base + archive.position)
         yield name, b"", offset
 
 
 def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
-    """Files as raw bytes, or in parts, padded with zeros; goes on after damage."""
+    """Yield files as raw bytes, or in parts, padded with zeros; resume after damage."""
     recording = archive.recording
     while True:
         try:
@@ -196,7 +196,7 @@ def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
 
 
 def write_raw(raw: Any, write: Callable[[bytes], object]) -> None:
-    """Bytes, a file of bytes, or a list of both."""
+    """Write bytes, a file of bytes, or a list of both."""
     for part in raw if isinstance(raw, list) else [raw]:
         for piece in part.pieces() if isinstance(part, FieldFile) else [part]:
             write(piece)

@@ -1,4 +1,4 @@
-"""Goes on behind damage in a tar: finds the next header that is good, and says what was lost."""
+"""Resume behind damage in a tar: find the next good header, and record the loss."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK
 from tarkit.formats.tar.walk import EXTENDED_TYPES, LOST_STRETCH, MAGIC, Archive, Member
 
 _MAX_TRUSTED_SIZE = 64 * 1024 * 1024
-"""A damaged header's size is believed up to here, since so much has to be held to try it."""
+"""Size in bytes up to which a damaged header's size is used, because so much must be kept."""
 
 
 def resynchronise(archive: Archive, error: DataError) -> Member:
-    """Bring the archive to the next good header after an error, record what lies between, and give
-    the mark for it.
+    """Move the archive to the next good header after an error; record and mark the loss.
 
     A member whose content cannot be delivered has a good header, and the archive is behind it: it
-    is counted. What a damaged header's own size points to is tried first, so that a tar inside the
-    damaged member is not taken for a part of this one; if the size is what was damaged, it may be.
+    is counted. The size in a damaged header is tried first, so that a tar inside the damaged member
+    is not taken for a part of this one; if the size itself is damaged, that may happen.
+
+    Returns:
+    The mark for the place.
     """
     start = archive.header_offset
     if isinstance(error, UnsupportedMemberError) and error.member is not None:
@@ -41,7 +43,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
     except (TruncatedError, CompressionError):
         archive.ended = True
         archive.position = len(archive.buffer)
-    # A stream that broke off in padding ends before the header that would have followed.
+    # A stream that ends in padding ends before the place of the next header.
     end = max(start, archive.base + archive.position)
     archive.after_mark = False
     archive.tally.damage.append((archive.url, start, end, error.reason))
@@ -49,7 +51,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
 
 
 def _go_by_size(archive: Archive) -> bool:
-    """Go behind the member whose header is damaged, if a good header or the end mark is there."""
+    """Go behind the member with the damaged header, if a good header or the end mark is there."""
     if not archive.fill(BLOCK):
         return False
     block = archive.buffer[archive.position : archive.position + BLOCK]
@@ -69,7 +71,7 @@ def _go_by_size(archive: Archive) -> bool:
 
 
 def _go_to_header(archive: Archive) -> None:
-    """Search on for a header; TruncatedError if none comes."""
+    """Search for the next header; TruncatedError if there is none."""
     while (found := _find_header(archive)) is None:
         # A header may begin in the last bytes: keep them.
         archive.position = max(archive.position, len(archive.buffer) - BLOCK + 1)
@@ -79,10 +81,10 @@ def _go_to_header(archive: Archive) -> None:
 
 
 def _find_header(archive: Archive) -> int | None:
-    """Index in the buffer of the next good header from the position on.
+    """Return the index in the buffer of the next good header from the position on.
 
-    Those with a magic are found at any byte, since the archive may have been cut and appended to;
-    those without only where blocks begin.
+    Headers with a magic are found at any byte, because the archive may have been cut and appended
+    to; headers without it only where blocks begin.
     """
     buffer = archive.buffer
     aligned = archive.position + (-(archive.base + archive.position) & 511)

@@ -1,7 +1,7 @@
-"""Walks a tar stream front to back: the position in it, and what is known so far.
+"""Walk a tar stream from front to back: the position in it, and the state of the reader.
 
-Never seeks, reads in big pieces, and copies each byte once or twice. Bytes and headers only: what a
-sample is, :mod:`tarkit.samples.sample` knows.
+The walk never seeks, reads in big pieces, and copies each byte once or twice. It knows bytes and
+headers only; :mod:`tarkit.samples.sample` defines samples.
 """
 
 from __future__ import annotations
@@ -19,60 +19,59 @@ from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, MemberHeader
 from tarkit.store.fieldfile import PIECE
 
 READ_SIZE = 256 * 1024
-"""Bytes asked for at a time: two fit the second-level cache, and it is above a photo."""
+"""Size of one read in bytes: two fit the second-level cache, and a photo is smaller."""
 
 _MAX_EXTENDED = 16 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
 _MAX_PIECE = 64 * 1024 * 1024
 VARYING = struct.Struct("100s24x12s12x8s")
-"""The part of a header before the type, which differs from member to member: name, size, checksum.
-"""
+"""The part of a header before the type, which differs in each member: name, size, checksum."""
 _TYPE = VARYING.size
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 EXTENDED_TYPES = frozenset(b"LKxXg")
 MAGIC = b"ustar"
-"""In every header but those of v7, at byte 257."""
+"""Bytes at offset 257 of every header except those of v7."""
 
 Member = tuple[str, Any, int]
-"""One file of an archive: name, content (bytes, or what :mod:`tarkit.formats.tar.large` makes of
-content that is too large for memory), byte offset of its header. With a name of "" it is a mark:
-the content says of what. b"": an archive ends, and what follows belongs to another sample.
-LOST_STRETCH: bytes were lost to damage. Other bytes: the name of a member whose content cannot
-be delivered.
+"""(name, content, byte offset of its header) of one file of an archive.
+
+The content is bytes, or a stand-in for content that is too large for memory
+(:mod:`tarkit.formats.tar.large`). With a name of "" it is a mark, and the content is its kind. b"":
+an archive ends, and the next file belongs to another sample. LOST_STRETCH: bytes were lost to
+damage. Other bytes: the name of a member whose content cannot be delivered.
 """
 
 LOST_STRETCH = b"\0"
-"""Never a member's name."""
+"""Content of a mark for lost bytes; never a member's name."""
 
 _ARCHIVE_END: Member = ("", b"", 0)
 
 
 class LargeMembers:
-    """What becomes of members that are too large to be held.
+    """The policy for members that are too large for memory.
 
-    This one holds all; see :mod:`tarkit.formats.tar.large`.
+    This one keeps all in memory; see :mod:`tarkit.formats.tar.large` for the others.
 
     Attributes:
-        member_limit: bytes of content; above it take() is asked for what is delivered in place of
-            bytes.
-        sample_limit: bytes of the shard that a sample spans; behind it spill() is asked what
-            becomes of content.
+        member_limit: size of a member in bytes above which take() returns a stand-in for its
+            content.
+        sample_limit: bytes of the shard that a sample spans; behind it spill() replaces content.
     """
 
     member_limit = sys.maxsize
     sample_limit = sys.maxsize
 
     def take(self, archive: Archive, name: str, size: int) -> Any:
-        """What is delivered as a member's content, which ``archive.pieces(name, size)`` gives."""
+        """Return the content of a member, read by ``archive.pieces(name, size)``, or a stand-in."""
         return archive.take(size, name)
 
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
-        """What becomes a field's value in a sample that is large already."""
+        """Return the value of a field in a sample that is too large already."""
         return content
 
 
 class Archive:
-    """A position in a tar stream: the bytes read but not yet used, and what is known so far."""
+    """A position in a tar stream: the bytes that are read but not used, and the reader's state."""
 
     def __init__(
         self,
@@ -101,10 +100,10 @@ class Archive:
         self.drop_next = False  # the next member has lost its extended header
 
     def members(self) -> Iterator[Member]:
-        """The loop that all speed depends on.
+        """Yield the members of the archive; the speed of all reading depends on this loop.
 
-        A header that equals the last one but for name, size and checksum is taken apart here; every
-        other goes through next_member().
+        A header that equals the last one except for name, size and checksum is parsed here; every
+        other header by next_member().
         """
         unpack, sums, sizes = VARYING.unpack, self.sums, self.sizes
         buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
@@ -124,7 +123,7 @@ class Archive:
                 size = sizes.get(size_field, -1)
                 if size < 0:
                     size = self.remember_size(size_field)
-                # Without content it may be a folder, and that is looked at below.
+                # Without content it may be a folder, which is checked below.
                 quick = (
                     sums.get(checksum) == adler32(varying) & 0xFFFF
                     and (size > 0 or (size == 0 and not raw_name.endswith(b"/")))
@@ -164,12 +163,12 @@ class Archive:
             yield name, content, offset
 
     def fill(self, want: int) -> bool:
-        """Have at least ``want`` bytes from the position on; False if the stream ends before that."""
+        """Have at least ``want`` bytes from the position on; False if the stream ends before."""
         self.header_offset = self.base + self.position
         if len(self.buffer) - self.position >= want:
             return True
         while self.position > len(self.buffer):
-            # Skip to the position, which lies in padding or in content that is not wanted.
+            # Skip to the position, which is in padding or in content that is not wanted.
             self.position -= len(self.buffer)
             self.base += len(self.buffer)
             self.buffer = b""  # so that the position is right if read() raises
@@ -190,12 +189,13 @@ class Archive:
         return True
 
     def take(self, size: int, name: str) -> bytes:
-        """Exactly ``size`` bytes from the position on, copied as seldom as can be."""
+        """Read exactly ``size`` bytes from the position on, with as few copies as possible."""
         return b"".join(self.pieces(name, size, _MAX_PIECE))
 
     def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
-        """Exactly ``size`` bytes from the position on, in pieces of at most ``most``, to be read to
-        the end.
+        """Yield exactly ``size`` bytes from the position on, in pieces of at most ``most`` bytes.
+
+        All pieces must be drawn.
 
         Raises:
             TruncatedError: the stream ends before.
@@ -219,11 +219,11 @@ class Archive:
         yield piece
 
     def next_member(self) -> tuple[bytes, int, int] | None:
-        """Go to the next regular file, through extended headers and members that have no content.
+        """Go to the next regular file, through extended headers and members without content.
 
         Returns:
-            (raw name, size, offset of its first header) with the position at its content;
-            (b"", 0, offset) between two archives; None at the true end.
+        (raw name, size, offset of its first header) with the position at its content; (b"", 0,
+        offset) between two archives; None at the end of the stream.
         """
         records: dict[str, bytes] = {}
         first_offset = -1
@@ -267,7 +267,7 @@ class Archive:
             records, first_offset = {}, -1
 
     def skip_sparse_map(self, header_bytes: bytes) -> None:
-        """Go past the blocks that continue the map in an old GNU header of a sparse file."""
+        """Skip the blocks that continue the map in an old GNU header of a sparse file."""
         block, more = header_bytes, 482
         while block[more]:
             if not self.fill(BLOCK):
@@ -279,7 +279,8 @@ class Archive:
         """Count a member that is not delivered; the position is behind it.
 
         Raises:
-            UnsupportedMemberError: it would be the field of a sample, with a content of its own.
+            UnsupportedMemberError: the member would be the field of a sample, with content of its
+                own.
         """
         text = name.decode("utf-8", "surrogateescape")
         if reason in headers.REFUSALS and self.in_sample(text):
@@ -291,7 +292,7 @@ class Archive:
         self.tally.skip(reason)
 
     def remember_size(self, field: bytes) -> int:
-        """The number in a size field of eleven octal digits and a NUL; -1 if it has another form."""
+        """Parse a size field of eleven octal digits and a NUL; -1 if it has another form."""
         try:
             size = int(field[:11], 8) if field[:11].isdigit() and field[11] == 0 else -1
         except ValueError:
@@ -303,7 +304,7 @@ class Archive:
         return size
 
     def remember_plain(self, header_bytes: bytes, header: MemberHeader) -> None:
-        """Let members() take such headers apart by itself from now on."""
+        """Let members() parse such headers without a call from now on."""
         has_prefix = header_bytes[257:263] == headers.POSIX_MAGIC and header_bytes[345]
         if header.kind != ord("0") or has_prefix:
             return
@@ -311,7 +312,8 @@ class Archive:
         if adler32(header_bytes) & 0xFFFF == headers.expected_adler(checksum):
             if tail != self.plain_tail or len(self.sums) > _MAX_REMEMBERED:
                 self.plain_tail, self.sums = tail, {}
-            # With the same tail and checksum field, a header is good if the rest has the same sum.
+            # With the same tail and checksum field, a header is good if its other bytes have the
+            # same sum.
             self.sums[checksum] = adler32(varying) & 0xFFFF
 
     def extend(self, header: MemberHeader, records: dict[str, bytes]) -> None:
@@ -329,7 +331,7 @@ class Archive:
         except ValueError as error:
             raise self.corrupt(f"bad extended header: {error}") from None
         if b"\0" in found.get("path", b""):
-            raise self.corrupt("extended header gives a path with a NUL in it")
+            raise self.corrupt("an extended header has a path with a NUL in it")
         try:
             headers.pax_size(found.get("size", b"0"))
         except ValueError as error:
@@ -337,14 +339,14 @@ class Archive:
         if header.kind != _PAX_GLOBAL:
             records.update(found)
             if not records.get("path", b"."):
-                # An empty value takes a record back (POSIX.1, pax): the name is that of the
-                # member's own header.
+                # An empty value deletes a record (POSIX.1, pax): the name is in the member's own
+                # header.
                 del records["path"]
         elif "path" in found or "size" in found:
             raise self.corrupt("a global extended header sets the path or size of all members")
 
     def verified(self, header_bytes: bytes) -> MemberHeader:
-        """The header, if its checksum and numbers are good."""
+        """Parse a header, and check its checksum and numbers."""
         checksum = header_bytes[148:156]
         try:
             matches = adler32(header_bytes) & 0xFFFF == headers.expected_adler(checksum)
@@ -358,19 +360,20 @@ class Archive:
                 ) from None
             self.begun = True
             if self.after_mark:
-                raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive") from None
+                raise self.corrupt("the bytes after the end-of-archive mark are neither zeros nor an archive") from None
             raise self.corrupt(f"damaged header: {error}") from None
         self.begun, self.after_mark = True, False
         return header
 
     def corrupt(self, reason: str) -> CorruptHeaderError:
-        """The error for damage at the header that is being worked on."""
+        """Return the error for damage at the current header."""
         return CorruptHeaderError(reason, url=self.url, offset=self.header_offset, hint=DAMAGED_HINT)
 
     def skip_zeros(self) -> bool:
-        """Go past the zero blocks of an end-of-archive mark; False if nothing follows them."""
+        """Skip the zero blocks of an end-of-archive mark; False if nothing follows them."""
         self.begun = self.after_mark = True
-        # The next archive's first header goes the long way, which notes that an archive begins.
+        # The next archive's first header is parsed by next_member(), which detects that an archive
+        # begins.
         self.plain_tail = None
         while self.fill(BLOCK):
             rest = self.buffer[self.position :]
@@ -382,14 +385,12 @@ class Archive:
         return False
 
     def end_of_stream(self, in_extended: bool) -> None:
-        """The stream gave less than a block: that is an error unless an end-of-archive mark came
-        before.
-        """
+        """Raise an error for a stream that ends here, unless an end mark came before."""
         rest = self.buffer[self.position :]
         self.header_offset = self.base + self.position
         if self.after_mark and not in_extended:
             if rest.strip(b"\0"):
-                raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive")
+                raise self.corrupt("the bytes after the end-of-archive mark are neither zeros nor an archive")
             self.ended = True
             return
         if not self.begun and rest:
