@@ -197,7 +197,7 @@ def test_a_part_of_no_length_is_no_longer_than_its_range(server: RawServer, enco
         server.answers = [*answers]
         assert read_range(server.url, 10, 20, size=len(TEXT), retry=fast(attempts=3)) == TEXT[10:20]
     server.answers = [whole]
-    with pytest.raises(TemporaryStreamError, match="more bytes than the range that it gives"):
+    with pytest.raises(TemporaryStreamError, match="more bytes than the range that it states"):
         read_range(server.url, 10, 20, size=len(TEXT), retry=fast(attempts=2))
 
 

@@ -105,7 +105,7 @@ def test_a_part_that_is_larger_than_the_bound_is_not_fetched(tmp_path: Path, cap
     cache = PartCache(tmp_path, 999)
     for _ in range(2):
         cache.keep(part(0), not_called)
-    why = "its bound is 999 bytes, 0 of them in use, and a part has 1000; set a larger cache_size"
+    why = "its limit is 999 bytes, 0 of them in use, and a part has 1000; set a larger cache_size"
     assert caplog.messages == [f"cache of shards {tmp_path}: {why}"]
     assert not cache.closed and kept(cache, part(1, 999)) is not None
     with pytest.raises(UsageError, match="cache_size is 0; it must be a number of bytes, at least 1"):
@@ -165,7 +165,7 @@ def closed(caplog: pytest.LogCaptureFixture, cache: PartCache, reason: str) -> N
     """Nothing more is kept, a warning came once, and what is there can be read."""
     for number in range(1, 4):
         cache.keep(part(number), not_called)
-    expected = f"cache of shards {cache.folder}: {reason}; what is not in it yet is read from the remote shards"
+    expected = f"cache of shards {cache.folder}: {reason}; all other parts are read from the remote shards"
     assert caplog.messages == [expected] and caplog.records[0].levelno == logging.WARNING
     assert cache.closed and cache.read(part(1), 10_000, 10_001) is None
 

@@ -329,7 +329,7 @@ def test_another_shard_takes_its_place(folder: Path) -> None:
     os.replace(folder / "new.tar", folder / "s-2.tar")
     found = samples[1]
     assert found["txt"] == b"1", "the shard that it opened is read to its end"
-    with pytest.raises(DataError, match="was replaced since it was looked at"):
+    with pytest.raises(DataError, match="was replaced since its identity was read"):
         list(samples._shard(0).samples(0, 5))
 
 

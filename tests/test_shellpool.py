@@ -614,7 +614,7 @@ def test_a_field_that_cannot_be_read_is_not_blamed_on_the_scratch_folder(tmp_pat
     (tmp_path / "scratch").mkdir()
     with (
         ShellPool("true", str(tmp_path / "scratch")) as pool,
-        pytest.raises(StreamError, match=r"field: the file was cut while it was read: 100 of 100 bytes are gone$"),
+        pytest.raises(StreamError, match=r"field: the file was cut while it was read: 100 of 100 bytes are missing$"),
     ):
         pool.submit(0, [sample])
 

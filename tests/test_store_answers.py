@@ -168,12 +168,17 @@ def flipped_without_its_own_sum(answer: Answer) -> None:
 MD5 = base64.b64encode(hashlib.md5(DATA, usedforsecurity=False).digest()).decode()
 CRC32 = base64.b64encode(zlib.crc32(DATA).to_bytes(4, "big")).decode()
 SUMS: list[tuple[str, dict[str, str], Lie, str]] = [
-    ("s3", {"Server": "AmazonS3"}, flipped, "the md5 of what came is"),
-    ("s3", {"x-amz-checksum-crc32": CRC32, "x-amz-checksum-type": "FULL_OBJECT"}, flipped, "the crc32 of what came is"),
-    ("s3", {"x-amz-checksum-crc32": CRC32}, flipped, "the crc32 of what came is"),
-    ("gs", {}, flipped, "the crc32c of what came is"),
+    ("s3", {"Server": "AmazonS3"}, flipped, "the md5 of the received bytes is"),
+    (
+        "s3",
+        {"x-amz-checksum-crc32": CRC32, "x-amz-checksum-type": "FULL_OBJECT"},
+        flipped,
+        "the crc32 of the received bytes is",
+    ),
+    ("s3", {"x-amz-checksum-crc32": CRC32}, flipped, "the crc32 of the received bytes is"),
+    ("gs", {}, flipped, "the crc32c of the received bytes is"),
     ("az", {"Content-MD5": MD5}, flipped, "MD5 mismatch"),
-    ("az", {"Content-MD5": MD5}, flipped_without_its_own_sum, "the md5 of what came is"),
+    ("az", {"Content-MD5": MD5}, flipped_without_its_own_sum, "the md5 of the received bytes is"),
 ]
 
 

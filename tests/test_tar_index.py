@@ -589,7 +589,7 @@ def test_a_shard_that_is_replaced_while_it_is_open(shard: str) -> None:
     opened = open_indexed(shard)
     assert opened is not None
     write_shard(Path(shard), 150)
-    with pytest.raises(DataError, match="was replaced since it was looked at"):
+    with pytest.raises(DataError, match="was replaced since its identity was read"):
         list(opened.samples(0, 10))
 
 
@@ -606,7 +606,7 @@ def test_a_shard_that_is_written_over_while_its_samples_are_read(shard: str, mon
         return real(*arguments)
 
     monkeypatch.setattr("tarkit.samples.indexedshard.os.pread", overwriting)
-    with pytest.raises(DataError, match="was replaced since it was looked at"):
+    with pytest.raises(DataError, match="was replaced since its identity was read"):
         opened.sample(3)
 
 

@@ -192,7 +192,7 @@ def test_of_a_store_that_did_not_answer_nothing_more_is_asked() -> None:
         gone.refuse("s3://bucket/b")
     gone.note(given_up(False, False))
     gone.refuse("/local/file", "s3://other/b", "gs://bucket/b", "http://bucket/b")
-    with pytest.raises(TemporaryStreamError, match="s3://bucket/b: not tried, since its store did not answer before"):
+    with pytest.raises(TemporaryStreamError, match="s3://bucket/b: not tried, because its store did not answer before"):
         gone.refuse("/local/file", "s3://me:pw@bucket/b")
 
 

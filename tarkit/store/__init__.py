@@ -1,1 +1,1 @@
-"""Bytes by URL, in and out: a local disk, a command, HTTP, HDFS, and all that fsspec reaches."""
+"""Read, write and list bytes by URL: local disk, command, HTTP, HDFS, and fsspec's stores."""

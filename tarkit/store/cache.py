@@ -1,15 +1,14 @@
-"""Parts of remote files, kept in a folder of this machine, so that its processes fetch each of them
-once.
+"""Keep parts of remote files in a local folder, so that its processes fetch each part once.
 
 A part is a file whose name is a digest of the URL, of the identity of the remote file and of the
 range. So a part of a file that was replaced is never found again. It appears whole under this name,
-as everything that is published: a process that is killed leaves a temporary file, which is not
-looked for, and which the next one that needs room removes.
+like everything that is published: a process that is killed leaves a temporary file, which is not
+used, and which the next process that needs room removes.
 
-Nobody reads through a lock. Two kinds of locks are held while a part is fetched: one of 256 by its
-name, so that other processes wait for it and do not fetch it too; and for a moment that of the
-folder's sum of bytes, in which room is made: the parts that were used least recently go. The sum is
-noted before a file is made, so it is never too low.
+No lock is taken to read. Two kinds of locks are held while a part is fetched: one of 256, selected
+by its name, so that other processes wait for it and do not fetch it too; and for a moment the lock
+of the folder's sum of bytes, under which room is made: the parts that were used least recently are
+removed. The sum is written before a file is made, so it is never too low.
 """
 
 from __future__ import annotations
@@ -45,9 +44,10 @@ class Part(NamedTuple):
     """A range of a remote file.
 
     Attributes:
-        name: of it in the folder.
-        start: where it begins in the remote file.
-        size: in bytes. Of what has no digest of its own, such as an index, ``start`` is 0.
+        name: name of its file in the folder.
+        start: offset of the range in the remote file, in bytes; 0 for content without a digest of
+            its own, such as an index.
+        size: size of the range in bytes.
     """
 
     name: str
@@ -56,37 +56,40 @@ class Part(NamedTuple):
 
 
 def range_part(url: str, identity: Identity, start: int, stop: int, *more: object) -> Part:
-    """The part from ``start`` up to ``stop`` of what had this identity.
+    """Return the part from ``start`` up to ``stop`` of the file with this identity.
 
     Args:
-        more: what else makes it another one.
+        url: URL of the file.
+        identity: size and tag of the file.
+        start: first byte.
+        stop: byte behind the last one.
+        more: further values that distinguish the part.
     """
     words = repr((url, *identity, start, stop, *more)).encode("utf-8", "surrogateescape")
     return Part(f"{blake2b(words, digest_size=16).hexdigest()}.part", start, stop - start)
 
 
 def default_folder() -> str:
-    """``tarkit/shards`` in the user's folder for caches: $XDG_CACHE_HOME, or ~/.cache."""
+    """Return ``tarkit/shards`` in the user's folder for caches: $XDG_CACHE_HOME, or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "tarkit", "shards")
 
 
 class PartCache:
-    """The folder, for any number of processes.
+    """A folder with parts of remote files, for any number of processes.
 
-    It can be handed to other processes.
-
-    Where the folder cannot be written, has no locks or is on a full disk, nothing more is kept by
-    this process, and a warning is logged once: what is read then comes from the remote file.
+    It can be sent to other processes. If the folder cannot be written, has no locks or is on a full
+    disk, this process keeps nothing more in it, and logs a warning once: all other parts are then
+    read from the remote files.
 
     Args:
-        folder: a local folder, made for this user alone if it is not there; None:
+        folder: a local folder, made for this user alone if it does not exist; None:
             :func:`default_folder`.
-        size: bytes of all parts in it, at most; None: 16 GiB, or half of what would be free on its
-            disk without it, if that is less.
+        size: largest size of all parts in bytes; None: 16 GiB, or half of the space that would be
+            free on its disk without it, if that is less.
 
     Raises:
-        UsageError: a size below 1.
+        UsageError: the size is below 1.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, size: int | None = None) -> None:
@@ -95,18 +98,18 @@ class PartCache:
         self.folder = os.path.abspath(default_folder() if folder is None else os.fspath(folder))
         self.size = size
         self.closed = False
-        """Whether this process keeps nothing more."""
+        """True if this process keeps nothing more."""
         self._warned: set[str] = set()
 
     def has(self, part: Part) -> bool:
-        """Whether a part is here."""
+        """Return True if a part is in the folder."""
         try:
             return os.stat(self._path(part.name)).st_size == part.size
         except OSError:
             return False
 
     def read(self, part: Part, begin: int, end: int) -> bytes | None:
-        """Bytes ``begin`` up to ``end`` of the remote file, out of a part; None: it is not here."""
+        """Read bytes ``begin`` up to ``end`` of the remote file from a part, if it is kept."""
         try:
             file = os.open(self._path(part.name), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -126,11 +129,12 @@ class PartCache:
         return data if len(data) == end - begin else None
 
     def keep(self, part: Part, fetch: Callable[[], bytes]) -> None:
-        """See to it that a part is here.
+        """Fetch and keep a part, unless it is in the folder already.
 
         Args:
-            fetch: gives its bytes; it is not called if the part is here, nor if it cannot be kept.
-                Raises: what ``fetch`` raises.
+            part: the part.
+            fetch: function that returns its bytes; not called if the part is in the folder, nor if
+                it cannot be kept. Its exceptions are raised.
         """
         if self.closed:
             return
@@ -138,7 +142,8 @@ class PartCache:
             os.makedirs(self.folder, 0o700, exist_ok=True)
             with self._locked(f".lock-{int(part.name[:8], 16) % _LOCKS:02x}"):
                 if self.has(part):
-                    # Else it may be the next to go, for another part of the same batch.
+                    # Otherwise it may be the next to be removed, for another part of the same
+                    # batch.
                     os.utime(self._path(part.name))
                 elif (temporary := self._reserved(part)) is not None:
                     self._fill(part, *temporary, fetch)
@@ -150,7 +155,7 @@ class PartCache:
             self._close(error.strerror or str(error))
 
     def warn_small(self, why: str) -> None:
-        """Log once that more bytes are needed."""
+        """Log once that the cache is too small."""
         self._warn("small", f"{why}; set a larger cache_size")
 
     def _warn(self, kind: str, text: str) -> None:
@@ -160,7 +165,7 @@ class PartCache:
 
     def _close(self, reason: str) -> None:
         self.closed = True
-        self._warn("closed", f"{reason.lower()}; what is not in it yet is read from the remote shards")
+        self._warn("closed", f"{reason.lower()}; all other parts are read from the remote shards")
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
@@ -178,9 +183,9 @@ class PartCache:
             os.close(file)
 
     def _reserved(self, part: Part) -> tuple[int, str] | None:
-        """A temporary file of the part's length, within the bound.
+        """Make a temporary file of the part's length, within the limit.
 
-        None: a part of this size is not kept.
+        None if a part of this size is not kept.
         """
         with self._locked(_SUM) as noted:
             text = os.pread(noted, 32, 0)
@@ -189,13 +194,13 @@ class PartCache:
                 held = self._evicted(part.size)
             limit = self._limit(held)
             if held + part.size > limit:
-                # What is left are parts that are being fetched.
-                self.warn_small(f"its bound is {limit} bytes, {held} of them in use, and a part has {part.size}")
+                # The remaining bytes are parts that are being fetched.
+                self.warn_small(f"its limit is {limit} bytes, {held} of them in use, and a part has {part.size}")
                 return None
             os.pwrite(noted, b"%020d" % (held + part.size), 0)
             file, path = create_temporary(self.folder, part.name)
             try:
-                # So that a process that counts meanwhile sees what it will have.
+                # A process that counts the bytes meanwhile sees the final size.
                 os.truncate(file, part.size)
             except BaseException:
                 _drop(file, path)
@@ -208,9 +213,10 @@ class PartCache:
         return min(_MOST, (shutil.disk_usage(self.folder).free + held) // 2)
 
     def _evicted(self, wanted: int) -> int:
-        """Remove what was used least recently, and what dead processes left, until there is room.
+        """Remove the parts used least recently, and files of dead processes, until there is room.
 
-        The sum of bytes.
+        Returns:
+        The sum of the remaining bytes.
         """
         found, held = [], 0
         with os.scandir(self.folder) as entries:
@@ -240,7 +246,7 @@ class PartCache:
             except Exception as error:
                 raise _Failed(error) from error
             if len(data) != part.size:
-                raise _NotKept(f"{len(data)} bytes came of a part that has {part.size}")
+                raise _NotKept(f"{len(data)} bytes arrived for a part of {part.size}")
             write_all(file, data)
             os.fsync(file)
             os.replace(path, self._path(part.name))
@@ -257,10 +263,7 @@ def _drop(file: int, path: str) -> None:
 
 
 class _NotKept(Exception):
-    """A part cannot be kept.
-
-    Never leaves this module.
-    """
+    """A part cannot be kept. Never leaves this module."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -268,10 +271,7 @@ class _NotKept(Exception):
 
 
 class _Failed(Exception):
-    """What fetching raised, which may be an OSError, too.
-
-    Never leaves this module.
-    """
+    """An exception of fetching, which may be an OSError, too. Never leaves this module."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)

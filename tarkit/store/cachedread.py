@@ -1,4 +1,4 @@
-"""Remote files read front to back, by parts that are kept on this machine."""
+"""Read remote files from front to back through a local cache of their parts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ _PART = 16 << 20
 
 
 def open_through_cache(url: str, cache: PartCache, *, mem: int) -> ReadStream:
-    """The stream of :func:`tarkit.store.read.open_read`, of which each part of 16 MiB is fetched
-    once.
+    """Open a stream like :func:`tarkit.store.read.open_read`, with parts of 16 MiB in a cache.
 
-    What is local, is a command, or has no version or time is read without the cache: it could not
-    be known that it was replaced.
+    A local file, a command, or a file without a version or time is read without the cache, because
+    a replaced one could not be detected.
 
     Args:
-        mem: as of ``open_read``.
+        url: path or URL of the file.
+        cache: cache that keeps the parts.
+        mem: largest window of a compressed stream in bytes, as for ``open_read``.
 
     Raises:
-        StreamError: it was replaced while it was read. What ``open_read`` raises.
+        StreamError: the file cannot be read, or was replaced while it was read.
+        TemporaryStreamError: the file cannot be read now.
+        MissingInputError: the file does not exist.
     """
     if local_path(url) is not None or reads_once(url):
         return open_read(url, mem=mem)
@@ -30,7 +33,7 @@ def open_through_cache(url: str, cache: PartCache, *, mem: int) -> ReadStream:
 
 
 class _CachedFile:
-    """What ``open_read`` reads of a file object."""
+    """The file object that ``open_read`` reads from."""
 
     def __init__(self, url: str, known: Identity, cache: PartCache) -> None:
         self.name = display_name(url)
@@ -39,7 +42,7 @@ class _CachedFile:
         self._part = memoryview(b"")
 
     def read(self, count: int) -> bytes:
-        """1 to ``count`` bytes; b"" at the end."""
+        """Read 1 to ``count`` bytes; b"" at the end."""
         if not self._part:
             self._part = memoryview(self._following())
         data, self._part = bytes(self._part[:count]), self._part[count:]

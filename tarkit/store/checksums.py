@@ -1,4 +1,4 @@
-"""Checksums of whole objects, where a store gives one, verified while the bytes go by."""
+"""Verify checksums of whole objects while their bytes are read, if the store has one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Crc32:
 
 
 class Checksum:
-    """What a store says about the bytes of an object.
+    """The checksum that a store gives for an object.
 
     Args:
         name: crc32, crc32c, md5, sha1 or sha256.
@@ -45,24 +45,25 @@ class Checksum:
             self._hash = hashlib.new(name, usedforsecurity=False)
 
     def update(self, data: bytes) -> None:
-        """The next bytes of the object."""
+        """Add the next bytes of the object."""
         self._hash.update(data)
 
     def problem(self) -> str | None:
-        """A phrase for what differs; None if nothing does."""
+        """Return a phrase for a difference; None if the checksum is right."""
         found: bytes = self._hash.digest()
         if found == self.expected:
             return None
-        return f"the {self.name} of what came is {found.hex()}, but the store gives {self.expected.hex()}"
+        return f"the {self.name} of the received bytes is {found.hex()}, but the store gives {self.expected.hex()}"
 
 
 _LENGTHS = {"crc32": 4, "crc32c": 4, "md5": 16, "sha1": 20, "sha256": 32}
 
 
 def _decoded(name: str, text: str) -> Checksum | None:
-    """Of base64.
+    """Decode a checksum from base64.
 
-    None if it is none, or not as long as this checksum is (a checksum of parts, ``…-3``).
+    None if it is not valid, or does not have the length of this checksum (a checksum of parts,
+    ``…-3``).
     """
     try:
         expected = base64.b64decode(text.strip(), validate=True)
@@ -72,21 +73,21 @@ def _decoded(name: str, text: str) -> Checksum | None:
 
 
 def _listed(values: list[str]) -> dict[str, str]:
-    """``a=x, b=y`` of headers that may come several times, names in lower case."""
+    """Parse ``a=x, b=y`` of headers that may be repeated; names are in lower case."""
     pairs = [item.strip().partition("=") for value in values for item in value.split(",")]
     return {name.lower(): value for name, _, value in pairs}
 
 
 def from_headers(headers: Message, host: str) -> Checksum | None:
-    """The checksum that an answer of status 200 gives for the whole object, if any.
+    """Return the checksum for the whole object in an answer of status 200, if any.
 
-    Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent
+    Used are: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent
     decompressed; ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256;
     ``x-amz-checksum-`` crc32c, crc32, sha256 and sha1 of type FULL_OBJECT, or without a type if the
     ETag is not that of a multipart object; ``Content-MD5``; and the ETag of Amazon S3 itself where
     its documentation says that it is an MD5: 32 hex digits (so no multipart), not encrypted with
-    KMS or a customer's key, not in a directory bucket. The ETags of other stores look the same and
-    may be anything.
+    KMS or a customer's key, not in a directory bucket. The ETags of other stores look equal but may
+    be any text.
     """
     given: list[tuple[str, str]] = []
     stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
@@ -96,8 +97,8 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
     for header in ("Repr-Digest", "Digest"):
         text = _listed(headers.get_all(header, [])).get("sha-256", "")
         given.append(("sha256", text.strip().strip(":")))
-    # Other stores than Amazon's leave the type out; but an object whose ETag has no number of parts
-    # was put at once.
+    # Stores other than Amazon's leave the type out; but an object whose ETag has no number of parts
+    # was uploaded at once.
     kind = headers.get("x-amz-checksum-type", "" if "-" in headers.get("ETag", "-") else "FULL_OBJECT")
     if kind.upper() == "FULL_OBJECT":
         given += [(name, headers.get(f"x-amz-checksum-{name}", "")) for name in ("crc32c", "crc32", "sha256", "sha1")]
@@ -116,9 +117,10 @@ def _amazon_md5(headers: Message, host: str) -> Checksum | None:
 
 
 def from_info(info: Mapping[str, Any]) -> Checksum | None:
-    """The checksum in what fsspec's ``info()`` says, if any: GCS gives crc32c and md5Hash.
+    """Return the checksum in the result of fsspec's ``info()``, if any.
 
-    The ETag of S3 is not used: ``info()`` does not tell whether it is an MD5.
+    GCS gives crc32c and md5Hash. The ETag of S3 is not used, because ``info()`` does not show if it
+    is an MD5.
     """
     if info.get("contentEncoding"):
         return None

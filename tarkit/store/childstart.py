@@ -1,4 +1,4 @@
-"""Signals are held while a child process is started, until this program knows it."""
+"""Delay signals while a child process is started, until this program has its handle."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def signals_after_start() -> Iterator[None]:
-    """Within it a child process is started and assigned.
+    """Delay signals that end this program until the end of the block.
 
-    A signal that ends this program has its effect at the end.
-
-    A signal whose handler raises in between would leave a process that this program does not know:
-    it would go on, and take the end of its input for the true one.
+    A child process is started and assigned in the block. A signal whose handler raises an exception
+    between the two would leave a process that this program does not know: it would continue, and
+    take the end of its input for the true end.
     """
     if threading.current_thread() is not threading.main_thread():
-        # Handlers run in the main thread alone.
+        # Handlers run in the main thread only.
         yield
         return
     came: list[tuple[int, FrameType | None]] = []

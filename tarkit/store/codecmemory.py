@@ -1,19 +1,24 @@
-"""How much memory a compressed stream needs, by the header of its first frame or block.
+"""Compute the memory that a compressed stream needs, from its first frame or block.
 
-Pure: bytes to numbers.
+No input or output: bytes to numbers.
 """
 
 from __future__ import annotations
 
 ZSTD_MOST = 1 << 31
-"""Bytes of the largest window that the library for zstd decompresses."""
+"""Size in bytes of the largest window that the library for zstd decompresses."""
 
 
 def zstd_window(head: bytes) -> int | None:
-    """Bytes of content that a frame needs at hand.
+    """Return the size of the window that a zstd frame needs, in bytes.
+
+    Source: RFC 8878, 3.1.1.1.
 
     Args:
-        head: its first 18 bytes. None: it is cut, or needs no window. Source: RFC 8878, 3.1.1.1.
+        head: first 18 bytes of the frame.
+
+    Returns:
+    None if the head is cut, or the frame needs no window.
     """
     if len(head) < 6:
         return None
@@ -30,7 +35,7 @@ def zstd_window(head: bytes) -> int | None:
 
 
 def needs_dictionary(head: bytes) -> bool:
-    """Whether a zstd frame that begins so was compressed with a dictionary."""
+    """Return True if a zstd frame with this beginning was compressed with a dictionary."""
     at = 5 if head[4:5] and head[4] & 0x20 else 6
     return len(head) > 4 and any(head[at : at + _id_size(head[4])])
 
@@ -40,23 +45,26 @@ def _id_size(descriptor: int) -> int:
 
 
 def xz_dictionary(head: bytes) -> int | None:
-    """Bytes of the dictionary of the first block.
+    """Return the size of the dictionary of an xz stream's first block, in bytes.
+
+    Source: The .xz File Format 1.1.0, 3.1 (block header) and 5.3.1 (LZMA2).
 
     Args:
-        head: the first 128 bytes of a stream. None: it is not found. Source: The .xz File Format
-            1.1.0, 3.1 (block header) and 5.3.1 (LZMA2).
+        head: first 128 bytes of the stream.
+
+    Returns:
+    None if the size is not found.
     """
     if len(head) < 14 or not head[12]:
         return None
     flags, at = head[13], 14
     for _ in range((flags >> 6 & 1) + (flags >> 7)):
-        # A size: seven bits a byte, the last one below 128.
+        # A size: seven bits in each byte, the last byte below 128.
         while head[at : at + 1] >= b"\x80":
             at += 1
         at += 1
     for _ in range(flags & 3):
-        # Another filter before LZMA2, which is the last one: its ID, and the size of its
-        # properties.
+        # A filter before LZMA2, which is the last one: its ID, and the size of its properties.
         at += 2 + int.from_bytes(head[at + 1 : at + 2], "little")
     if head[at : at + 2] != b"\x21\x01" or len(head) < at + 3 or head[at + 2] > 40:
         return None

@@ -1,11 +1,10 @@
-"""Compression of whole streams: recognised by magic bytes when reading, chosen by name when
-writing.
+"""Compress and decompress whole streams: by magic bytes when reading, by name when writing.
 
 Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0), the LZ4 frame
-format 1.6.4, and zlib (RFC 1950) where it is asked for. All of them may be several members or
-frames one after another; such a stream is read to its true end. Memory is bounded whatever the
-input says: every step of decompression yields at most 1 MiB, and a window or dictionary that is
-larger than the limit is refused.
+format 1.6.4, and zlib (RFC 1950) where it is requested. All of them may be several members or
+frames in sequence; such a stream is read to its true end. Memory is bounded for every input: every
+step of decompression yields at most 1 MiB, and a window or dictionary that is larger than the limit
+is rejected.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ ReadFunction = Callable[[int], bytes]
 
 CODECS = ("gz", "zst", "bz2", "xz", "lz4")
 ZLIB = "zlib"
-"""A codec without magic bytes and without an ending: only for formats that name it, such as
-TFRecord.
+"""A codec without magic bytes and without an ending.
+
+It is used only for formats that name it, such as TFRecord.
 """
 SNIFF_BYTES = 10
-"""How many bytes ``sniff`` wants to see."""
+"""Number of bytes that ``sniff`` needs."""
 
 _SUFFIXES = {f".{codec}": codec for codec in CODECS} | {".tgz": "gz", ".tzst": "zst", ".tbz2": "bz2", ".txz": "xz"}
-# A tar under such a name would mislead everybody who reads it.
+# A tar with such a name would mislead its readers.
 _NOT_WRITTEN = (".7z", ".br", ".lz", ".lzma", ".lzo", ".rar", ".z", ".zip")
 _MAGIC = {
     "gz": b"\x1f\x8b\x08",
@@ -44,34 +44,33 @@ _BZ2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 _PIECE = 256 * 1024
 _STEP = 1024 * 1024
 _LEAST_MEMORY = {"zst": 128 << 20, "xz": 1 << 30}
-"""Bytes that the window of a stream may have in any case."""
+"""Size in bytes of a window that is always allowed."""
 
 
 def compression_for_name(name: str) -> str | None:
-    """The codec that a file of this name has by custom: gz, zst, bz2, xz, lz4, or None for none.
+    """Return the codec that is usual for a file name: gz, zst, bz2, xz, lz4, or None.
 
     Upper and lower case are the same.
 
-    >>> compression_for_name("train-0000.tar.zst"), compression_for_name("a.tgz"), compression_for_name("a.tar")
-    ('zst', 'gz', None)
+    >>> [compression_for_name(name) for name in ("train-0000.tar.zst", "a.tgz", "a.tar")]
+    ['zst', 'gz', None]
     """
     return _SUFFIXES.get(_ending(name))
 
 
 def _ending(name: str) -> str:
-    """``.gz`` of ``a.tar.GZ``; empty without a dot."""
+    """Return ``.gz`` for ``a.tar.GZ``; empty without a dot."""
     base = name[name.rfind("/") + 1 :].lower()
     return base[base.rfind(".") :] if "." in base else ""
 
 
 def write_compression(choice: str | bool | None, name: str) -> str | None:
-    """The codec for writing: ``choice`` itself, or the one that ``name`` stands for if it is
-    "auto".
+    """Return the codec for writing: ``choice``, or the codec of the name if it is "auto".
 
     True means gz; None and False mean none.
 
     Raises:
-        UsageError: no codec has this name; or by its name the file is of a format that is not
+        UsageError: the codec does not exist; or the name has the ending of a format that is not
             written.
     """
     if choice == "auto":
@@ -84,11 +83,16 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
 
 
 def check_tar_name(name: str) -> None:
-    """Refuse the path or URL of a tar to write that has ``.tar`` before an unknown ending: by its
-    name it is neither a plain tar nor one of a known compression; and one that ends with
-    ``.json``, which would be read as a manifest.
+    """Reject a name for a tar whose ending is that of something else.
 
-    What a command does with a tar is its own matter. Raises: UsageError.
+    That is ``.tar`` before an unknown ending, which is neither a plain tar nor one of a known
+    compression; and ``.json``, which would be read as a manifest. Commands are not checked.
+
+    Args:
+        name: path or URL of a tar to write.
+
+    Raises:
+        UsageError: the name is rejected.
     """
     base = "" if is_stream(name) else name.partition("?")[0]
     base = base[base.rfind("/") + 1 :]
@@ -105,10 +109,10 @@ def _not_written(name: str, ending: str) -> UsageError:
 
 
 def check_codec(name: object) -> str:
-    """``name``, if it is the name of a codec.
+    """Check and return the name of a codec.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the codec does not exist.
     """
     if isinstance(name, str) and name in (*CODECS, ZLIB):
         return name
@@ -116,11 +120,14 @@ def check_codec(name: object) -> str:
 
 
 def sniff(head: bytes) -> str | None:
-    """The codec of a stream that begins with ``head`` (SNIFF_BYTES bytes, or fewer if the stream is
-    shorter).
+    """Return the codec of a stream with this beginning; None for none.
+
+    Args:
+        head: SNIFF_BYTES bytes, or fewer if the stream is shorter.
     """
     if _is_skippable(head):
-        # A skippable frame may begin both zst and lz4 streams; only pzstd really writes one first.
+        # A skippable frame may begin both zst and lz4 streams; in practice only pzstd writes one
+        # first.
         return "zst"
     codec = next((codec for codec, magic in _MAGIC.items() if head.startswith(magic)), None)
     if codec == "bz2" and not (head[3:4] in b"123456789" and head[4:10] in _BZ2_BLOCKS):
@@ -129,25 +136,25 @@ def sniff(head: bytes) -> str | None:
 
 
 def begins_zlib(head: bytes) -> bool:
-    """Whether ``head`` has the two bytes of a zlib header.
+    """Return True if ``head`` has the two bytes of a zlib header.
 
-    Many other files begin with such two as well.
+    Many other files begin with such bytes as well.
     """
     return len(head) >= 2 and head[0] & 0x8F == 8 and not head[1] & 0x20 and int.from_bytes(head[:2], "big") % 31 == 0
 
 
 def _is_skippable(head: bytes) -> bool:
-    """Whether a skippable frame begins here.
+    """Return True if a skippable frame begins here.
 
-    Zst and lz4 have the same sixteen magic numbers for it.
+    zst and lz4 have the same sixteen magic numbers for it.
     """
     return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
 
 
 class _CompressedInput(Window):
-    """Compressed bytes to come, with their position.
+    """Compressed bytes to read, with their position.
 
-    ``fail`` makes the errors, so that all say where.
+    ``fail`` makes the errors, so that all of them have the position.
     """
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
@@ -156,7 +163,7 @@ class _CompressedInput(Window):
         self._url = url
 
     def skip_zeros(self) -> int:
-        """Pass over zero bytes; how many there were."""
+        """Skip zero bytes; return their number."""
         start = self.offset
         while piece := self.read(_PIECE):
             if rest := piece.lstrip(b"\0"):
@@ -165,25 +172,26 @@ class _CompressedInput(Window):
         return self.offset - start
 
     def fail(self, reason: str) -> CompressionError:
-        """An error at the position that was reached."""
+        """Return an error at the current position."""
         hint = "the offset counts compressed bytes"
         return CompressionError(f"{self.codec} stream {reason}", url=self._url, offset=self.offset, hint=hint)
 
     def too_large(self, needed: int | None, memory: int) -> TooLargeError:
-        """The error for a stream that needs more memory than the limit."""
+        """Return the error for a stream that needs more memory than the limit."""
         size = "more" if needed is None else f"{needed} bytes of"
         reason = f"{self.codec} stream needs {size} memory to decompress, and the limit is {memory}"
         program = "zstd -d --long=31" if self.codec == "zst" else "xz -d"
         larger = f"--mem {needed or 4 * memory}"
         hint = f"decompress it first ({program}), or where there is --mem, read it with {larger} (mem=)"
         if self.codec == "zst" and (needed or 0) > ZSTD_MOST:
-            hint = f"no zstd decompresses more than {ZSTD_MOST}, so its header may be damaged: fetch it again"
+            hint = f"zstd decompresses at most {ZSTD_MOST}, so its header may be damaged: fetch it again"
         return TooLargeError(reason, url=self._url, hint=hint)
 
 
 def zstd_library() -> Any:
-    """The module for zstd: of the standard library from Python 3.14 on, before of the package
-    backports.zstd.
+    """Import and return the module for zstd.
+
+    It is in the standard library from Python 3.14 on, and in the package backports.zstd before.
     """
     if sys.version_info >= (3, 14):
         from compression import zstd
@@ -193,7 +201,7 @@ def zstd_library() -> Any:
 
 
 def _new_decoder(codec: str, memory: int) -> Any:
-    """A decompressor of one member, with the methods of those of the standard library."""
+    """Return a decompressor of one member, with the methods of the standard library's."""
     decoder: Any
     if codec in ("gz", ZLIB):
         from isal import igzip_lib
@@ -201,7 +209,8 @@ def _new_decoder(codec: str, memory: int) -> Any:
         flag = igzip_lib.DECOMP_GZIP if codec == "gz" else igzip_lib.DECOMP_ZLIB
         decoder = igzip_lib.IgzipDecompressor(flag=flag)
     elif codec == "zst":
-        # What a frame asks for was held against the limit before; this one is a power of two.
+        # The window of the frame was compared with the limit before; this parameter is a power of
+        # two.
         zstd = zstd_library()
         decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
     elif codec == "lz4":
@@ -215,26 +224,26 @@ def _new_decoder(codec: str, memory: int) -> Any:
     else:
         import lzma
 
-        # Beside its dictionary it takes some KiB.
+        # It needs some KiB in addition to its dictionary.
         decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=memory + _STEP)
     return decoder
 
 
 def _next_member(source: _CompressedInput, codec: str, first: bool) -> str | None:
-    """The codec of the member or frame that begins here; None at the end of the stream.
+    """Return the codec of the member or frame that begins here; None at the end of the stream.
 
     Raises:
-        CompressionError: something else does.
+        CompressionError: other bytes follow.
     """
     if codec in ("zst", "lz4") and _skip_frames(source):
-        # Behind them at the beginning, either may follow: only now it is known which.
+        # Skippable frames at the beginning may be those of either codec: only now it is known.
         codec = "lz4" if first and source.peek(4) == _MAGIC["lz4"] else codec
         first = first and source.peek(4) not in (b"", _MAGIC[codec])
     return codec if _begins_member(source, codec, first) else None
 
 
 def _skip_frames(source: _CompressedInput) -> bool:
-    """Pass over skippable frames; whether there were any."""
+    """Skip skippable frames; return True if there were any."""
     start = source.offset
     while _is_skippable(head := source.peek(8)):
         end = source.offset + 8 + int.from_bytes(head[4:], "little")
@@ -249,23 +258,25 @@ def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
     if codec == "xz" and zeros % 4:
         raise source.fail(f"has a padding of {zeros} zero bytes, which is not a multiple of 4")
     head = source.peek(6)
-    # zlib has five or more headers, of which one has to stand for all if another file begins here.
+    # zlib has five or more headers; one of them stands for all if another file begins here.
     magic = head[:2] if codec == ZLIB and begins_zlib(head) else _MAGIC.get(codec, b"\x78\x01")
     if not head and not first:
         return False
     if head != magic and magic.startswith(head):
         raise source.fail("is cut short")
     if not head.startswith(magic):
-        raise source.fail(f"does not begin as {codec} does" if first else "has other bytes after its end")
+        raise source.fail(f"does not begin with the magic of {codec}" if first else "has other bytes after its end")
     if codec == "lz4" and len(head) > 4 and head[4] & 1:
         raise source.fail("needs a dictionary, which tarkit does not have")
     return True
 
 
 def _check_memory(source: _CompressedInput, codec: str, memory: int) -> None:
-    """Raises:
-    TooLargeError: the member that begins here needs more memory.
-    CompressionError: it needs a dictionary.
+    """Check that the member that begins here can be decompressed.
+
+    Raises:
+        TooLargeError: it needs more memory than the limit.
+        CompressionError: it needs a dictionary.
     """
     if codec == "xz":
         needed = xz_dictionary(source.peek(128))
@@ -281,7 +292,7 @@ def _check_memory(source: _CompressedInput, codec: str, memory: int) -> None:
 
 
 def _members(source: _CompressedInput, codec: str, memory: int) -> Iterator[bytes]:
-    """The content of every member or frame of a stream."""
+    """Yield the content of every member or frame of a stream."""
     first = True
     while (found := _next_member(source, codec, first)) is not None:
         first = False
@@ -299,25 +310,28 @@ def _members(source: _CompressedInput, codec: str, memory: int) -> Iterator[byte
                 raise
             except Exception as error:
                 if codec == "xz" and "Memory usage limit" in str(error):
-                    # Of a block behind the first one.
+                    # The error is about a block behind the first one.
                     raise source.too_large(None, memory) from None
-                # Each library raises a class of its own for damaged bytes.
+                # Each library raises a different class for damaged bytes.
                 raise source.fail(f"is damaged ({error}), at or before this offset") from None
             if content:
                 yield content
-        # lz4 has None for no bytes.
+        # lz4 returns None for no bytes.
         source.at -= len(decoder.unused_data or b"")
 
 
 class DecompressingReader(Window):
-    """What a compressed stream holds; its end comes only when every checksum was right.
+    """A stream of decompressed bytes; it ends only if every checksum was right.
 
     Args:
-        memory: bytes that its window may have; those that any stream may have are less. Raises (by
-            read): CompressionError: damaged, cut short, or followed by other bytes.
+        read: function that returns up to n compressed bytes.
+        codec: name of the codec.
+        url: URL of the stream, for errors.
+        memory: largest window in bytes; a small window is always allowed.
 
     Raises:
-        TooLargeError: more memory is needed.
+        CompressionError: (from read) the stream is damaged, cut short, or followed by other bytes.
+        TooLargeError: (from read) more memory is needed.
     """
 
     def __init__(self, read: ReadFunction, codec: str, url: str, memory: int = 0) -> None:
@@ -326,7 +340,7 @@ class DecompressingReader(Window):
 
 
 class Compressor(Protocol):
-    """Compresses one stream: the bytes that come out are returned, ``flush`` ends it."""
+    """A compressor of one stream; ``compress`` and ``flush``, which ends it, return bytes."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...
@@ -351,12 +365,12 @@ class _Lz4Compressor:
 
 
 def new_compressor(codec: str) -> Compressor:
-    """A compressor for one stream.
+    """Return a compressor for one stream.
 
-    Same input, same output: no time, no name.
+    The same input gives the same output: the stream has no time and no name.
 
     Raises:
-        UsageError: no codec has this name.
+        UsageError: the codec does not exist.
     """
     compressor: Compressor
     if check_codec(codec) in ("gz", ZLIB):

@@ -1,9 +1,9 @@
-"""What is at a local path or URL: an entry, an identity, a folder's entries, the matches of a
-pattern; removing it.
+"""Look up, list, match and remove files at a local path or URL.
 
-All of these raise MissingInputError where nothing is (``glob`` finds nothing then); StreamError and
-TemporaryStreamError where the place cannot be asked; UsageError and MissingExtraError for a URL of
-which no place is known, or that is at one which cannot do this, such as a command.
+All of these functions raise MissingInputError for a file that does not exist (``glob`` returns no
+match then); StreamError and TemporaryStreamError if the place does not answer; UsageError and
+MissingExtraError for a URL of an unknown place, or of a place that cannot do this, such as a
+command.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ __all__ = [
 
 
 def stat(url: str) -> Entry:
-    """What is there."""
+    """Return the entry of a file or folder."""
     found: Entry = function_of(url, "stat")(url)
     return found
 
 
 def pinned(url: str) -> str:
-    """The URL or pattern, with the version in it that is there now if its place has such: of hf://,
-    the commit.
+    """Add the current version to a URL or pattern, if its place has versions.
+
+    For hf://, that is the commit.
     """
     pin = None if "://" not in url or is_chain(url) else _pin_of(scheme_of(url))
     return url if pin is None else str(pin(url))
@@ -49,12 +50,12 @@ def pinned(url: str) -> str:
 
 @functools.cache
 def _pin_of(scheme: str) -> Callable[..., Any] | None:
-    """Once for each scheme, as each name of a list is looked at."""
+    """Return the function of a scheme that pins versions; cached, as lists have many names."""
     return offered(f"{scheme}://", "pinned")
 
 
 def exists(url: str) -> bool:
-    """Whether something is there."""
+    """Return True if a file or folder exists."""
     try:
         stat(url)
     except MissingInputError:
@@ -63,7 +64,7 @@ def exists(url: str) -> bool:
 
 
 def identify(url: str) -> Identity:
-    """Which content is there right now, without reading it.
+    """Return the identity of the current content, without reading it.
 
     A local folder has none (StreamError).
     """
@@ -72,7 +73,7 @@ def identify(url: str) -> Identity:
 
 
 def check_same(url: str, identity: Identity) -> None:
-    """Refuse to go on if what is there is not what had this identity.
+    """Check that a file still has this identity.
 
     Raises:
         TemporaryStreamError: it was replaced.
@@ -82,9 +83,9 @@ def check_same(url: str, identity: Identity) -> None:
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
-    """What is in a folder, by name; with ``recursive``, the files below it at any depth.
+    """Yield the entries of a folder, by name; with ``recursive``, the files below it at any depth.
 
-    Of a file: itself.
+    For a file, yield its own entry.
     """
     itself = stat(url)
     if itself.is_folder:
@@ -94,13 +95,16 @@ def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
 
 
 def glob(url: str) -> list[str]:
-    """The paths or URLs that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted."""
+    """Return the paths or URLs that match a pattern (``*``, ``?``, ``[``, ``**``), sorted.
+
+    ``**`` matches any depth.
+    """
     found: list[str] = function_of(url, "glob")(url)
     return found
 
 
 def remove(url: str, recursive: bool = False) -> None:
-    """Remove a file; with ``recursive``, a folder and all that is in it.
+    """Remove a file; with ``recursive``, a folder and all files in it.
 
     Without it, a folder is a UsageError.
     """
@@ -109,16 +113,22 @@ def remove(url: str, recursive: bool = False) -> None:
     path = local_path(url)
     is_folder = not (path is not None and os.path.islink(path)) and stat(url).is_folder
     if is_folder and not recursive:
-        raise UsageError(f"{name} is a folder; say -r to remove it with all that is in it")
+        raise UsageError(f"{name} is a folder; pass -r to remove it with all files in it")
     remove_one(url, name, is_folder)
 
 
 def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterator[str]:
-    """Remove what killed programs left in a folder under temporary names.
+    """Remove the temporary files that killed programs left in a folder; yield their names.
 
-    The names, as they may be shown. A local file that a living program still writes is locked, and
-    stays. Elsewhere a dead writer looks like a slow one, so only what is older than ``older_than``
-    seconds at the time ``now`` goes; on S3 that is also parts of uploads that were never finished.
+    The names have no secrets in them. A local file that a living program still writes is locked,
+    and stays. On other stores a dead writer cannot be distinguished from a slow one, so only files
+    that are older than ``older_than`` seconds at the time ``now`` are removed; on S3 also the parts
+    of uploads that were never finished.
+
+    Args:
+        folder: path or URL of the folder.
+        older_than: age in seconds.
+        now: time in seconds since 1970.
     """
     try:
         left = [entry for entry in entries(folder) if not entry.is_folder and is_temporary_name(entry.name)]

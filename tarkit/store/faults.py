@@ -1,7 +1,7 @@
-"""Which errors are temporary, so that trying again may help: of HTTP servers, storage libraries and
-Hadoop.
+"""Classify errors of HTTP servers, storage libraries and Hadoop as temporary or permanent.
 
-How often and how long it is tried again is the part of :mod:`tarkit.store.retry`.
+A retry may help after a temporary error. :mod:`tarkit.store.retry` decides how often and how long
+to retry.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _NO_CREDENTIALS = {
     "ClientAuthenticationError",
 }
 _NO_CREDENTIALS_WORDS = ("Anonymous caller", "Must provide either a connection_string or account_name")
-# Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another
+# Errors of S3 whose status is misleading: the body was damaged or cut in transfer, or a second
 # write to the same name was under way.
 _S3_CODES = {
     *("BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted"),
     *("RequestTimeout", "ServiceUnavailable", "SlowDown", "XAmzContentSHA256Mismatch"),
 }
-# A NameNode that starts or waits, blocks whose DataNodes are gone.
+# A NameNode that starts or waits, blocks whose DataNodes are down.
 _JAVA = {
     *("BlockMissingException", "ReplicaNotFoundException", "EOFException"),
     *("ConnectException", "ConnectTimeoutException", "SocketException", "SocketTimeoutException"),
@@ -54,23 +54,27 @@ _JAVA_WORDS = (
 
 
 def is_temporary_status(status: int) -> bool:
-    """Whether trying again may help: 408, 425, 429, and 5xx but 501 (not implemented)."""
+    """Return True if a retry may help: 408, 425, 429, and 5xx except 501 (not implemented)."""
     return status in (408, 425, 429) or (status >= 500 and status != 501)
 
 
 def is_temporary_java(exception: str, message: str) -> bool:
-    """The same of Hadoop: of an exception's class without its package, and its message."""
+    """Return True if a retry may help after an exception of Hadoop.
+
+    Args:
+        exception: its class without the package.
+        message: its message.
+    """
     return exception in _JAVA or any(words in message for words in _JAVA_WORDS)
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether an error of a storage library speaks of the network or a busy server, so that trying
-    again may help.
+    """Return True if a retry may help after an error of a storage library.
 
-    Judged by the code and status of an answer that it or its cause carries, by Python's own
-    classes, and by the names of the libraries' classes, which are not imported for this. If none of
-    them says anything, by errno (s3fs: EBUSY for throttling, EIO for faults of the server, and for
-    every answer that it does not know).
+    The error is then about the network or a busy server. It is classified by the code and status of
+    an answer in the error or its cause, by Python's own classes, and by the names of the libraries'
+    classes, which are not imported for this. If none of them decides, by errno (s3fs: EBUSY for
+    throttling, EIO for faults of the server, and for every answer that it does not know).
     """
     import asyncio
 
@@ -83,7 +87,7 @@ def is_temporary(error: BaseException) -> bool:
             return True
         if status := _status(found):
             return is_temporary_status(status)
-        # KeyError: the library looks for a field that the answer does not have.
+        # KeyError: the library reads a field that the answer does not have.
         if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError, KeyError)):
             return True
         if any(kind.__name__ in _CLASSES for kind in type(found).__mro__):
@@ -92,10 +96,10 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether trying again cannot help, although a library may call it an error of the connection:
-    a certificate that is not trusted, a file of certificates that cannot be read.
+    """Return True if a retry cannot help, even if a library calls it an error of the connection.
 
-    A host that is not known may be about to start.
+    That is a certificate that is not trusted, or a file of certificates that cannot be read. An
+    unknown host is not permanent, because it may be about to start.
     """
     if any(kind.__name__ == "SSLCertVerificationError" for kind in type(error).__mro__):
         return True
@@ -103,16 +107,16 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Whether a storage library found no credentials, or the store wants some."""
+    """Return True if a storage library found no credentials, or the store requires some."""
     if any(type(found).__name__ in _NO_CREDENTIALS for found in _causes(error)):
         return True
     return any(words in str(error) for words in _NO_CREDENTIALS_WORDS)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised from, the nearest first.
+    """Yield an error and its causes, the nearest first.
 
-    Botocore and aiohttp keep that in a field.
+    botocore and aiohttp keep a cause in a field.
     """
     while error is not None:
         yield error
@@ -122,7 +126,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int:
-    """Of the answer that botocore, gcsfs, aiohttp and requests keep with an error.
+    """Return the status of the answer that a library keeps with an error.
+
+    These are botocore, gcsfs, aiohttp and requests.
 
     0 if there is none.
     """
@@ -138,7 +144,7 @@ def _status(error: BaseException) -> int:
 
 
 def answered_status(error: BaseException) -> int:
-    """The status of the answer that an error of a storage library, or its cause, carries.
+    """Return the status of the answer in an error of a storage library, or in its cause.
 
     0 if there is none.
     """
@@ -146,9 +152,9 @@ def answered_status(error: BaseException) -> int:
 
 
 def code_of(error: BaseException) -> str:
-    """The code of S3 that an error or its cause carries, such as ``ExpiredToken``.
+    """Return the code of S3 in an error or its cause, such as ``ExpiredToken``.
 
-    "" if there is none but a status.
+    "" if there is no code, or only a status.
     """
     for found in _causes(error):
         answer = getattr(found, "response", None)
@@ -159,5 +165,5 @@ def code_of(error: BaseException) -> str:
 
 
 def is_answered(error: BaseException) -> bool:
-    """Whether an error of a storage library carries an answer, so that there is a store at all."""
+    """Return True if an error of a storage library has an answer, so that the store exists."""
     return answered_status(error) > 0

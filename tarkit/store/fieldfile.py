@@ -1,6 +1,4 @@
-"""The content of a field that is too large for memory, in a file: read from and written to in
-pieces.
-"""
+"""Keep the content of a field that is too large for memory in a file."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from contextlib import suppress
 from tarkit.errors import StreamError, TemporaryStreamError
 
 LARGE = 32 * 1024 * 1024
-"""Bytes; what reads and writes whole samples keeps fields above this in files."""
+"""Size in bytes above which fields of whole samples are kept in files."""
 
 PIECE = 1024 * 1024
 TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
-"""Errors of the system that say nothing about a disk or a file."""
+"""Errors of the system that do not depend on a disk or a file."""
 _ZEROS = bytes(PIECE)
 
 
@@ -25,7 +23,8 @@ class _Descriptor:
     """An open file, closed with the last field that is in it.
 
     Attributes:
-        end: where the next one may be written.
+        number: its descriptor.
+        end: offset where the next field may be written, in bytes.
     """
 
     __slots__ = ("end", "number")
@@ -41,13 +40,17 @@ class _Descriptor:
 
 
 class FieldFile:
-    """Takes the place of a field's bytes in a sample; its ``len()`` is their number.
+    """A stand-in for a field's bytes in a sample; its ``len()`` is their number.
 
-    The file has no name, or may lose it: it is there as long as this object is. Several fields can
-    share one.
+    The file has no name, or may lose it: it exists as long as this object does. Several fields can
+    share one file.
 
     Args:
-        url, member: where the content comes from, for errors.
+        file: the open file.
+        size: size of the content in bytes.
+        start: offset of the content in the file, in bytes.
+        url: source of the content, for errors.
+        member: member in that source, for errors.
     """
 
     __slots__ = ("_file", "_mtime", "_size", "_start", "member", "url")
@@ -75,12 +78,15 @@ class FieldFile:
         """Write pieces to a file without a name.
 
         Args:
-            folder: where; None means the system's (``$TMPDIR``).
-            after: the last field that was kept of the same sample; its file is taken, since a
-                process can have few open at once.
+            pieces: the content.
+            folder: folder for the file; None: that of the system (``$TMPDIR``).
+            after: the last kept field of the same sample; its file is used, because the number of
+                open files of a process is limited.
+            url: source of the content, for errors.
+            member: member in that source, for errors.
 
         Raises:
-            StreamError: it cannot be written. What ``pieces`` raises.
+            StreamError: the file cannot be written.
         """
         folder = folder or tempfile.gettempdir()
         if after is not None:
@@ -102,16 +108,16 @@ class FieldFile:
 
     @classmethod
     def at(cls, path: str) -> FieldFile:
-        """The content of a file of the user, which must stay as it is now until all of it was read."""
+        """Use a file of the user, which must not change until all of it was read."""
         found = cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
         found._mtime = os.fstat(found._file.number).st_mtime_ns
         return found
 
     @classmethod
     def opened(cls, descriptor: int, name: str) -> FieldFile:
-        """The content of an open file, of the length that it has now.
+        """Use the content of an open file, of its present length.
 
-        It is closed with the last field in it.
+        The file is closed with the last field in it.
         """
         file = _Descriptor(descriptor)
         return cls(file, os.fstat(descriptor).st_size, url=name)
@@ -120,13 +126,13 @@ class FieldFile:
         return self._size
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, in pieces of at most 1 MiB.
+        """Yield the content in pieces of at most 1 MiB.
 
         It can be read again.
 
         Raises:
             StreamError: the file cannot be read, or is shorter than it was.
-            TemporaryStreamError: it was written to since it was opened with :meth:`at`.
+            TemporaryStreamError: the file was written to since it was opened with :meth:`at`.
         """
         position, end = self._start, self._start + self._size
         while position < end:
@@ -135,7 +141,7 @@ class FieldFile:
             except OSError as error:
                 raise StreamError(f"cannot be read: {error.strerror}", url=self.url, member=self.member) from None
             if not piece:
-                reason = f"the file was cut while it was read: {end - position} of {self._size} bytes are gone"
+                reason = f"the file was cut while it was read: {end - position} of {self._size} bytes are missing"
                 raise StreamError(reason, url=self.url, member=self.member)
             position += len(piece)
             yield piece
@@ -143,11 +149,11 @@ class FieldFile:
             raise TemporaryStreamError("the file was changed while it was read", url=self.url, member=self.member)
 
     def read(self) -> bytes:
-        """All of it at once."""
+        """Read the content as a whole."""
         return b"".join(self.pieces())
 
     def write_to(self, file: int) -> None:
-        """Write all of it to an open file that is empty."""
+        """Write the content to an open file that is empty."""
         position = 0
         for piece in self.pieces():
             position += write_piece(file, piece, position)
@@ -155,11 +161,11 @@ class FieldFile:
 
 
 class SampleRoom:
-    """Which fields of one sample are held in memory, and which wait in a file.
+    """The memory of one sample: decides which fields are kept in memory, and which in a file.
 
     Args:
-        limit: bytes held together.
-        folder: where the file is; None means the system's (``$TMPDIR``).
+        limit: total size in bytes of the fields in memory.
+        folder: folder for the file; None: that of the system (``$TMPDIR``).
     """
 
     def __init__(self, limit: int = 2 * LARGE, folder: str | None = None) -> None:
@@ -168,7 +174,7 @@ class SampleRoom:
         self._file: FieldFile | None = None
 
     def hold(self, content: bytes | FieldFile) -> bytes | FieldFile:
-        """The content itself, or a file of it if the sample has no room for it any more."""
+        """Return the content itself, or a file of it if the limit of the sample is reached."""
         if isinstance(content, FieldFile):
             return content
         self._room -= len(content)
@@ -182,9 +188,9 @@ def write_piece(file: int, piece: bytes, position: int) -> int:
     """Write all of a piece to an open file, and return its length.
 
     The caller sets the file's length at the end. 1 MiB of zeros becomes a hole: a few bytes of a
-    compressed shard can stand for gigabytes of them.
+    compressed shard can stand for gigabytes of zeros.
     """
-    # Compared with zeros, which ends at the first difference; nothing else in Python is as fast.
+    # A comparison with zeros ends at the first difference; nothing else in Python is as fast.
     is_hole = len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
     written = len(piece) if is_hole else 0
     while written < len(piece):
@@ -198,7 +204,7 @@ def _no_room(error: OSError, place: str, url: str | None, member: str | None) ->
 
 
 def scratch_hint(error: OSError) -> str:
-    """What to do about a file of the run's own that cannot be written."""
+    """Return a hint for a temporary file that cannot be written."""
     if error.errno in TOO_MANY_FILES:
         return "raise the limit of open files (ulimit -n)"
     return "set TMPDIR to a folder on a disk with room"

@@ -1,6 +1,4 @@
-"""Messages of libraries, servers and commands, as they may be shown: without the secrets of the URL
-they are about.
-"""
+"""Redact messages of libraries, servers and commands before they are shown."""
 
 from __future__ import annotations
 
@@ -15,21 +13,20 @@ from tarkit.names.redaction import redact, redact_text, secrets_in
 
 _SHORTEST = 3
 _LONG = 8
-# Between words of a URL, and of a command, in which a path is one word.
+# Separators of the words of a URL, and of a command, in which a path is one word.
 _SEPARATORS = re.compile(r"[\s:/?#@&;=]+"), re.compile(r"[\s'\"`$=;|&()<>{}?:#@,]+")
 
 
 def without_secrets(text: str, url: str) -> str:
-    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` and parts
-    of them taken out.
+    """Return a foreign message on one line, without the secrets of ``url`` and of other URLs.
 
-    Of a ``pipe:`` command, these are all its words of three characters or more, but for names of
-    programs and files.
+    For a ``pipe:`` command, all its words of three characters or more are secrets, except for names
+    of programs and files.
     """
     is_command = url.startswith("pipe:")
     text = text.replace(url, redact(url))
     for secret in sorted(_secret_words(url, is_command), key=len, reverse=True):
-        # A short word of a command may be a part of many a longer one.
+        # A short word of a command may be a part of many longer words.
         alone = is_command and len(secret) < _LONG
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)" if alone else re.escape(secret), "…", text)
     return printable(redact_text(text).strip())
@@ -45,15 +42,15 @@ def _secret_words(url: str, is_command: bool) -> set[str]:
 
 
 def _shell_words(command: str) -> list[str]:
-    """A command, and its words without their quotes."""
+    """Return a command, and its words without their quotes."""
     try:
         return [command, *shlex.split(command)]
     except ValueError:
-        # A quote that is not closed.
+        # A quote is not closed.
         return [command]
 
 
 def _is_known(word: str) -> bool:
-    """Whether it is the name of a program or a file of this machine."""
+    """Return True if a word is the name of a program or a file of this machine."""
     folder = os.path.dirname(word)
     return shutil.which(word) is not None or os.path.exists(word) or (folder != "/" and os.path.isdir(folder))

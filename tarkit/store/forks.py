@@ -1,6 +1,4 @@
-"""What a forked process has of its parent and cannot use: open streams, and libraries with threads
-of their own.
-"""
+"""Detect open streams and libraries that a forked process inherits but cannot use."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ os.register_at_fork(after_in_child=lambda: _inherited.update(_used))
 
 
 def is_inherited(library: str) -> bool:
-    """Whether this process was forked from one that has used a library.
+    """Return True if a parent process used a library before this process was forked.
 
-    And note that this one uses it now.
+    Also record that this process uses it now.
     """
     _used.add(library)
     return library in _inherited
@@ -25,20 +23,22 @@ def is_inherited(library: str) -> bool:
 class Owner:
     """The process that opened a stream.
 
-    A fork leaves its threads and its turn on a connection or file to the parent: a child that read,
-    wrote or closed it would take bytes from the parent, or wait for ever.
+    After a fork the threads, and the turn on a connection or file, stay with the parent: a child
+    that reads, writes or closes the stream would take bytes from the parent, or wait for ever.
     """
 
     def __init__(self) -> None:
         self._process = os.getpid()
 
     def is_here(self) -> bool:
-        """Whether it is this process."""
+        """Return True if this process opened the stream."""
         return os.getpid() == self._process
 
     def check(self, url: str | None = None) -> None:
-        """Raises:
-        StreamError: it is not this process.
+        """Check that this process opened the stream.
+
+        Raises:
+            StreamError: a parent process did.
         """
         if not self.is_here():
             raise StreamError(

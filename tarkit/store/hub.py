@@ -1,9 +1,9 @@
-"""Files of the Hugging Face Hub, ``hf://[datasets/|spaces/]OWNER/NAME[@REVISION]/PATH``: read and
-listed at one commit.
+"""Read and list files of the Hugging Face Hub at one commit.
 
-A branch or tag stands for a commit, and soon for another one: it is looked up once in a process,
-and from then on every URL names the commit. Endpoint, token and listings are those of
-huggingface_hub. Bytes are asked of the Hub by plain HTTP; for large files it redirects to a store
+A URL is ``hf://[datasets/|spaces/]OWNER/NAME[@REVISION]/PATH``. A branch or tag stands for a
+commit, and may soon stand for another one: it is looked up once in a process, and from then on
+every URL names the commit. Endpoint, token and listings are those of huggingface_hub. Bytes are
+requested from the Hub by plain HTTP; for large files it redirects to a store
 (https://huggingface.co/docs/hub/api).
 """
 
@@ -42,9 +42,10 @@ _SECONDS = 10.0
 
 
 def without_retries(kind: Any) -> Any:
-    """HfFileSystem that keeps what it has listed, for all threads, since a commit does not change.
+    """Return a class of HfFileSystem that keeps its listings, for all threads.
 
-    It has an instance, and a copy of all that, for each thread. Its retries of a listing stay.
+    A commit does not change, so its listings do not. The original has an instance for each thread,
+    with a copy of all listings. Its retries of a listing stay.
     """
     kept: dict[tuple[str, str], Any] = {}
 
@@ -57,12 +58,11 @@ def without_retries(kind: Any) -> Any:
 
 
 def pinned(url: str) -> str:
-    """The URL, or pattern, with the commit that its revision stands for, which is looked up once in
-    a process.
+    """Add the commit of the revision to a URL or pattern; it is looked up once in a process.
 
     Raises:
-        UsageError: it names no repository.
-        MissingInputError: there is none, or no such revision.
+        UsageError: the URL names no repository.
+        MissingInputError: the repository or revision does not exist.
     """
     _, _, revision, path = _parts(url)
     if _COMMIT.fullmatch(revision):
@@ -72,11 +72,11 @@ def pinned(url: str) -> str:
 
 
 def _parts(url: str) -> tuple[str, str, str, str]:
-    """Kind, OWNER/NAME, revision ("" for none), path."""
+    """Split a URL into kind, OWNER/NAME, revision ("" for none) and path."""
     found = _URL.fullmatch(url)
     if found is None:
         raise UsageError(
-            f"{quoted(url)} names no file of a repository (buckets have no commits, and are not read); "
+            f"{quoted(url)} is not a file of a repository (buckets have no commits, and are not read); "
             "write hf://datasets/OWNER/NAME/PATH"
         )
     kind, repository, revision, path = (part or "" for part in found.groups())
@@ -84,7 +84,7 @@ def _parts(url: str) -> tuple[str, str, str, str]:
         raise UsageError(f"{quoted(url)}: a pattern stands for files of one repository; name each repository")
     if {".", ".."} & {*repository.split("/"), *urllib.parse.unquote(revision).split("/"), *path.split("/")}:
         # HTTP clients and servers resolve them: "@.." would be the default branch.
-        raise UsageError(f"{quoted(url)}: . and .. are no part of a revision or path; write the path without them")
+        raise UsageError(f"{quoted(url)}: . and .. cannot be part of a revision or path; write the path without them")
     return kind, repository, revision, path
 
 
@@ -94,10 +94,11 @@ def _endpoint(url: str) -> str:
 
 @functools.cache
 def _commit(url: str, endpoint: str) -> str:
-    """The commit of a repository's URL, which has no path.
+    """Return the commit of a repository's URL, which has no path.
 
     Args:
-        endpoint: of the Hub, so that each has its own.
+        url: URL of the repository.
+        endpoint: URL of the Hub; it makes the cache separate for each Hub.
     """
     name = display_name(url)
     fs, _ = filesystem(url, name)
@@ -123,16 +124,15 @@ def _commit(url: str, endpoint: str) -> str:
 
 
 def _library() -> Any:
-    """huggingface_hub.
-
-    Raises: MissingExtraError.
+    """Import and return huggingface_hub.
 
     Raises:
-        StreamError: it is to ask nothing.
+        MissingExtraError: it is not installed.
+        StreamError: it is set to make no requests.
     """
     hub = library("huggingface_hub", "hf://", EXTRA)
     if hub.constants.HF_HUB_OFFLINE:
-        raise StreamError("hf:// cannot be read, since HF_HUB_OFFLINE is set")
+        raise StreamError("hf:// cannot be read, because HF_HUB_OFFLINE is set")
     return hub
 
 
@@ -143,8 +143,9 @@ def _raise_denied(is_missing: bool, status: int, name: str) -> NoReturn:
 
 
 def _seen(url: str) -> str:
-    """The pinned URL of a repository that was seen: huggingface_hub takes one that it may not see
-    for an empty one.
+    """Pin the URL of a repository, and check that the user may see the repository.
+
+    huggingface_hub takes a repository that the user may not see for an empty one.
     """
     url = pinned(url)
     head = url.removesuffix(_parts(url)[3]).rstrip("/")
@@ -153,43 +154,43 @@ def _seen(url: str) -> str:
 
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
-    """A file to read."""
+    """Open a file to read."""
     return open_origin(HubOrigin(pinned(url), retry), retry)
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of a file."""
+    """Read a range of a file."""
     url = pinned(url)
     return range_of_origin(lambda end: HubOrigin(url, retry, end), start, stop, size, retry)
 
 
 def stat(url: str) -> Entry:
-    """A file or folder."""
+    """Return the entry of a file or folder."""
     return place.stat(_seen(url))
 
 
 def identify(url: str) -> Identity:
-    """Size of a file, and a digest of its number in git, which its content gives.
+    """Return the size of a file, and a digest of its number in git, which its content determines.
 
-    A listing has those of a folder.
+    For a folder, a listing has the digests of its files.
     """
     return place.identify(_seen(url))
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
-    """What is in a folder."""
+    """Yield the entries of a folder."""
     return place.entries(_seen(url), recursive)
 
 
 def glob(url: str) -> list[str]:
-    """The URLs of the files that a pattern matches, sorted."""
+    """Return the URLs of the files that a pattern matches, sorted."""
     return place.glob(_seen(url))
 
 
 class HubOrigin(HttpOrigin):
     """A file of one commit.
 
-    The Hub alone gets the token; of a large file it gives the SHA-256 with the redirect.
+    Only the Hub receives the token; for a large file it sends the SHA-256 with the redirect.
     """
 
     def __init__(self, url: str, retry: Retry, stop: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Files of this machine, and file objects of the caller."""
+"""Read, publish, list and remove files of this machine; read file objects of the caller."""
 
 from __future__ import annotations
 
@@ -24,22 +24,25 @@ _READ_AGAIN = "read it again when nothing writes to it"
 
 
 class FileReader:
-    """A file descriptor: of a file, of stdin, of a named pipe.
+    """A reader of a file descriptor: of a file, of stdin, of a named pipe.
 
     Args:
-        path: if it is a regular file, it must be the same at its end as when it was opened, by this
-            path too. None: it must not be shorter; something may still append to it.
+        file: the open file.
+        path: path of a regular file, which must be the same at its end as when it was opened, also
+            under this path. None: it must not become shorter; another program may still append to
+            it.
+        name: path or URL for messages.
     """
 
     def __init__(self, file: io.FileIO, path: str | None = None, name: str = "") -> None:
         self.file = file
         self.name = name
         status = os.fstat(file.fileno())
-        # Only what is a regular file can be read at an offset without being consumed.
+        # Only a regular file can be read at an offset without being consumed.
         self.seekable = modes.S_ISREG(status.st_mode)
         self._start = file.tell() if self.seekable else 0
         self.size = max(0, status.st_size - self._start) if self.seekable else None
-        # Absolute: the program may change its folder meanwhile.
+        # Absolute, because the program may change its folder meanwhile.
         self._path = os.path.abspath(path) if path is not None and self.seekable else None
         self._content = _content_of(status)
         self.may_be_replaced = False
@@ -47,12 +50,11 @@ class FileReader:
 
     @property
     def position(self) -> int:
-        """Bytes that were read; only where the file is seekable."""
+        """Number of bytes that were read; 0 if the file is not seekable."""
         return self.file.tell() - self._start if self.seekable else 0
 
     def read(self, count: int) -> bytes:
-        # Where the file is read next is one place for this process and those that are forked from
-        # it.
+        # This process and those forked from it share the position in the file.
         self._owner.check(self.name)
         data = self.file.read(count) or b""
         if not data:
@@ -60,9 +62,13 @@ class FileReader:
         return data
 
     def check_unchanged(self) -> None:
-        """Raises:
-        TemporaryStreamError: the file was written to since it was opened; or another one has
-            its path now, unless ``may_be_replaced``. A file that was removed is as it was.
+        """Check that the file is still as it was when it was opened.
+
+        A file that was removed counts as unchanged.
+
+        Raises:
+            TemporaryStreamError: the file was written to; or its path is that of another file now,
+                unless ``may_be_replaced``.
         """
         if not self.seekable:
             return
@@ -83,9 +89,9 @@ class FileReader:
 
 
 def _content_of(status: os.stat_result) -> tuple[int, int]:
-    """What changes when the content of a file does.
+    """Return values that change when the content of a file does.
 
-    Not its inode, which some network filesystems make up anew.
+    The inode is not one of them, because some network file systems invent a new one.
     """
     return status.st_size, status.st_mtime_ns
 
@@ -95,16 +101,17 @@ def _path(url: str) -> str:
 
 
 def open_read(url: str, name: str, retry: Retry) -> FileReader:
-    """A file.
+    """Open a file to read.
 
     Raises:
-        MissingInputError, StreamError: it cannot be opened.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be opened.
     """
     return open_path(_path(url), name)
 
 
 def open_path(path: str, name: str) -> FileReader:
-    """As ``open_read``, of what is known to be a path, whatever it looks like."""
+    """Open a path to read, even if it looks like a URL."""
     try:
         # An int, so that a "file" of /dev/fd is not opened twice.
         return FileReader(io.FileIO(path, "r"), path, name)
@@ -113,7 +120,7 @@ def open_path(path: str, name: str) -> FileReader:
 
 
 def _raise_os_error(error: OSError, name: str) -> NoReturn:
-    """The error of this package for one of the system."""
+    """Raise the error of this package for an error of the system."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         raise MissingInputError("no such file", url=name) from None
     if error.errno == errno.EISDIR:
@@ -122,12 +129,12 @@ def _raise_os_error(error: OSError, name: str) -> NoReturn:
 
 
 def open_sink(url: str, name: str, *, if_absent: bool, sync: bool) -> Sink:
-    """A file to write; see :func:`tarkit.store.sinks.open_file_sink`."""
+    """Open a file to write; see :func:`tarkit.store.sinks.open_file_sink`."""
     return open_file_sink(_path(url), name, sync, if_absent)
 
 
 def stat(url: str) -> Entry:
-    """A file or folder, links followed."""
+    """Return the entry of a file or folder; links are followed."""
     return _entry(_path(url), url.rstrip("/").rpartition("/")[2])
 
 
@@ -145,9 +152,9 @@ def _entry(path: str, name: str) -> Entry:
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
-    """What is in a folder.
+    """Yield the entries of a folder.
 
-    A link to a folder is an entry, and not followed.
+    A link to a folder is an entry, and is not followed.
     """
     return _entries(_path(url), "", recursive)
 
@@ -162,7 +169,7 @@ def _entries(folder: str, below: str, recursive: bool) -> Iterator[Entry]:
         try:
             entry = _entry(path, relative)
         except MissingInputError:
-            # A link to nothing is an entry all the same; to open it is an error.
+            # A link to a missing file is an entry as well; opening it is an error.
             entry = Entry(path, relative, False, None, None, None)
         if recursive and entry.is_folder and not os.path.islink(path):
             yield from _entries(path, relative, True)
@@ -174,8 +181,8 @@ def remove(url: str, name: str, is_folder: bool) -> None:
     """Remove a file, a link or a folder.
 
     Raises:
-        MissingInputError, StreamError: it cannot be removed, or something is mounted there; what is
-            mounted stays as it is.
+        MissingInputError: it does not exist.
+        StreamError: it cannot be removed, or has a mount point in it; mounted files stay.
     """
     path = _path(url)
     try:
@@ -187,7 +194,7 @@ def remove(url: str, name: str, is_folder: bool) -> None:
 
 
 def identify(url: str) -> Identity:
-    """Size and time of change of a file."""
+    """Return the size and time of change of a file."""
     path = _path(url)
     status = _status(path)
     if modes.S_ISDIR(status.st_mode):
@@ -196,13 +203,13 @@ def identify(url: str) -> Identity:
 
 
 def glob(url: str) -> list[str]:
-    """The files that a pattern matches."""
+    """Return the files that a pattern matches, sorted."""
     found = sorted(patterns.glob(_path(url), recursive=True))
     return [f"file://{path}" for path in found] if is_url(url) else found
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of a file."""
+    """Read a range of a file."""
     reader = open_path(_path(url), name)
     try:
         check_size(os.fstat(reader.file.fileno()).st_size, size, name)

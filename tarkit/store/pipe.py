@@ -1,7 +1,6 @@
-"""Streams, which have no name, length or identity: standard input and output, and commands behind
-``pipe:`` URLs.
+"""Streams without name, length or identity: standard input and output, ``pipe:`` commands.
 
-Commands are run by bash, in a process group of their own, and never left behind.
+Commands are run by bash, in a process group of their own, and never left running.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PIPE_CAPACITY = 1 << 20
 
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
-    """A copy of standard input, so that closing it does no harm; or the output of a command.
+    """Open a copy of standard input, so that it can be closed; or the output of a command.
 
     Raises:
         StreamError: standard input is closed, or the command cannot be started.
@@ -49,9 +48,9 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
 
 
 def open_sink(url: str, name: str, *, if_absent: bool, sync: bool) -> Sink:
-    """Standard output, or the input of a command.
+    """Open standard output, or the input of a command.
 
-    They have no name that could be absent.
+    ``if_absent`` and ``sync`` do not apply to them.
     """
     return open_stdout() if url == "-" else CommandSink(url, name)
 
@@ -60,7 +59,9 @@ class _Command:
     """One running command.
 
     Args:
-        end: which of its streams is a pipe to us, ``stdin`` or ``stdout``.
+        url: ``pipe:`` and the command.
+        name: URL for messages.
+        end: stream that is a pipe to this process, ``stdin`` or ``stdout``.
     """
 
     def __init__(self, url: str, name: str, end: str) -> None:
@@ -75,8 +76,8 @@ class _Command:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, end: subprocess.PIPE}
         try:
             with ExitStack() as opened:
-                # A file and not a pipe: a talkative command cannot block, and what it leaves
-                # running holds up nothing.
+                # A file and not a pipe: a command with much output cannot block, and no process
+                # that it leaves running can delay the end.
                 self._stderr = opened.enter_context(tempfile.TemporaryFile())
                 with signals_after_start():
                     self._process = subprocess.Popen(
@@ -89,24 +90,27 @@ class _Command:
             raise StreamError(f"{shell[0]} cannot be started: {error.strerror}", url=name) from None
         self._pipe = cast("io.FileIO", getattr(self._process, end))
         if hasattr(fcntl, "F_SETPIPE_SZ"):
-            # Fewer switches between us and the command; a user over the limit for pipes keeps the
-            # default.
+            # A larger pipe needs fewer switches between the processes; a user above the limit for
+            # pipes keeps the default.
             with suppress(OSError):
                 fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
 
     def close(self) -> None:
-        """Terminate the command and all that it started; kill what does not go.
+        """Terminate the command and all processes that it started, and kill those that do not end.
 
-        Again: nothing.
+        A second call does nothing.
         """
         self._finalizer()
 
     def _finish(self, written: int | None = None) -> None:
         """Wait for the end of the command.
 
+        Args:
+            written: number of bytes that the command read, if it did not read all; None: it read
+                all.
+
         Raises:
-            StreamError: it failed; or, if ``written`` bytes were all that it took, it stopped
-                reading.
+            StreamError: the command failed, or stopped reading before the end.
         """
         if not self._pipe.closed:
             with suppress(BrokenPipeError):
@@ -121,14 +125,14 @@ class _Command:
             _close(self._stderr)
         how = f"exit status {status}" if status >= 0 else f"signal {signal_name(-status)}"
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
-        hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
+        hint = "a command of the pipeline was stopped, because the next one stopped reading" if status == 141 else None
         raise StreamError(f"{reason}: {said}" if said else reason, url=self._name, hint=hint)
 
 
 def _last_lines(file: IO[bytes]) -> str:
-    """Up to three.
+    """Return up to three lines from the end of a file.
 
-    Its position is also that of what still writes to it, and stays.
+    The position of the file is not moved: processes that still write to it share it.
     """
     start = max(0, os.fstat(file.fileno()).st_size - _KEPT_STDERR)
     text = os.pread(file.fileno(), _KEPT_STDERR, start).decode("utf-8", "replace")
@@ -136,7 +140,7 @@ def _last_lines(file: IO[bytes]) -> str:
 
 
 class CommandReader(_Command, Window):
-    """The output of a command; its end is only an end if the command succeeded."""
+    """The output of a command; its end counts only if the command succeeded."""
 
     size = None
 
@@ -155,10 +159,7 @@ class CommandReader(_Command, Window):
 
 
 class CommandSink(_Command):
-    """The input of a command.
-
-    It must take everything, and succeed.
-    """
+    """The input of a command, which must read everything and succeed."""
 
     def __init__(self, url: str, name: str) -> None:
         super().__init__(url, name, "stdin")
@@ -174,8 +175,7 @@ class CommandSink(_Command):
         self._written += memoryview(data).nbytes
 
     def commit(self) -> None:
-        # Some of the bytes may still be in the pipe. A command that succeeds may have left them
-        # there.
+        # Some of the bytes may still be in the pipe, even if the command succeeds.
         left = wait_until_read(self._pipe.fileno())
         self._finish(self._written - left if left else None)
 
@@ -184,34 +184,35 @@ class CommandSink(_Command):
 
 
 def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: Owner) -> None:
-    # A forked child has a copy of this object, but the command is not its own.
+    # A forked child has a copy of this object, but the command belongs to the parent.
     if not owner.is_here():
         return
     _close(process.stdout)
     _signal(process, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
-    # What the shell started may want a moment longer than the shell itself. Not a long one: where
-    # no process reaps orphans, as in many containers, the group never gets empty.
+    # Processes that the shell started may need a moment longer than the shell itself. The wait is
+    # short, because the group never becomes empty where no process reaps orphans, as in many
+    # containers.
     deadline = time.monotonic() + _GRACE_AFTER_SHELL
     while _signal(process, 0) and time.monotonic() < deadline:
         time.sleep(0.005)
     _signal(process, signal.SIGKILL)
     process.wait()
-    # Not before: an early end of its input would look to the command like the true one.
+    # Closed last: an early end of its input would look to the command like the true end.
     _close(process.stdin)
     _close(stderr)
 
 
 def _close(file: IO[bytes] | None) -> None:
-    """Close a file whose content is not wanted any more, whatever its disk has to say about that."""
+    """Close a file whose content is not needed any more; ignore errors of its disk."""
     if file is not None:
         with suppress(OSError):
             file.close()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether a process was left in the group to get the signal."""
+    """Send a signal to the group; return True if a process was left in it."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):

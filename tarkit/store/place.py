@@ -1,17 +1,21 @@
-"""What a kind of place gives: the readers, the writers, and what it reports about a file.
+"""The interface of a place: its functions, readers, writers, entries and identities.
 
 A place is a module that has some of these functions, and is named in :mod:`tarkit.store.registry`:
 
-- ``open_read(url, name, retry)``: a :class:`RawReader` of a file's bytes.
-- ``open_sink(url, name, *, if_absent, sync)``: a :class:`Sink`, all or nothing.
-- ``stat(url)``: an :class:`Entry`. ``entries(url, recursive)``: those in a folder, by name.
-- ``identify(url)``: an :class:`Identity`.
-- ``remove(url, name, is_folder)``: remove a file, or a folder with all that is in it.
-- ``read_range(url, name, start, stop, size, retry)``: some bytes of a file that has ``size``.
-- ``glob(url)``: the URLs that match a pattern, sorted.
-- ``pinned(url)``: the same URL or pattern, with the version in it that is there now; where URLs can name one.
-- ``check(url)``: refuse a URL that can never be written to; where nothing has to be looked at, there is none.
-- ``remove_unfinished(url, older_than, now)``: abort uploads that were never finished; the URLs of these.
+- ``open_read(url, name, retry)``: return a :class:`RawReader` of a file's bytes.
+- ``open_sink(url, name, *, if_absent, sync)``: return a :class:`Sink`, all or nothing.
+- ``stat(url)``: return an :class:`Entry`.
+- ``entries(url, recursive)``: yield the entries of a folder, by name.
+- ``identify(url)``: return an :class:`Identity`.
+- ``remove(url, name, is_folder)``: remove a file, or a folder and all files in it.
+- ``read_range(url, name, start, stop, size, retry)``: read a range of a file of ``size`` bytes.
+- ``glob(url)``: return the URLs that match a pattern, sorted.
+- ``pinned(url)``: return the URL or pattern with the current version in it; only if URLs can name a
+  version.
+- ``check(url)``: raise an error for a URL that can never be written to; only if that must be
+  checked.
+- ``remove_unfinished(url, older_than, now)``: abort uploads that were never finished; yield their
+  URLs.
 
 They raise the errors of :mod:`tarkit.errors`, without secrets.
 """
@@ -24,10 +28,10 @@ from typing import NamedTuple, Protocol
 class RawReader(Protocol):
     """Bytes to read.
 
-    ``read(n)`` gives at most n bytes, and b"" only when the source was read to its verified end.
+    ``read(n)`` returns at most n bytes, and b"" only if the source was read to its verified end.
 
     Attributes:
-        size: length in bytes, None if it is not known.
+        size: size in bytes, None if it is not known.
     """
 
     @property
@@ -37,7 +41,7 @@ class RawReader(Protocol):
 
 
 class Sink(Protocol):
-    """Bytes to write: write takes all of them, commit publishes, discard leaves nothing."""
+    """Bytes to write: write accepts all of them, commit publishes, discard leaves nothing."""
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None: ...
     def commit(self) -> None: ...
@@ -48,11 +52,12 @@ class Entry(NamedTuple):
     """A file or folder.
 
     Attributes:
-        url: to open it by; it may hold secrets.
-        name: relative to what was listed, without a slash at the ends.
-        size: bytes, None if it is not known, and for folders.
-        mtime: seconds since 1970, None if it is not known.
-        checksum: ``NAME:VALUE`` as the store gives it.
+        url: URL to open it by; it may have secrets.
+        name: name relative to the listed folder, without a slash at the ends.
+        is_folder: True for a folder.
+        size: size in bytes, None if it is not known, and for folders.
+        mtime: time of change in seconds since 1970, None if it is not known.
+        checksum: checksum of the store, ``NAME:VALUE``; None if it has none.
     """
 
     url: str
@@ -64,11 +69,12 @@ class Entry(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Which content is under a URL.
+    """The identity of the content under a URL.
 
     Attributes:
-        size: in bytes, or None if the store does not give it.
-        tag: changes when the content does (ETag, generation, checksum, time of change), or None.
+        size: size in bytes, None if the store does not report it.
+        tag: a text that changes when the content does (ETag, generation, checksum, time of change),
+            or None.
     """
 
     size: int | None

@@ -1,4 +1,4 @@
-"""Streams to write that are published all or nothing."""
+"""Open streams for writing that are published all or nothing."""
 
 from __future__ import annotations
 
@@ -26,26 +26,29 @@ _BUFFER = 1 << 20
 
 
 class WholeOutput(ABC):
-    """What is published whole or not at all: on a clean exit from a ``with`` block, not after an
-    exception in it.
+    """An output that is published whole or not at all.
+
+    It is published on a clean exit from a ``with`` block, and not after an exception in it.
     """
 
     @abstractmethod
     def close(self) -> None:
-        """Publish it.
+        """Publish the output.
 
-        Again: nothing.
+        A second call does nothing.
 
         Raises:
-            StreamError, TemporaryStreamError, OutputClosedError, AlreadyPublishedError: it is not
-                published.
+            StreamError: it was not published.
+            TemporaryStreamError: it was not published, and a retry may help.
+            OutputClosedError: the reader of standard output has closed it.
+            AlreadyPublishedError: the name exists already.
         """
 
     @abstractmethod
     def discard(self) -> None:
         """Publish nothing.
 
-        After close, or again: nothing.
+        After close, or a second time, it does nothing.
         """
 
     def __enter__(self) -> Self:
@@ -63,13 +66,14 @@ class WholeOutput(ABC):
 
 
 class Unpublished:
-    """What will not be published if a stream is forgotten.
+    """The part of a forgotten stream that is not published.
 
     Args:
-        name: of the stream.
+        name: name of the stream.
 
     Attributes:
-        count: of what was written so far, unit: such as sample; for the line that reports it.
+        count: number of records written so far.
+        unit: name of a record, such as sample; for the message.
     """
 
     __slots__ = ("count", "name", "unit")
@@ -80,7 +84,7 @@ class Unpublished:
         self.unit: str | None = None
 
     def report(self) -> None:
-        """A line on stderr, and a warning, which Python shows only if it is asked to."""
+        """Write a line to stderr, and issue a warning, which Python shows only if it is enabled."""
         what = "it" if self.unit is None else counted(self.count, self.unit)
         are = "is" if self.unit is None or self.count == 1 else "are"
         message = f"{printable(self.name)}: its writer was never closed, so {what} {are} not published"
@@ -91,21 +95,23 @@ class Unpublished:
 
 
 class PublishStream(WholeOutput):
-    """Bytes to write.
+    """A stream of bytes to write.
 
-    Nothing is under the final name before ``commit``, and nothing ever after ``discard``. If it is
+    The final name does not exist before ``commit``, and never after ``discard``. If the stream is
     forgotten, it discards, and reports that. A process that was forked meanwhile can neither write
     to it nor publish it, and its discard does nothing.
 
     Args:
-        name: the URL as it may be shown.
+        sink: the sink that publishes.
+        name: URL for messages.
+        codec: name of the compression, or None.
 
     Attributes:
-        bytes_written: before compression.
-        bytes_sent: after it.
-        digest: if the caller puts a hash here before the first write, all bytes that are sent go
-            through it.
-        unpublished: what a writer counts.
+        bytes_written: number of bytes before compression.
+        bytes_sent: number of bytes after compression.
+        digest: a hash that the caller sets before the first write; it is updated with all bytes
+            that are sent.
+        unpublished: count of records, for writers of formats.
     """
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
@@ -123,17 +129,16 @@ class PublishStream(WholeOutput):
 
     @property
     def closed(self) -> bool:
-        """Whether it was committed, discarded, or has failed."""
+        """True if the stream was committed or discarded, or has failed."""
         return self._outcome is not None
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Take all of ``data``; its length in bytes.
+        """Write all of ``data``, and return its length in bytes.
 
         Raises:
-            StreamError: the disk is full, the command ended, and so on; the stream is discarded
-                then.
+            StreamError: the disk is full, the command ended, and so on; the stream is discarded.
             OutputClosedError: the reader of standard output has closed it.
-            BrokenPipeError: that of a file object.
+            BrokenPipeError: the reader of a file object has closed it.
         """
         if self._outcome is not None:
             self._refuse("written to")
@@ -144,7 +149,7 @@ class PublishStream(WholeOutput):
         self.bytes_written += size
         if self._compressor is not None:
             data = self._compressor.compress(data if isinstance(data, bytes) else bytes(data))
-        # Small pieces are gathered; a large one goes out as it is, without a copy.
+        # Small pieces are collected; a large one is sent without a copy.
         if len(data) < _BUFFER:
             self._buffer += data
             if len(self._buffer) >= _BUFFER:
@@ -154,13 +159,14 @@ class PublishStream(WholeOutput):
         return size
 
     def commit(self) -> None:
-        """Publish what was written.
+        """Publish the data.
 
-        Again: nothing.
+        A second call does nothing.
 
         Raises:
-            StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing
-                is left of it.
+            StreamError: the data was not published, and no part of it is left.
+            TemporaryStreamError: the same, and a retry may help.
+            OutputClosedError: the reader of standard output has closed it.
         """
         if self._outcome == "committed":
             return
@@ -175,25 +181,25 @@ class PublishStream(WholeOutput):
         self._end("committed")
 
     def discard(self) -> None:
-        """Give up what was written.
+        """Discard the data.
 
-        After commit, or again: nothing.
+        After commit, or a second time, it does nothing.
         """
         if self._outcome is None:
             self._end("discarded")
             self._discard_own()
 
     def fail(self, error: BaseException) -> None:
-        """Give up what was written, because of an error that every later call raises again.
+        """Discard the data because of an error, which every later call raises again.
 
-        After the end: nothing.
+        After commit or discard it does nothing.
         """
         if self._outcome is None:
             self._end(error)
             self._discard_own()
 
     def close(self) -> None:
-        """Commit, unless that or discard was done.
+        """Commit, unless the stream was committed or discarded.
 
         An earlier failure is raised again.
         """
@@ -220,7 +226,7 @@ class PublishStream(WholeOutput):
         self._finalizer.detach()
 
     def _discard_own(self) -> None:
-        # A forked child has a copy of the stream; the file and the command are its parent's.
+        # A forked child has a copy of the stream; the file and the command belong to its parent.
         if self._owner.is_here():
             self._sink.discard()
 
@@ -231,19 +237,19 @@ class PublishStream(WholeOutput):
 
 
 def _abandon(sink: Sink, owner: Owner, unpublished: Unpublished) -> None:
-    """A stream is collected, or the program ends, and it was neither published nor discarded."""
+    """Discard and report a stream that is garbage-collected, or open at the end of the program."""
     if owner.is_here():
         sink.discard()
         unpublished.report()
 
 
 def check_target(url: str) -> None:
-    """Refuse a URL that can never be written to.
+    """Check that a URL can be written to.
 
-    Nothing is opened, and no store is asked.
+    Nothing is opened, and no request is sent to a store.
 
     Raises:
-        UsageError: http, or no such protocol.
+        UsageError: the URL is http, or its protocol is not known.
         MissingExtraError: a library is not installed.
     """
     function_of(url, "open_sink")
@@ -262,27 +268,28 @@ def open_publish(
     """Open a stream that is published all or nothing.
 
     A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``,
-    which is locked meanwhile; those of runs that were killed are removed. Its folder is made if
-    there is none. Standard output, devices and named pipes are written to as they are. A command is
-    killed on discard. S3 and GCS are uploaded in parts, a few at a time, and finish at commit; for
-    other filesystems the bytes wait in a local temporary file.
+    which is locked meanwhile; those of killed runs are removed. Its folder is made if it is
+    missing. Standard output, devices and named pipes are written to directly. A command is killed
+    on discard. S3 and GCS are uploaded in parts, a few at a time, and finish at commit; for other
+    file systems the bytes wait in a local temporary file.
 
     Args:
-        url: a local path or file://, ``-``, ``pipe:COMMAND``, or whatever fsspec writes to; or a
-            binary file object, which is flushed at commit and not closed.
-        compression: gz, zst, bz2, xz, lz4 or zlib; True is gz; None and False are none; "auto" goes
-            by the name (none for ``-``, commands and file objects).
-        sync: whether commit waits until a local file and its name are on the disk.
-        if_absent: publish only if nothing is under the name, now and at commit. Of several writers
-            one wins; the others get the error, and change nothing. Local disks, S3 and GCS decide
-            it in one step; filesystems without hard links and other stores are looked at right
-            before.
+        url: a local path or file://, ``-``, ``pipe:COMMAND``, or any URL that fsspec can write to;
+            or a binary file object, which is flushed at commit and not closed.
+        compression: gz, zst, bz2, xz, lz4 or zlib; True is gz; None and False are none; "auto": by
+            the name (none for ``-``, commands and file objects).
+        sync: True if commit waits until a local file and its name are on the disk.
+        if_absent: True to publish only if the name does not exist, now and at commit. Of several
+            writers one succeeds; the other writers get the error, and change nothing. Local disks,
+            S3 and GCS decide it in one step; file systems without hard links and other stores are
+            checked right before.
 
     Raises:
-        AlreadyPublishedError: with ``if_absent``, something is there (also raised by commit).
+        AlreadyPublishedError: with ``if_absent``, the name exists (also raised by commit).
         StreamError: it cannot be written.
-        UsageError: no such protocol or codec, http, a.
-        terminal. MissingExtraError: a library is not installed.
+        UsageError: the protocol or codec is not known, the URL is http, or the output is a
+            terminal.
+        MissingExtraError: a library is not installed.
     """
     if if_absent and (not isinstance(url, (str, os.PathLike)) or is_stream(str(url))):
         raise UsageError("a stream has no name that could be absent: if_absent is for files and objects")
@@ -303,16 +310,21 @@ def open_publish(
 
 
 class FileWriter(WholeOutput):
-    """A writer of one file, of whatever format.
+    """A writer of one file, of any format.
 
-    Arguments: those of :func:`open_publish`.
+    Args:
+        target: a path, a URL, or a binary file object, as for :func:`open_publish`.
+        compression: codec, as for :func:`open_publish`.
+        if_absent: True to publish only if the name does not exist.
     """
 
     _unit = "record"
-    """What is counted, for the line that reports a writer that was never closed."""
+    """The unit of ``records``, for the message about a writer that was never closed."""
     _room = 0
-    """Bytes that a writer still gathers before it writes. Below 0, as when the file has ended: it
-    writes at once, which a stream that has ended refuses.
+    """Number of bytes that a writer still collects before it writes.
+
+    Below 0, also after the end of the file, it writes at once; a stream that has ended then raises
+    an error.
     """
 
     def __init__(
@@ -328,23 +340,23 @@ class FileWriter(WholeOutput):
 
     @property
     def name(self) -> str:
-        """The target as it may be shown."""
+        """The target for messages, without secrets."""
         return self._out.name
 
     @property
     def records(self) -> int:
-        """How many were written."""
+        """Number of records written."""
         return self._written.count
 
     @property
     def closed(self) -> bool:
-        """Whether the file was published or discarded, or writing it has failed."""
+        """True if the file was published or discarded, or writing has failed."""
         return self._out.closed
 
     def close(self) -> None:
-        """Write what was gathered, and publish the file.
+        """Write the rest, and publish the file.
 
-        Again: nothing.
+        A second call does nothing.
         """
         try:
             if not self._out.closed:
@@ -356,10 +368,10 @@ class FileWriter(WholeOutput):
     def discard(self) -> None:
         """Publish nothing.
 
-        After close, or again: nothing.
+        After close, or a second time, it does nothing.
         """
         self._out.discard()
         self._room = -1
 
     def _write_rest(self) -> None:
-        """What the format has at its end, and what was gathered before."""
+        """Write the collected records, and the end of the format."""

@@ -1,4 +1,4 @@
-"""A file at any place of the store that is read from any byte on, by ranges."""
+"""Read a file at any place of the store from any byte on, by range requests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tarkit.store.read import read_range, reading
 
 Read = Callable[[int], bytes]
 BLOCK = 4 << 20
-"""Bytes of one request, at least."""
+"""Smallest size of one request in bytes."""
 _REQUEST = 16 << 20
 
 
 @contextmanager
 def offsets_from(base: int, url: str) -> Iterator[None]:
-    """Errors within it have offsets in the whole file, of which what is read begins at ``base``."""
+    """Correct the offsets of errors in the block: the bytes that are read begin at ``base``."""
     try:
         yield
     except LocatedError as error:
@@ -32,20 +32,27 @@ def offsets_from(base: int, url: str) -> Iterator[None]:
 
 @contextmanager
 def open_range(url: str, start: int, stop: int | None = None, *, known: Identity | None = None) -> Iterator[Read]:
-    """``read(n)`` for what a file has from ``start`` up to ``stop``: 1 to n bytes, b"" at the end.
+    """Open a range of a file; give a function ``read(n)``: 1 to n bytes, b"" at the end.
 
     A local file is read piece by piece, any other by requests of 16 MiB; after each of them the
-    file is still the same one.
+    identity of the file is checked.
 
     Args:
-        known: which one it must be.
+        url: path or URL of the file.
+        start: first byte.
+        stop: byte behind the last one; None: up to the end.
+        known: identity that the file must have.
 
     Raises:
-        DataError: it is another one. As :class:`RangedFile`.
+        DataError: the file has a different identity or size.
+        MissingInputError: the file does not exist.
+        UsageError: the place cannot read ranges.
+        StreamError: the file cannot be read, or was replaced while it was read.
+        TemporaryStreamError: the file cannot be read now.
     """
     file = RangedFile(url, stop)
     if known not in (None, file.identity):
-        raise DataError("was replaced since it was looked at", url=display_name(url))
+        raise DataError("was replaced since its identity was read", url=display_name(url))
     file.seek(start)
     if (path := local_path(url)) is None:
         yield reading(iter(lambda: file.read(_REQUEST), b""))
@@ -69,21 +76,22 @@ def open_range(url: str, start: int, stop: int | None = None, *, known: Identity
 
 
 class RangedFile(io.RawIOBase):
-    """A seekable file over requests for ranges.
+    """A seekable file over range requests.
 
     Args:
-        stop: where what is wanted of it ends; nothing behind it is asked for.
+        url: path or URL of the file.
+        stop: offset where the wanted part ends; no byte behind it is requested. None: all of it.
 
     Attributes:
-        size: of it, in bytes.
-        identity: of it, when it was opened.
+        size: size of the file in bytes.
+        identity: identity of the file when it was opened.
 
     Raises:
-        MissingInputError: there is nothing of this name.
-        UsageError: the place cannot be read in parts.
-        StreamError, TemporaryStreamError: it cannot be read, or its length is not known, or (from
-            read) it was replaced meanwhile.
-        DataError: its size has changed.
+        MissingInputError: the file does not exist.
+        UsageError: the place cannot read ranges.
+        StreamError: the file cannot be read, its size is not known, or (from read) it was replaced.
+        TemporaryStreamError: the file cannot be read now.
+        DataError: the size of the file has changed.
     """
 
     def __init__(self, url: str, stop: int | None = None) -> None:
@@ -107,7 +115,7 @@ class RangedFile(io.RawIOBase):
 
     @property
     def left(self) -> int:
-        """How many bytes there are up to ``stop``."""
+        """Number of bytes up to ``stop``."""
         return max(0, self._stop - self._at)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -115,7 +123,7 @@ class RangedFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """At most so many bytes; b"" at the end."""
+        """Read at most ``size`` bytes; b"" at the end."""
         end = self._stop if size is None or size < 0 else min(self._stop, self._at + size)
         wanted = max(0, end - self._at)
         start = self._at - self._block_at

@@ -1,7 +1,7 @@
-"""Streams of bytes by URL: open one to read, or read some bytes out of the middle.
+"""Open a stream of bytes by URL, or read a range of bytes.
 
-A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or
-whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
+A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or any
+that fsspec reaches (s3://, gs://, hdfs://, memory://, …).
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ _MEM = 1 << 30
 
 
 class ReadStream:
-    """Bytes to read, decompressed. read(n): at most n > 0 bytes.
+    """A stream of decompressed bytes; ``read(n)`` returns at most n > 0 bytes.
 
-    b"" only at the true end, when lengths, checksums and exit codes were verified, and that a local
-    file is as it was (OSErrors are those of the system).
+    b"" only at the true end, after lengths, checksums, exit codes, and the identity of a local file
+    were verified (OSErrors are those of the system).
 
     Args:
-        name: the URL as it may be shown.
-        size_hint: length in bytes of a plain local file, else None.
+        raw: reader of the compressed bytes.
+        read: function that returns decompressed bytes.
+        name: URL for messages.
+        size_hint: size in bytes of a local file without compression, or None.
+        source: reader of the source, without a thread.
     """
 
     __slots__ = ("__weakref__", "_raw", "_source", "name", "read", "size_hint")
@@ -51,9 +54,9 @@ class ReadStream:
         self.size_hint = size_hint
 
     def part_read(self) -> float:
-        """How much of the source was read, from 0.0 to 1.0; 0.0 while its length is not known.
+        """Return how much of the source was read, from 0.0 to 1.0; 0.0 if its size is not known.
 
-        For people only.
+        It is meant for progress only.
         """
         if self.read is _closed or not isinstance(self._source, (FileReader, ResumingReader)):
             return 0.0
@@ -61,9 +64,9 @@ class ReadStream:
         return min(1.0, self._source.position / size) if size else 0.0
 
     def close(self) -> None:
-        """Close the source (a file object that was handed in stays open).
+        """Close the source (a file object of the caller stays open), and stop a command.
 
-        A command is stopped. Again: nothing.
+        A second call does nothing.
         """
         self.read = _closed
         self._raw.close()
@@ -73,7 +76,7 @@ class ReadStream:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            # What seems damaged may be half of one content and half of the next.
+            # Apparent damage may be a mix of old and new content.
             if kind is not None and issubclass(kind, DataError) and isinstance(self._source, FileReader):
                 self._source.check_unchanged()
         finally:
@@ -97,31 +100,30 @@ def open_read(
     """Open a stream of bytes.
 
     Over a network it is read to its verified end: when the connection drops, the same object is
-    opened again at the same byte; if it is not the same any more, that is an error. A thread reads
+    opened again at the same byte; if the object has changed, that is an error. A thread reads
     ahead, from the first read on.
 
     Args:
-        url: see the head of this file; or a binary file object, which is not closed.
-        compression: gz, zst, bz2, xz, lz4 or zlib; None for none; "auto" looks at the first bytes
-            (not for zlib).
-        allow_pipe: whether ``pipe:`` URLs may run a command.
-        retry: how often, and how patiently, a read over a network is tried again.
-        read_ahead: bytes of a read over a network that are held at most; 0: no thread.
-        may_be_replaced: whether another local file may take the name meanwhile; what is read is the
-            old one then.
-        mem: bytes that the window of a compressed stream may have; at least 128 MiB of zst and 1
-            GiB of xz.
+        url: a path or URL (see the top of this file); or a binary file object, which is not closed.
+        compression: gz, zst, bz2, xz, lz4 or zlib; None: none; "auto": by the first bytes (not for
+            zlib).
+        allow_pipe: True if ``pipe:`` URLs may run a command.
+        retry: policy for retries of a read over a network.
+        read_ahead: largest number of bytes that are read ahead over a network; 0: no thread.
+        may_be_replaced: True if a different local file may take the name meanwhile; the old file is
+            read then.
+        mem: largest window of a compressed stream in bytes; at least 128 MiB for zst and 1 GiB for
+            xz.
 
     Raises:
-        MissingInputError: no such file.
-        StreamError: it cannot be read, has not the.
-        length or checksum that its store gives, or was changed while it was read.
+        MissingInputError: the file does not exist.
+        StreamError: it cannot be read, its size or checksum differs from the store's, or it was
+            changed while it was read.
         TemporaryStreamError: the last attempt failed, or (at its end) a local file was changed or
-            replaced while it.
-        was read; a later try may help.
-        CompressionError (by read): damaged or cut. TooLargeError (by read): it needs more memory
-            than ``mem``.
-        UsageError: no such protocol or codec.
+            replaced while it was read; a later retry may help.
+        CompressionError: (from read) the stream is damaged or cut.
+        TooLargeError: (from read) the stream needs more memory than ``mem``.
+        UsageError: the protocol or codec is not known.
         MissingExtraError: a library is not installed.
     """
     if compression not in ("auto", None):
@@ -155,7 +157,7 @@ class _BorrowedReader:
         return data
 
     def close(self) -> None:
-        """Nothing: the caller closes it."""
+        """Do nothing: the caller closes it."""
 
 
 def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: Retry) -> tuple[RawReader, str]:
@@ -175,14 +177,15 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
 
 
 def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEFAULT_RETRY) -> bytes:
-    """Bytes ``start`` to ``stop``, not counting the latter, of what has ``size`` bytes in all.
+    """Read bytes from ``start`` up to, not including, ``stop`` of a file of ``size`` bytes.
 
-    What is before them is not read, where the place allows that.
+    The bytes before them are not read, if the place allows that.
 
     Raises:
-        DataError: it has another length.
-        MissingInputError: no such file.
-        StreamError, TemporaryStreamError: it cannot be read.
+        DataError: the file has a different size.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
     """
     if start >= stop:
         return b""
@@ -191,19 +194,28 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
 
 
 def first_bytes(url: str, count: int, *, compression: str | None = "auto") -> bytes:
-    """The first ``count`` bytes of a file, fewer only if it has not so many.
+    """Read the first ``count`` bytes of a file, fewer only if it is shorter.
 
-    Raises: as :func:`open_read`.
+    Raises:
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
+        UsageError: the protocol or codec is not known.
     """
     with open_read(url, compression=compression, read_ahead=0, may_be_replaced=True) as stream:
         return Window(lambda _: stream.read(count)).peek(count)
 
 
 def read_whole(url: str | os.PathLike[str], *, compression: str | None = "auto") -> bytes:
-    """The content of a file, whatever its size: the old or the new one of a local file that is
-    replaced meanwhile.
+    """Read all of a file, of any size.
 
-    Raises: as :func:`open_read`.
+    If a local file is replaced meanwhile, the result is the old or the new content, not a mix.
+
+    Raises:
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
+        UsageError: the protocol or codec is not known.
     """
     with open_read(url, compression=compression, may_be_replaced=True) as stream:
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
@@ -224,7 +236,7 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
             head = read_up_to(raw, SNIFF_BYTES)
             codec = sniff(head)
         if read_ahead > 0 and isinstance(raw, ResumingReader):
-            # It comes over a network. The thread starts with the first read.
+            # The source is read over a network. The thread starts with the first read.
             raw = ReadAhead(raw, read_ahead)
         read = Window(raw.read, buffer=head).read if head else raw.read
     if codec is not None:
@@ -233,6 +245,6 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
 
 
 def reading(blocks: Iterator[bytes]) -> Callable[[int], bytes]:
-    """``read(n)`` over pieces: it gives 1 to n bytes, or b"" at their end."""
+    """Return a function ``read(n)`` over pieces: 1 to n bytes, or b"" at their end."""
     pieces = filter(None, blocks)
     return Window(lambda _: next(pieces, b"")).read

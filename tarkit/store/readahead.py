@@ -1,4 +1,4 @@
-"""Reading ahead in a thread, so that a download and what is done with its bytes overlap."""
+"""Read ahead in a thread, so that a download and the use of its bytes overlap."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tarkit.store.resume import ResumingReader
 from tarkit.store.window import Window
 
 READ_AHEAD = 16 * 1024 * 1024
-"""How many bytes are held by default."""
+"""Default of the largest number of bytes that are read ahead."""
 
 _PIECE = 1024 * 1024
 _GRACE = 0.5
 
 
 class _Pump:
-    """What the thread and the reader share.
+    """The state that the thread and the reader share.
 
-    It knows nothing of the reader, so that one that is forgotten is collected, and stops it.
+    It has no reference to the reader, so that a forgotten reader is garbage-collected, and then
+    stops the thread.
     """
 
     def __init__(self, source: ResumingReader, limit: int) -> None:
@@ -62,18 +63,17 @@ class _Pump:
                 self.source.close()
 
     def has_room(self) -> bool:
-        """Wait until something may be read; False: no more is wanted."""
+        """Wait until more may be read; False if no more is wanted."""
         with self.changed:
             while self.held >= self.limit and not self.stopping:
                 self.changed.wait()
             return not self.stopping
 
     def take(self) -> bytes:
-        """The next piece, b"" at the end; or the error, after all that came before it.
+        """Return the next piece, b"" at the end; or raise the error, after all pieces before it.
 
         Raises:
-            StreamError: in a process that was forked since this was opened; or what the source
-                raises.
+            StreamError: the process was forked since this was opened, or the source cannot be read.
         """
         self.owner.check()
         with self.changed:
@@ -94,7 +94,7 @@ class _Pump:
     def stop(self) -> None:
         """End the thread and close the source."""
         if not self.owner.is_here():
-            # The thread and the connection are those of the process that this one was forked from.
+            # The thread and the connection belong to the parent process.
             return
         with self.changed:
             self.stopping = True
@@ -105,21 +105,20 @@ class _Pump:
             self.source.interrupt()
             thread.join(_GRACE)
             if thread.is_alive():
-                # In a library that cannot be interrupted: the thread closes the source when it
-                # returns.
+                # The thread is in a library that cannot be interrupted: it closes the source when
+                # it returns.
                 return
         self.source.close()
 
 
 class ReadAhead(Window):
-    """A :class:`tarkit.store.place.RawReader` that reads another one in a thread.
+    """A :class:`tarkit.store.place.RawReader` that reads its source in a thread.
 
-    The thread starts with the first read. Errors come where they belong: behind the bytes that came
-    before them.
+    The thread starts with the first read. An error is raised behind the bytes that came before it.
 
     Args:
-        source: what is read, and closed.
-        limit: bytes that are held at most, apart from one piece of at most 1 MiB.
+        source: reader to read ahead of and to close.
+        limit: largest number of bytes that are read ahead, besides one piece of at most 1 MiB.
     """
 
     def __init__(self, source: ResumingReader, limit: int = READ_AHEAD) -> None:
@@ -130,12 +129,12 @@ class ReadAhead(Window):
 
     @property
     def size(self) -> int | None:
-        """Length in bytes, None if it is not known."""
+        """Size in bytes, None if it is not known."""
         return self._source.size
 
     def close(self) -> None:
         """Stop the thread and close the source.
 
-        Again: nothing.
+        A second call does nothing.
         """
         self._finalizer()

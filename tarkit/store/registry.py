@@ -1,4 +1,4 @@
-"""Which module is the place of a URL: one line for each scheme."""
+"""Select the module of a URL's place: one line for each scheme."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACES = {
 """Scheme -> module below ``tarkit.store``; "" is a path."""
 
 ANY_OTHER = "objects.place"
-"""Chains, and whatever else fsspec reaches."""
+"""The module for chains, and all other URLs of fsspec."""
 
 FUNCTIONS = {
     "open_read": "read",
@@ -35,20 +35,20 @@ FUNCTIONS = {
     "read_range": "read in parts",
     "glob": "listed",
 }
-"""What a place may offer -> how a refusal says it."""
+"""Function that a place may have -> words for it in the error if it has not."""
 
 
 def module_of(url: str) -> Any:
-    """The module that knows the place of a URL."""
+    """Return the module of the place of a URL."""
     if "://" not in url:
         return _module("pipe" if is_stream(url) else "local")
     return _module(ANY_OTHER if is_chain(url) else PLACES.get(scheme_of(url), ANY_OTHER))
 
 
 def offered(url: str, function: str) -> Callable[..., Any] | None:
-    """A function of the place of a URL.
+    """Return a function of the place of a URL, or None.
 
-    The stores of fsspec have in common what they have not themselves.
+    The stores of fsspec share the functions that they do not have themselves.
     """
     module = module_of(url)
     found = getattr(module, function, None)
@@ -63,10 +63,10 @@ def _module(name: str) -> Any:
 
 
 def function_of(url: str, function: str) -> Callable[..., Any]:
-    """What the place of a URL does for one of FUNCTIONS.
+    """Return one of FUNCTIONS of the place of a URL.
 
     Raises:
-        UsageError: the place cannot do that.
+        UsageError: the place does not have the function.
     """
     found = offered(url, function)
     if found is None:

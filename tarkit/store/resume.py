@@ -1,8 +1,7 @@
-"""Reading one remote object, or a part of it, to its verified end, however often the connection
-drops.
+"""Read one remote object, or a part of it, to its verified end, across dropped connections.
 
-This is the policy; how an object is opened at a byte, and how it is known that it is still the same
-object, is the part of an :class:`Origin`, of which each place over a network has one.
+This is the policy; an :class:`Origin`, of which each place over a network has one, opens an object
+at a byte, and checks that it is still the same object.
 """
 
 from __future__ import annotations
@@ -23,34 +22,36 @@ _STEP = 1 << 20
 
 
 class Body:
-    """Bytes of an object from some offset on.
+    """Bytes of an object from an offset on.
 
-    Those of this class itself are none, at the very end of an object.
+    This class itself has no bytes: it is the body at the end of an object.
     """
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` bytes, b"" at the end of this body.
+        """Read at most ``count`` bytes, b"" at the end of this body.
 
-        Raises: Dropped, or a TarkitError.
+        Raises:
+            Dropped: a retry may help.
+            TarkitError: a retry would not help.
         """
         return b""
 
     def interrupt(self) -> None:
-        """From another thread: make a read that waits end now, where that is possible."""
+        """Make a waiting read end now, from another thread, if possible."""
 
     def close(self) -> None:
-        """Nothing, where nothing is open."""
+        """Do nothing, if nothing is open."""
 
 
 class Origin:
-    """One object in a store, the same one through all of its openings.
+    """One object in a store, which must be the same in all of its openings.
 
     Args:
-        name: as it may be shown.
+        name: URL for messages.
 
     Attributes:
-        size: in bytes, None while it is not known.
-        checksum: of all bytes, if there is one.
+        size: size in bytes, None while it is not known.
+        checksum: checksum of all bytes, if the store has one.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,60 +60,61 @@ class Origin:
         self.checksum: Checksum | None = None
 
     def open(self, offset: int) -> Body:
-        """The object from byte ``offset`` on.
+        """Open the object at byte ``offset``.
 
         Raises:
-            Dropped: try again.
-            StreamError: it is another object now, or cannot be read.
+            Dropped: a retry may help.
+            StreamError: the object was changed, or cannot be read.
         """
         raise NotImplementedError
 
     def delivered(self, data: bytes) -> None:
-        """Told of every byte that was given out, in order, for checksums."""
+        """Add bytes that were delivered, in order, to the checksum."""
         if self.checksum is not None:
             self.checksum.update(data)
 
     def at_end(self, body: Body, offset: int) -> bool:
-        """After ``body`` gave b"": whether the object ends at ``offset``, verified.
+        """Return True if the object ends at ``offset``, after ``body`` returned b""; verify it.
 
-        False: it goes on, in another body.
+        False: the object continues in another body.
 
         Raises:
             Dropped: the body was cut.
-            StreamError: the length or checksum is wrong, or it is another object now.
+            StreamError: the size or checksum is wrong, or the object was changed.
         """
         raise NotImplementedError
 
     def check_sum(self, problem: str | None, offset: int) -> None:
-        """Raise, of the object that ended at ``offset``, what is wrong with it: a problem, or its
-        checksum.
-        """
+        """Raise an error for a problem of the object that ended at ``offset``, or its checksum."""
         problem = problem or (self.checksum.problem() if self.checksum is not None else None)
         if problem:
             raise StreamError(problem, url=self.name, offset=offset)
 
 
 class ReportedOrigin(Origin):
-    """An origin whose store reports what tells one content of a name from the next, at each opening
-    and at the end.
+    """An origin whose store reports the identity of the content.
+
+    It is compared at each opening and at the end.
     """
 
     _marks: Mapping[str, Any] | None = None
 
     def report(self) -> tuple[Mapping[str, Any], Checksum | None]:
-        """The marks of the content, ``size`` among them if it is known, and its checksum, if there
-        is one.
+        """Return the marks of the content, with ``size`` if it is known, and its checksum, if any.
 
         Raises:
-            MissingInputError: it is not there.
-            Dropped, StreamError: it cannot be asked.
+            MissingInputError: the object does not exist.
+            Dropped: a retry may help.
+            StreamError: the store does not answer the question.
         """
         raise NotImplementedError
 
     def open_at(self, offset: int) -> Body:
-        """The object from byte ``offset`` on.
+        """Open the object at byte ``offset``.
 
-        Raises: Dropped. StreamError.
+        Raises:
+            Dropped: a retry may help.
+            StreamError: the object cannot be read.
         """
         raise NotImplementedError
 
@@ -126,14 +128,14 @@ class ReportedOrigin(Origin):
         except MissingInputError:
             if self._marks is None:
                 raise
-            self._changed("it is gone", offset)
+            self._changed("it was removed", offset)
         if self._marks is None:
             self._marks, self.checksum = marks, checksum
             size = marks.get("size")
             self.size = size if isinstance(size, int) else None
         elif marks != self._marks:
             differing = [name for name in {**self._marks, **marks} if marks.get(name) != self._marks.get(name)]
-            self._changed(f"its {' and '.join(differing[:2])} is another", offset)
+            self._changed(f"its {' and '.join(differing[:2])} is different", offset)
 
     def _changed(self, how: str, offset: int) -> NoReturn:
         raise StreamError(f"the object was changed while it was read: {how}", url=self.name, offset=offset) from None
@@ -148,13 +150,18 @@ class ReportedOrigin(Origin):
 
 
 class ResumingReader:
-    """A :class:`tarkit.store.place.RawReader` over an origin, opened at once.
+    """A :class:`tarkit.store.place.RawReader` over an origin, which is opened at once.
 
     An error is raised again by every later read: it never turns into an end.
 
+    Args:
+        origin: the object.
+        retry: policy for retries.
+
     Raises:
-        MissingInputError, StreamError: what trying again does not change.
-        TemporaryStreamError: given up, as ``retry`` says; with offset, reason and attempts.
+        MissingInputError: the object does not exist.
+        StreamError: an error that a retry does not change.
+        TemporaryStreamError: all attempts failed; with offset, reason and number of attempts.
     """
 
     def __init__(self, origin: Origin, retry: Retry) -> None:
@@ -177,19 +184,19 @@ class ResumingReader:
 
     @property
     def size(self) -> int | None:
-        """Length of the object in bytes, None while it is not known."""
+        """Size of the object in bytes, None while it is not known."""
         return self._origin.size
 
     @property
     def position(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes that were read."""
         return self._offset
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the verified end.
+        """Read at most ``count`` > 0 bytes; b"" only at the verified end.
 
         Raises:
-            StreamError: in a forked process.
+            StreamError: the object cannot be read, or the process was forked.
         """
         self.owner.check(self._origin.name)
         if self._error is not None:
@@ -238,14 +245,14 @@ class ResumingReader:
         with self._lock:
             body, self._body = self._body, None
         if body is not None:
-            # It broke already, or is not needed any more: how it ends says nothing. A read may
-            # still be under way.
+            # The connection broke already, or is not needed any more, so errors do not matter. A
+            # read may still be running.
             with suppress(Exception):
                 body.interrupt()
                 body.close()
 
     def interrupt(self) -> None:
-        """From another thread: make a read that is under way end soon, with an error."""
+        """Make a running read end soon with an error, from another thread."""
         with self._lock:
             self._stopped = True
             if self._body is not None:
@@ -254,7 +261,7 @@ class ResumingReader:
     def close(self) -> None:
         """Close the connection.
 
-        Again, or in a process that was forked meanwhile: nothing.
+        A second time, or in a process that was forked meanwhile, it does nothing.
         """
         if self.owner.is_here():
             self._stopped = True
@@ -262,10 +269,12 @@ class ResumingReader:
 
 
 def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``.
+    """Read bytes from ``start`` up to, not including, ``stop`` of an object of ``size`` bytes.
 
     Raises:
-        DataError: it has another length. StreamError, TemporaryStreamError.
+        DataError: the object has a different size.
+        StreamError: the object cannot be read.
+        TemporaryStreamError: the object cannot be read now.
     """
     reader = ResumingReader(_Part(origin, start, stop, size), retry)
     try:
@@ -275,7 +284,7 @@ def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) ->
 
 
 def read_up_to(reader: RawReader | Body, count: int) -> bytes:
-    """``count`` bytes, fewer only at the end."""
+    """Read ``count`` bytes, fewer only at the end."""
     pieces = []
     while count > 0 and (data := reader.read(min(count, _STEP))):
         pieces.append(data)
@@ -284,17 +293,19 @@ def read_up_to(reader: RawReader | Body, count: int) -> bytes:
 
 
 def check_size(found: int | None, size: int, name: str) -> None:
-    """Raises:
-    DataError: what is there has not the length that its parts were planned for.
+    """Check that a file has the size for which its parts were planned.
+
+    Raises:
+        DataError: it has a different size.
     """
     if found is not None and found != size:
         raise DataError(f"has {found} bytes, but had {size} when its parts were planned", url=name)
 
 
 class _Part(Origin):
-    """A part of an object, as if it were one.
+    """A part of an object, read like a whole one.
 
-    A checksum would be of the whole object.
+    It has no checksum, which would be that of the whole object.
     """
 
     def __init__(self, origin: Origin, start: int, stop: int, size: int) -> None:

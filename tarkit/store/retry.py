@@ -1,12 +1,12 @@
-"""When to try again, how long to wait, when to give up: for everything that goes over a network.
+"""The policy for retries over a network: when to retry, how long to wait, when to fail.
 
 One operation (reading an object, publishing one, asking for one) has one :class:`Patience`. The
-retries of the libraries below are switched off where they allow that, and nothing above tries again
-what it gave up (GivenUpError).
+retries of the libraries below are switched off where possible, and no code above retries an
+operation that failed here (GivenUpError).
 
 Waits grow exponentially with full jitter (M. Brooker, "Exponential Backoff And Jitter": a wait is
-drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do not come
-back in step. What a server asks for by Retry-After is the least that is waited.
+drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do not retry
+in step. A wait is never shorter than the server's Retry-After.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from tarkit.store import waits
 T = TypeVar("T")
 _SLICE = 0.1
 _SILENT_SECONDS = 2.0
-# Who wants to see what is tried again adds a handler, as the programs do.
+# To see retries, add a handler, as the programs do.
 _log = logging.getLogger("tarkit.retry")
 _log.addHandler(logging.NullHandler())
-# Processes that were forked from one another must not draw the same waits.
+# Processes that were forked from one parent must not draw the same waits.
 _JITTER = random.SystemRandom().random
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How a stream over a network is tried again.
+    """How operations over a network are retried.
 
     Attributes:
-        attempts: failures in a row, without one byte of progress between them, after which it is
-            given up.
+        attempts: number of failures without one byte of progress between them after which an
+            operation fails.
         deadline: seconds since the first of these attempts began, waits included.
-        base, cap: the n-th wait is at most base * 2**(n-1) seconds, and at most cap.
+        base, cap: the n-th wait is at most base * 2**(n-1) seconds, and at most cap seconds.
         timeout: seconds for one answer of the system: a connection, a piece of data.
-        sleep, clock, now, random: where waits, seconds passed, seconds since 1970 and numbers in
-            [0, 1) come from.
+        sleep, clock, now, random: functions that wait, and return seconds passed, seconds since
+            1970 and numbers in [0, 1).
 
     Raises:
-        UsageError: a number that makes no sense.
+        UsageError: a number is out of range.
     """
 
     attempts: int = 8
@@ -69,8 +69,8 @@ class Retry:
                 raise UsageError(f"{name} of a retry is {value!r}; it must be a positive number of seconds")
 
     def wait_before(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row (1 or more); drawn anew by each call."""
-        # The exponent is bounded: 2.0 ** 1100 is an error.
+        """Draw the seconds to wait after the given number of failures, 1 or more."""
+        # The exponent is limited, because 2.0 ** 1100 is an error.
         return self.random() * min(self.cap, self.base * 2.0 ** min(failures - 1, 60))
 
 
@@ -78,14 +78,12 @@ DEFAULT_RETRY = Retry()
 
 
 class Dropped(Exception):
-    """An attempt failed in a way that the next one may not meet.
-
-    Never leaves the package.
+    """An attempt failed, but the next one may succeed. Never leaves the package.
 
     Args:
         reason: a phrase without secrets.
-        retry_after: seconds that the other side asked for.
-        answered: whether there is another side at all, as far as is known.
+        retry_after: seconds that the server asked to wait.
+        answered: False if no server answered, as far as is known.
     """
 
     def __init__(self, reason: str, retry_after: float | None = None, *, answered: bool = True) -> None:
@@ -96,7 +94,7 @@ class Dropped(Exception):
 
 
 class Patience:
-    """Counts the failures since the last progress of one operation, waits, and gives up."""
+    """Counts the failures of one operation since its last progress, waits, and fails at last."""
 
     def __init__(self, retry: Retry, name: str) -> None:
         self._retry = retry
@@ -106,20 +104,24 @@ class Patience:
         self.failures = 0
 
     def progress(self) -> None:
-        """Something came: the count begins anew."""
+        """Reset the count of failures."""
         self.failures = 0
         self._answered = False
 
     def left(self) -> float:
-        """Seconds that the next attempt may take."""
+        """Return the seconds that the next attempt may take."""
         passed = self._retry.clock() - self._since if self.failures else 0.0
         return max(1.0, self._retry.deadline - passed)
 
     def run(self, attempt: Callable[[float], T]) -> T:
-        """What ``attempt`` returns in the end.
+        """Call ``attempt`` until it succeeds, and return its result.
 
-        Its argument: how many seconds it may take. Raises: GivenUpError; and what the attempt
-        raises, other than Dropped and Late.
+        Args:
+            attempt: function of the seconds that it may take. Exceptions other than Dropped and
+                Late are raised.
+
+        Raises:
+            GivenUpError: all attempts failed.
         """
         while True:
             began = self._retry.clock()
@@ -127,32 +129,41 @@ class Patience:
                 return attempt(self.left())
             except Dropped as problem:
                 drop = problem
-                # One that failed late, of many requests or bytes, does not use up the budget by
-                # itself.
+                # An attempt of many requests or bytes that failed late does not use up the deadline
+                # by itself.
                 began = max(began, self._retry.clock() - self._retry.deadline / 2)
             except waits.Late as late:
                 drop = Dropped(f"no answer within {late.seconds:.0f} s", answered=False)
             self.failed(drop, None, began)
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0) -> T:
-        """What a function returns in the end that waits for a network; see :meth:`run`.
+        """Call a function that waits for a network until it succeeds; see :meth:`run`.
 
         Args:
-            seconds: that an attempt may take even if that is more than is left: for many requests,
-                or many bytes.
+            function: the function.
+            arguments: its arguments.
+            seconds: time that an attempt may take even if less is left: for many requests, or many
+                bytes.
+
+        Raises:
+            GivenUpError: all attempts failed.
         """
         return self.run(lambda left: waits.call(function, *arguments, seconds=max(left, seconds)))
 
     def failed(
         self, drop: Dropped, offset: int | None, began: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the next attempt is due; at once if ``stopped`` turns true.
+        """Wait until the next attempt is due; return at once if ``stopped`` becomes true.
 
         Args:
-            began: when the failed one did.
+            drop: the failure.
+            offset: offset in the object, for the error.
+            began: time of the clock at which the failed attempt began.
+            stopped: function that returns True if the stream was closed.
 
         Raises:
-            GivenUpError: enough; with the last reason and the number of attempts.
+            GivenUpError: there were too many failures; with the last reason and the number of
+                attempts.
         """
         retry = self._retry
         now = retry.clock()
@@ -187,19 +198,17 @@ class Patience:
 
 
 class GoneStores:
-    """Stores that did not answer for as long as an operation is tried: the rest of a run asks
-    nothing of them.
-    """
+    """Stores that did not answer any attempt of an operation; a run sends them no more requests."""
 
     def __init__(self) -> None:
         self._gone: set[str] = set()
 
     @contextmanager
     def asking(self, *urls: str) -> Iterator[None]:
-        """For an operation of the run on some URLs; that it fails is noted.
+        """Run an operation on some URLs in the block, and record its failure.
 
         Raises:
-            TemporaryStreamError: one of the URLs is in such a store.
+            TemporaryStreamError: one of the URLs is in a store that did not answer.
         """
         self.refuse(*urls)
         try:
@@ -209,17 +218,19 @@ class GoneStores:
             raise
 
     def note(self, error: BaseException) -> None:
-        """An operation of the run failed."""
+        """Record that an operation of the run failed."""
         if isinstance(error, GivenUpError) and not error.answered and error.url is not None:
             self._gone.add(_store_of(error.url))
 
     def refuse(self, *urls: str) -> None:
-        """Raises:
-        TemporaryStreamError: one of the URLs is in such a store.
+        """Check that no URL is in a store that did not answer.
+
+        Raises:
+            TemporaryStreamError: one of the URLs is in such a store.
         """
         for url in urls:
             if self._gone and _store_of(url) in self._gone:
-                raise TemporaryStreamError("not tried, since its store did not answer before", url=redact(url))
+                raise TemporaryStreamError("not tried, because its store did not answer before", url=redact(url))
 
 
 def _store_of(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Where bytes go on this machine: files, descriptors, and file objects of the caller."""
+"""Write bytes on this machine: to files, descriptors, and file objects of the caller."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _Bytes = bytes | bytearray | memoryview
 
 
 def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
-    """The error of this package for one of the system."""
+    """Raise the error of this package for an error of the system."""
     reason = (error.strerror or str(error)).lower()
     raise StreamError(f"{what}: {reason}" if what else reason, url=name) from None
 
 
 class DescriptorSink:
-    """Standard output, a device, a named pipe: written to as it is.
+    """A sink that writes directly: to standard output, a device, a named pipe.
 
-    What was written cannot be taken back. Only the reader of standard output may close it early. A
-    named pipe is a file that must come out whole.
+    Written bytes cannot be withdrawn. Only the reader of standard output may close it early; all
+    bytes of a named pipe must be read.
     """
 
     def __init__(self, fd: int, name: str, is_stdout: bool = False) -> None:
@@ -54,7 +54,7 @@ class DescriptorSink:
             raise_write_error(error, self._name)
 
     def commit(self) -> None:
-        # What fits into the pipe is written whether or not it is ever read.
+        # Bytes that fit into the pipe are written even if they are never read.
         if not self._is_stdout and _is_read_by_others(self._fd) and wait_until_read(self._fd):
             self._raise_closed()
         fd, self._fd = self._fd, -1
@@ -74,32 +74,31 @@ class DescriptorSink:
 
 
 def _is_read_by_others(fd: int) -> bool:
-    """Whether it is a pipe with readers of its own.
+    """Return True for a pipe with readers of its own.
 
-    One that is open to read and write keeps what was written.
+    A pipe that is open to read and write keeps its bytes itself.
     """
     return stat.S_ISFIFO(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
 
 
 def wait_until_read(pipe: int) -> int:
-    """Wait until the readers of a pipe have taken everything that was written to it, or have all
-    closed their end.
+    """Wait until a pipe is read empty, or all of its readers have closed it.
 
     Returns:
-        How many bytes the readers have left in the pipe.
+    Number of bytes that were not read.
     """
     poll = select.poll()
     poll.register(pipe, 0)
     pause = 1.0
-    # Without a mask, poll reports nothing but the error that the last reader has closed its end.
+    # Without a mask, poll reports only the error that the last reader has closed its end.
     while _bytes_in(pipe) and not poll.poll(pause):
         pause = min(100.0, pause * 2)
-    # Counted again: a reader may take the rest and end during the poll.
+    # Counted again: a reader may read the rest and end during the poll.
     return _bytes_in(pipe)
 
 
 def _bytes_in(pipe: int) -> int:
-    """Bytes that were written to a pipe and not read yet; 0 where the system does not say."""
+    """Return the number of bytes in a pipe that were not read; 0 if the system does not know it."""
     count = array.array("i", [0])
     try:
         fcntl.ioctl(pipe, termios.FIONREAD, count)
@@ -109,7 +108,7 @@ def _bytes_in(pipe: int) -> int:
 
 
 def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
-    """A copy of standard output, or of another descriptor.
+    """Open a copy of standard output, or of another descriptor.
 
     Raises:
         UsageError: it is a terminal.
@@ -126,16 +125,16 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
 
 
 def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
-    """A file that appears under ``path`` at commit, in a folder that is made if there is none.
+    """Open a file that appears under ``path`` at commit; its folder is made if it is missing.
 
-    Or ``path`` itself, if it is a device or a named pipe.
+    A device or a named pipe is written to directly.
 
     Raises:
         StreamError: the folder cannot be made or written to, or ``path`` is a folder.
-        AlreadyPublishedError: ``if_absent``, and there is a file.
+        AlreadyPublishedError: ``if_absent`` is True, and the file exists.
     """
     if match := _DESCRIPTOR.fullmatch(path):
-        # Opened again, it would have a position of its own, and so write over earlier output.
+        # Opened a second time, the file would have its own position, and overwrite earlier output.
         return open_stdout(int(match[2]) if match[2] else 1 if match[1] == "stdout" else 2, name)
     try:
         status = None
@@ -157,16 +156,15 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
 
 
 def make_folder(folder: str, name: str) -> None:
-    """Make a local folder, and those above it, for what is to be written as ``name``.
-
-    Unless it is there.
+    """Make a local folder and its parents, unless it exists, for an output named ``name``.
 
     Raises:
         StreamError: it cannot be made.
-        UsageError: by its name, a URL was meant.
+        UsageError: the name seems to be a mistyped URL.
     """
     if os.path.isdir(folder):
-        # Asked for each file that is published: makedirs would try to make it each time.
+        # Checked here for each published file, because makedirs would try to make the folder each
+        # time.
         return
     if _LIKE_A_URL.match(name):
         raise UsageError(
@@ -182,7 +180,7 @@ def make_folder(folder: str, name: str) -> None:
 class FileSink:
     """A temporary file that gets its final name at commit.
 
-    It is locked as long as it is open, so that every process can tell it from one whose writer
+    It is locked while it is open, so that every process can distinguish it from a file whose writer
     died.
     """
 
@@ -207,9 +205,9 @@ class FileSink:
             raise_write_error(error, self._name)
 
     def _start_write_back(self) -> None:
-        # So that the disk works while we do, and fsync finds little left: Linux answers this advice
-        # by starting to write dirty pages. Pages still to be written stay in memory for the next
-        # reader.
+        # The disk then works while the program does, and little is left for fsync: Linux answers
+        # this advice by starting to write dirty pages. Pages that are not written yet stay in
+        # memory for the next reader.
         if hasattr(os, "posix_fadvise"):
             length = self._written - self._started
             os.posix_fadvise(self._fd, self._started, length, os.POSIX_FADV_DONTNEED)
@@ -234,7 +232,7 @@ class FileSink:
             raise_write_error(error, self._name)
 
     def _link(self) -> None:
-        """Give the file its final name, unless another one has it.
+        """Give the file its final name, unless the name exists.
 
         A hard link does that in one step.
         """
@@ -254,7 +252,7 @@ class FileSink:
         try:
             os.fsync(fd)
         except OSError as error:
-            # Some network filesystems cannot do this for folders, and need not.
+            # Some network file systems cannot do this for folders, and need not.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
         finally:
@@ -269,6 +267,7 @@ class FileSink:
 
 
 def write_all(fd: int, data: _Bytes) -> None:
+    """Write all of ``data`` to a descriptor, in as many calls as it takes."""
     done = os.write(fd, data)
     if done < len(data) or isinstance(data, memoryview):
         view = memoryview(data).cast("B")
@@ -287,8 +286,8 @@ class BorrowedSink:
         rest = bytes(data)
         with self._errors():
             while rest:
-                # What returns no number took everything: so do many objects that are only like
-                # files.
+                # An object that returns no number has written everything, like many that are only
+                # similar to files.
                 done = self._file.write(rest)
                 rest = rest[done:] if isinstance(done, int) else b""
 
@@ -309,4 +308,4 @@ class BorrowedSink:
             raise_write_error(error, self._name)
 
     def discard(self) -> None:
-        """Nothing: what was written is the caller's."""
+        """Do nothing: written bytes belong to the caller."""

@@ -1,8 +1,7 @@
-"""Temporary names of files that are being written, locked as long as their writer lives, and
-removed once it is dead.
+"""Temporary files of outputs: named, locked while their writer lives, removed when it is dead.
 
-A lock (flock) lasts as long as any process has the descriptor open. It is a sign of life, so it
-must not live on in a child that outlives its parent: what is locked here is closed in every process
+A lock (flock) lasts as long as any process has the descriptor open. It shows that the writer lives,
+so a child that outlives its parent must not keep it: files locked here are closed in every process
 that is forked from this one.
 """
 
@@ -23,28 +22,34 @@ _LISTING_SHARE = 100
 _MOST_FOLDERS = 1000
 
 _held: dict[str, int | None] = {}
-"""Path -> descriptor of the files that this process has created and locked; None while it does so.
+"""Path -> descriptor of each file that this process has created and locked.
+
+None while the file is being created.
 """
 
 
 def temporary_name(base: str) -> str:
-    """``.BASE.tarkit-RANDOM``: the name of a file ``base`` while it is written, cut to what fits
-    into 255 bytes.
+    """Return the temporary name of a file ``base``, ``.BASE.tarkit-RANDOM``.
+
+    It is cut to 255 bytes.
     """
     room = _LONGEST_NAME - len(b"..tarkit-") - _RANDOM_DIGITS
     return f".{os.fsencode(base)[:room].decode('utf-8', 'ignore')}.tarkit-{os.urandom(_RANDOM_DIGITS // 2).hex()}"
 
 
 def is_temporary_name(name: str) -> bool:
-    """Whether a file of this name is being written, or its writer was killed."""
+    """Return True if the name is that of a temporary file.
+
+    The file is being written, or its writer was killed.
+    """
     return _NAME.fullmatch(name) is not None
 
 
 def try_lock(fd: int) -> bool:
-    """Lock an open file for this process; False: another one has locked it.
+    """Lock an open file for this process; False if another process has locked it.
 
     Raises:
-        OSError: the filesystem has no locks.
+        OSError: the file system has no locks.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +59,7 @@ def try_lock(fd: int) -> bool:
 
 
 def may_run(pid: str | bytes) -> bool:
-    """Whether there may be a process of this number; True as well if that is not known."""
+    """Return True if a process with this number may exist; also if that is not known."""
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -65,27 +70,26 @@ def may_run(pid: str | bytes) -> bool:
 
 
 def create_locked(path: str) -> int:
-    """Create a file that must not exist yet, and lock it.
+    """Create and lock a file that must not exist yet; return its descriptor.
 
-    Its descriptor, which :func:`close_locked` closes. It is removed when this process ends before
-    that. Raises: FileExistsError.
+    :func:`close_locked` closes it. The file is removed if this process ends before that.
 
     Raises:
+        FileExistsError: it exists.
         OSError: it cannot be created.
     """
-    # Noted before it is there: a signal may come before the caller has it.
+    # Recorded before the file exists: a signal may come before the caller has the descriptor.
     _held[path] = None
     try:
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            # Filesystems without locks have no stale files removed either, so nothing is at risk
-            # there.
+            # On file systems without locks no stale files are removed either, so there is no risk.
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_nlink:
                 _held[path] = fd
                 return fd
-            # Between open and flock another process took it for one whose writer is dead.
+            # Between open and flock another process took it for a file of a dead writer.
             os.close(fd)
     except OSError:
         del _held[path]
@@ -93,11 +97,9 @@ def create_locked(path: str) -> int:
 
 
 def close_locked(fd: int, path: str) -> None:
-    """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is
-    removed.
+    """Close a file of :func:`create_locked` that has its final name or was removed.
 
-    An error of the disk comes too late here: call :func:`raise_delayed` before the file gets its
-    name.
+    An error of the disk is too late here: call :func:`raise_delayed` before the file gets its name.
     """
     with suppress(OSError):
         os.close(fd)
@@ -105,16 +107,18 @@ def close_locked(fd: int, path: str) -> None:
 
 
 def raise_delayed(fd: int) -> None:
-    """Raise what a network file system reports only when a file is closed, without closing it: the
-    disk is full.
+    """Raise an error that a network file system reports only at close, without closing the file.
 
-    Raises: OSError.
+    Such an error is a full disk.
+
+    Raises:
+        OSError: the error of the file system.
     """
     os.close(os.dup(fd))
 
 
 def remove_held() -> None:
-    """At the end of the process: remove the files that were created and not closed."""
+    """Remove the files that were created and not closed, at the end of the process."""
     while _held:
         with suppress(OSError):
             os.unlink(_held.popitem()[0])
@@ -133,11 +137,10 @@ atexit.register(remove_held)
 
 
 def remove_if_dead(path: str) -> bool:
-    """Remove a file that no living process writes; whether that was done.
+    """Remove a file that no living process writes; return True if it was removed.
 
     Raises:
-        OSError: it may not be removed, or the filesystem has no locks that would show whether it is
-            written.
+        OSError: it may not be removed, or the file system has no locks that would show its writer.
     """
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -153,16 +156,16 @@ def _stays(path: str) -> bool:
     try:
         return not remove_if_dead(path)
     except OSError:
-        # Of another user, or gone meanwhile: to publish does not depend on it.
+        # The file belongs to another user, or was removed meanwhile: publishing does not depend on
+        # it.
         return True
 
 
 class LeftBehind:
-    """Temporary files that other writers left in folders, or are writing, as the last listing of
-    each gave them.
+    """Temporary files that other writers are writing or left, by the last listing of each folder.
 
-    A folder is listed again only once a hundred times as long has passed as its last listing took,
-    so that publishing costs the same with a million files in it as with none.
+    A folder is listed again only after a hundred times the duration of its last listing, so that
+    publishing takes the same time with a million files in the folder as with none.
     """
 
     def __init__(self) -> None:
@@ -170,9 +173,7 @@ class LeftBehind:
         self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
 
     def remove(self, folder: str, name: str) -> None:
-        """Remove the other temporary files of the file of which ``name`` is one, whose writers are
-        gone.
-        """
+        """Remove temporary files of dead writers for the same output as ``name``."""
         prefix = name[:-_RANDOM_DIGITS]
         with self._lock:
             start = time.monotonic()
@@ -183,14 +184,13 @@ class LeftBehind:
                 found = _temporary_files(folder)
                 end = time.monotonic()
                 self._listed[folder] = end + _LISTING_SHARE * (end - start), found
-            # A writer that is alive now may be killed before the next listing: it is looked at
-            # again.
+            # A writer that is alive now may be killed before the next listing: it is checked again.
             if alive := list(filter(_stays, found.pop(prefix, []))):
                 found[prefix] = alive
 
 
 def _temporary_files(folder: str) -> dict[str, list[str]]:
-    """Paths of the files under temporary names in a folder, by what comes before the random digits."""
+    """Return the paths of temporary files in a folder, by the name before the random digits."""
     found: dict[str, list[str]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -206,7 +206,7 @@ os.register_at_fork(after_in_child=LEFT_BEHIND.__init__)  # type: ignore[misc]
 
 
 def create_temporary(folder: str, base: str) -> tuple[int, str]:
-    """Create and lock a file in a local folder under a :func:`temporary_name`: descriptor and path.
+    """Create and lock a temporary file in a local folder; return its descriptor and path.
 
     Raises:
         OSError: it cannot be created.

@@ -1,5 +1,6 @@
-"""Copies of whole files and folders between local disks and any store, each published all or
-nothing, and compared.
+"""Copy whole files and folders between local disks and any store.
+
+Each copy is published all or nothing, and its size compared.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class FileCopy(NamedTuple):
     """One file to copy.
 
     Attributes:
-        problem: why it cannot be copied, found while planning.
+        source: entry of the file.
+        target: path or URL of the copy.
+        problem: reason why it cannot be copied, found while planning; None if there is none.
     """
 
     source: Entry
@@ -44,11 +47,13 @@ class FileCopy(NamedTuple):
 
 
 class CopyOutcome(NamedTuple):
-    """What became of a job.
+    """Result of one copy.
 
     Attributes:
-        size: bytes copied.
-        kept: the target was there and was left alone.
+        job: the copy.
+        size: number of bytes copied.
+        kept: True if the target existed and was not changed.
+        error: the error; None if there was none.
     """
 
     job: FileCopy
@@ -58,17 +63,19 @@ class CopyOutcome(NamedTuple):
 
 
 def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
-    """The files to copy.
+    """Yield the files to copy.
 
-    A ``target`` that ends with a slash takes every source in, under its own name. Else a file goes
-    into ``target`` if that is a folder, and becomes ``target`` if not; what is in a source folder
-    goes right into ``target``. So a copy that is run again goes to where it went before. A file
-    that would replace one of the same copy is a problem of its job, as with cp.
+    If ``target`` ends with a slash, every source is copied into it, under its own name. Otherwise a
+    file is copied into ``target`` if that is a folder, or else to ``target`` itself; the contents
+    of a source folder are copied directly into ``target``. So a repeated copy goes to the same
+    place. A file that would replace another file of the same copy is a problem of its job, as with
+    cp.
 
     Raises:
-        UsageError: several sources, and ``target`` is not a folder; or it is inside of a source.
-            MissingInputError,.
-        StreamError: of sources.
+        UsageError: there are several sources, and ``target`` is not a folder; or it is inside of a
+            source.
+        MissingInputError: a folder of a source does not exist any more.
+        StreamError: a folder of a source cannot be listed.
     """
     names = list(sources)
     into = split_query(target)[0].endswith("/")
@@ -90,7 +97,7 @@ def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
 
 
 def _is_same(source: str, target: str) -> bool:
-    """Whether two names are of one file, by a link or another spelling."""
+    """Return True if two names are of one file, through a link or a different spelling."""
     paths = local_path(source), local_path(target)
     if paths[0] is None or paths[1] is None:
         return one_name(source) == one_name(target)
@@ -98,7 +105,7 @@ def _is_same(source: str, target: str) -> bool:
 
 
 def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterator[FileCopy]:
-    """The files to copy, one source after the other."""
+    """Yield the files to copy, for each source in turn."""
     for name in names:
         try:
             source = stat(name)
@@ -127,7 +134,7 @@ def _is_folder(url: str) -> bool:
 
 
 def _is_inside(target: str, folder: str) -> bool:
-    """Whether both are local, and ``target`` is the folder or below it."""
+    """Return True if both are local, and ``target`` is the folder or below it."""
     paths = local_path(target), local_path(folder)
     if paths[0] is None or paths[1] is None:
         return False
@@ -139,8 +146,7 @@ def _folder(source: str, target: str) -> Iterator[FileCopy]:
     for entry in entries(source, recursive=True):
         parts = entry.name.split("/")
         if is_temporary_name(parts[-1]):
-            # A file that is being written, or whose writer was killed: under its own name it does
-            # not exist.
+            # Temporary files are skipped: they are not published under their own names.
             continue
         problem: TarkitError | None = None
         shown = display_name(entry.url)
@@ -162,15 +168,17 @@ def copy_all(
     overwrite: bool = True,
     under_way: Callable[[int], object] = lambda count: None,
 ) -> Generator[CopyOutcome, None, None]:
-    """Copy, several files at a time; what became of each, as they finish.
+    """Copy several files at a time; yield the result of each when it is done.
 
-    One that fails stops no other.
+    A copy that fails does not stop the other copies.
 
     Args:
-        overwrite: replace what is under the name. Without: keep it, which is an error if its length
+        jobs: the copies.
+        parallel: number of files at a time.
+        overwrite: True to replace an existing target. False: keep it, which is an error if its size
             differs.
-        under_way: called from threads with the length of each piece that is copied; and where a try
-            of a file fails, with the sum of its pieces as a negative number.
+        under_way: called from threads with the size in bytes of each piece that is copied; and when
+            an attempt to copy a file fails, with the sum of its pieces as a negative number.
     """
     if parallel < 1:
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
@@ -197,8 +205,8 @@ def _outcome(job: FileCopy, overwrite: bool, gone: GoneStores, under_way: Callab
                     size = copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
                     return CopyOutcome(job, size, False, None)
                 except TemporaryStreamError as error:
-                    # What reading and writing could not repair alone, such as a lost DataNode,
-                    # begins anew.
+                    # An error that reading and writing could not repair, such as a lost DataNode:
+                    # the copy starts again.
                     if isinstance(error, GivenUpError) or attempt == _ATTEMPTS:
                         raise
                     attempt += 1
@@ -222,17 +230,21 @@ def _kept(job: FileCopy) -> CopyOutcome:
 def copy_file(
     source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = lambda count: None
 ) -> int:
-    """Copy one file as it is; its length in bytes.
+    """Copy one file without change; return its size in bytes.
 
     The folder of a local target is made.
 
     Args:
-        under_way: as of ``copy_all``.
+        source: path or URL of the file.
+        target: path or URL of the copy.
+        overwrite: True to replace an existing target.
+        under_way: called with the size of each piece, as for ``copy_all``.
 
     Raises:
-        AlreadyPublishedError: not ``overwrite``, and something is there.
-        StreamError: it cannot be read or written, or the lengths differ at the end.
-        TemporaryStreamError: a later try may help.
+        AlreadyPublishedError: ``overwrite`` is False, and the target exists.
+        MissingInputError: the source does not exist.
+        StreamError: it cannot be read or written, or the sizes differ at the end.
+        TemporaryStreamError: a later retry may help.
     """
     size = 0
     try:

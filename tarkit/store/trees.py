@@ -1,8 +1,8 @@
-"""Removes folders with all that is in them, but nothing that is mounted there.
+"""Remove folders and all files in them, but nothing that is mounted there.
 
 The system refuses to remove a mount point (EBUSY), also that of a bind mount of the same device,
-which no device number shows. So each folder is removed first; only one of which the system says
-that it is not empty is opened and emptied.
+which no device number shows. So each folder is removed first; only a folder that is not empty is
+then opened and emptied.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_CLO
 
 
 def open_folder(path: str, within: int | None = None) -> int:
-    """A descriptor of a folder, not of one that a link leads to.
+    """Open a folder, and return its descriptor; a link to a folder is an error.
 
     Args:
-        within: open folder that ``path`` is in.
+        path: path of the folder.
+        within: descriptor of an open folder to which ``path`` is relative.
     """
     return os.open(path, _OPEN_FOLDER, dir_fd=within)
 
 
 def remove_if_empty(folder: str, within: int | None = None) -> bool:
-    """Remove a folder; False if that is done, True if it is not empty.
+    """Remove a folder if it is empty; return True if it is not empty.
 
     Args:
-        within: open folder that ``folder`` is in.
+        folder: path of the folder.
+        within: descriptor of an open folder to which ``folder`` is relative.
 
     Raises:
-        NotADirectoryError: it is a file or a link. OSError (EBUSY): it is a mount point.
+        NotADirectoryError: it is a file or a link.
+        OSError: it is a mount point (EBUSY).
     """
     try:
         os.rmdir(folder, dir_fd=within)
@@ -42,17 +45,17 @@ def remove_if_empty(folder: str, within: int | None = None) -> bool:
 
 
 def remove_tree(folder: str, within: int | None = None, *, as_far_as_possible: bool = False) -> None:
-    """Remove a folder with all that is in it.
+    """Remove a folder and all files in it.
 
     Args:
-        folder: its path, which is no link.
-        within: open folder that ``folder`` is in.
-        as_far_as_possible: take back permissions that are in the way, and leave what cannot be
-            removed.
+        folder: path of the folder, not of a link.
+        within: descriptor of an open folder to which ``folder`` is relative.
+        as_far_as_possible: True to change permissions that prevent it, and to leave files that
+            cannot be removed.
 
     Raises:
         OSError: something is left; without ``as_far_as_possible``, its ``filename`` is the path of
-            that.
+            the file.
     """
     if not remove_if_empty(folder, within):
         return

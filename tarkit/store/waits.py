@@ -1,10 +1,9 @@
-"""Waits that end: with a result, after some time, or because the work that they are part of is
-stopped.
+"""Wait for a result, with a timeout, and until the work is stopped.
 
-A signal interrupts only the main thread, and that only while it waits for a lock or a socket: not
-in a look-up of a host name, and not in a library of another language. So what may wait for a
-network is run by an assistant thread, and the caller waits for its result here. If the wait is
-ended, the assistant is left behind with what it was doing.
+A signal interrupts only the main thread, and only while it waits for a lock or a socket: not in a
+look-up of a host name, and not in a library of another language. So a call that may wait for a
+network is run by an assistant thread, and the caller waits for its result here. If the wait ends
+early, the assistant is left behind with its call.
 """
 
 from __future__ import annotations
@@ -30,19 +29,17 @@ _FOREVER = 1e6
 
 
 class Stopped(BaseException):
-    """The work of this thread was stopped by another one.
+    """The work of this thread was stopped by another thread.
 
-    No Exception, so that only cleaning up is done on its way.
+    It is not an Exception, so that only clean-up code runs on its way.
     """
 
 
 class Late(Exception):
-    """There was no result in the time that was given.
-
-    Never leaves the package.
+    """There was no result within the timeout. Never leaves the package.
 
     Args:
-        seconds: that time.
+        seconds: the timeout.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -51,8 +48,10 @@ class Late(Exception):
 
 
 class _Stop(threading.Event):
-    """Attributes:
-    at: of the monotonic clock, when it was set.
+    """An event that stops the work of threads.
+
+    Attributes:
+        at: time of the monotonic clock at which it was set.
     """
 
     at = 0.0
@@ -63,10 +62,12 @@ class _Stop(threading.Event):
 
 
 class _Here(threading.local):
-    """What is known of the current thread.
+    """The state of the current thread.
 
     Attributes:
-        left_behind: it may be, so it need not hand over what waits.
+        stop: event that stops its work.
+        assistant: thread that runs its calls.
+        left_behind: True if the thread may be left behind, so that it needs no assistant.
     """
 
     stop: _Stop | None = None
@@ -78,16 +79,21 @@ _here = _Here()
 
 
 def raise_if_stopped() -> None:
-    """Raises: Stopped: the work of this thread was stopped."""
+    """Raise Stopped if the work of this thread was stopped.
+
+    Raises:
+        Stopped: it was.
+    """
     if _here.stop is not None and _here.stop.is_set():
         raise Stopped
 
 
 def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -> T:
-    """What a future gives.
+    """Return the result of a future, which is cancelled if the wait ends without one.
 
-    It is cancelled if the wait ends without that. Raises: Late: nothing came in time. Stopped. What
-    the future raises.
+    Raises:
+        Late: there was no result in time.
+        Stopped: the work of this thread was stopped.
     """
     try:
         first_of((future,), time.monotonic() + seconds)
@@ -99,9 +105,10 @@ def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -
 
 
 def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) -> None:
-    """Wait until one of them is done, or until ``until`` of the monotonic clock.
+    """Wait until one of the futures is done, or until ``until`` of the monotonic clock.
 
-    Raises: Stopped.
+    Raises:
+        Stopped: the work of this thread was stopped.
     """
     while (left := until - time.monotonic()) > 0:
         raise_if_stopped()
@@ -111,10 +118,13 @@ def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) ->
 
 
 def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER) -> T:
-    """What a function returns that may wait for a network.
+    """Call a function that may wait for a network, and return its result.
 
-    Raises: Late: it did not return in time. Stopped. Then, or if a signal comes, it is left behind
-    and its result is lost.
+    If an error ends the wait, or a signal, the call is left behind and its result is lost.
+
+    Raises:
+        Late: the function did not return in time.
+        Stopped: the work of this thread was stopped.
     """
     if _here.left_behind:
         return function(*arguments)
@@ -129,26 +139,25 @@ def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER)
 
 
 def wait_for(condition: threading.Condition) -> None:
-    """Wait for a notice of a condition that is held, or a little.
+    """Wait for a notification of a condition that is held, or a short time.
 
-    Raises: Stopped.
+    Raises:
+        Stopped: the work of this thread was stopped.
     """
     raise_if_stopped()
     condition.wait(None if _here.stop is None else _LOOK_SECONDS)
 
 
 def may_be_left_behind() -> None:
-    """This thread is a daemon that other threads do not wait for: what it calls need not be handed
-    to an assistant.
+    """Mark this thread as one that may be left behind.
+
+    It is a daemon that other threads do not wait for, so its calls need no assistant.
     """
     _here.left_behind = True
 
 
 class _Assistant:
-    """A thread that runs one function after the other.
-
-    It ends when this object is forgotten.
-    """
+    """A thread that runs functions in turn. It ends when this object is garbage-collected."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -157,13 +166,13 @@ class _Assistant:
 
     def start(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> concurrent.futures.Future[T]:
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        # Running, so that it is done only when the function has returned.
+        # Set to running, so that it is done only when the function has returned.
         future.set_running_or_notify_cancel()
         self._jobs.put((future, function, arguments))
         return future
 
     def __del__(self) -> None:
-        # A signal may have ended __init__ before there were any.
+        # A signal may have ended __init__ before there was a queue.
         if (jobs := self.__dict__.get("_jobs")) is not None:
             jobs.put(None)
 
@@ -176,13 +185,14 @@ def _assist(jobs: queue.SimpleQueue[Any]) -> None:
             future.set_result(function(*arguments))
         except BaseException as error:
             future.set_exception(error)
-        # Nothing is kept alive until the next job comes.
+        # No object is kept alive until the next job comes.
         del job, future, function, arguments
 
 
 class Workers(concurrent.futures.ThreadPoolExecutor):
-    """Threads whose waits end when they are stopped: by :meth:`stop`, or by leaving a with
-    statement with an error.
+    """Threads whose waits end when they are stopped.
+
+    They are stopped by :meth:`stop`, or if a with statement ends with an error.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -190,16 +200,16 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
         super().__init__(count, thread_name_prefix=name, initializer=_adopt, initargs=(self._stop,))
 
     def stop(self) -> None:
-        """What waits for a network raises Stopped, and cleans up.
-
-        What has not begun yet will do so as well.
-        """
+        """Raise Stopped in all waits for a network, now and in work that begins later."""
         self._stop.set()
 
     def ahead(self, function: Callable[[S], T], items: Iterable[S], most: int) -> Iterator[T]:
-        """What a function gives of each item, in order.
+        """Yield the result of a function for each item, in order.
 
-        At most ``most`` items are drawn before their turn.
+        Args:
+            function: the function.
+            items: the items.
+            most: number of items that are drawn before their turn.
         """
         left, running = iter(items), collections.deque[concurrent.futures.Future[T]]()
         while True:
@@ -221,14 +231,14 @@ def _adopt(stop: _Stop) -> None:
 
 @contextlib.contextmanager
 def cleaning_up() -> Iterator[float]:
-    """Within it, nothing is stopped.
+    """Do not stop the block; give the seconds that it may take.
 
-    How many seconds it may take: few, if this program or thread is being ended.
+    They are few if this program or thread is being ended.
     """
     stop, error = _here.stop, sys.exc_info()[1]
     seconds = _CLEANUP_SECONDS
     if stop is not None and stop.is_set():
-        # Together, however much there is to clean up.
+        # The limit is for all clean-up together.
         seconds = max(0.0, min(_LAST_CLEANUP_SECONDS, stop.at + 2 * _LAST_CLEANUP_SECONDS - time.monotonic()))
     elif error is not None and not isinstance(error, Exception):
         seconds = _LAST_CLEANUP_SECONDS

@@ -1,4 +1,4 @@
-"""A stream that is read front to back: the bytes that were read and not used yet."""
+"""A buffer over a stream that is read from front to back."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ _PIECE = 1 << 20
 
 
 class Window:
-    """Args:
-        buffer: bytes of the stream.
-        base: offset in the stream of its first byte. A length that a file gives is never allocated
-            before the bytes are there: they come in pieces.
-        read: gives some bytes, at most as many as it is asked for or as many as it likes; b"" is
-            the end. Its error comes again with every later read.
+    """A stream with a buffer of the bytes that were read and not used.
+
+    A size that a file states is never allocated before the bytes arrive: they come in pieces.
+
+    Args:
+        read: function that returns some bytes, b"" at the end; it may return more than requested.
+            Its error is raised again by every later read.
+        base: offset in the stream of the buffer's first byte.
+        buffer: bytes of the stream that were read already.
 
     Attributes:
-        at: the next one to use, in it.
+        at: index in the buffer of the next byte to use.
     """
 
     def __init__(self, read: Callable[[int], bytes], base: int = 0, buffer: bytes = b"") -> None:
@@ -28,18 +31,18 @@ class Window:
 
     @property
     def offset(self) -> int:
-        """Where in the stream the next byte is."""
+        """Offset in the stream of the next byte."""
         return self.base + self.at
 
     @property
     def held(self) -> int:
-        """How many bytes are at hand."""
+        """Number of bytes in the buffer that were not used."""
         return len(self.buffer) - self.at
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the end.
+        """Read at most ``count`` > 0 bytes; b"" only at the end.
 
-        The buffer goes on to hold them.
+        The buffer still holds them.
         """
         if self.at >= len(self.buffer):
             piece = self._next(count)
@@ -54,9 +57,9 @@ class Window:
         return data
 
     def have(self, count: int) -> bool:
-        """Read until ``count`` bytes are at hand; False if the stream ends before.
+        """Read until ``count`` bytes are in the buffer; False if the stream ends before.
 
-        What was used is dropped.
+        Used bytes are dropped.
         """
         missing = count - len(self.buffer) + self.at
         if missing <= 0:
@@ -79,14 +82,15 @@ class Window:
             raise
 
     def peek(self, count: int) -> bytes:
-        """The next bytes; fewer than ``count`` only at the end of the stream."""
+        """Return the next bytes without using them; fewer than ``count`` only at the end."""
         self.have(count)
         return self.buffer[self.at : self.at + count]
 
     def find(self, mark: bytes, start: int) -> int:
-        """How far from the next byte ``mark`` begins, at ``start`` or behind, in what is at hand.
+        """Find ``mark`` in the buffer, at least ``start`` bytes from the next byte.
 
-        -1: nowhere.
+        Returns:
+        Its distance from the next byte; -1 if it is not in the buffer.
         """
         found = self.buffer.find(mark, self.at + start)
         return found - self.at if found >= 0 else -1
@@ -95,12 +99,13 @@ class Window:
         """Go to the next place of ``mark``; if there is none, to the end, and return False.
 
         Args:
-            stop: an offset of the stream; a mark behind it is not looked for, and the window is
-                behind it then.
+            mark: the bytes to find.
+            stop: offset in the stream; a mark behind it is not found, and the window is behind it
+                then.
         """
         while self.have(len(mark)):
             found = self.find(mark, 0)
-            # The mark may begin in the last bytes that are at hand.
+            # The mark may begin in the last bytes of the buffer.
             self.at += found if found >= 0 else self.held - len(mark) + 1
             if found >= 0 or (stop is not None and self.offset > stop):
                 return found >= 0 and (stop is None or self.offset <= stop)
@@ -108,7 +113,7 @@ class Window:
         return False
 
     def skip_to(self, offset: int) -> None:
-        """Pass over what is before this offset, or to the end of the stream."""
+        """Skip the bytes before this offset, or all up to the end of the stream."""
         while self.offset < offset:
             self.at = min(len(self.buffer), offset - self.base)
             if self.offset < offset and not self.have(1):

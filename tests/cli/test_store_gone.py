@@ -226,7 +226,7 @@ def test_the_store_of_many_shards_that_is_gone_is_not_asked_for_each(
         # What is at work together finds it out together.
         assert place.asked <= 16 * 8
     assert result.stderr.count("failed after 8 attempts") <= 16
-    assert result.stderr.count("not tried, since its store did not answer before") >= 40 - 16
+    assert result.stderr.count("not tried, because its store did not answer before") >= 40 - 16
 
 
 def test_one_object_that_can_not_be_had_is_no_store_that_is_gone(bench: Path, run: Run, no_waits: Times) -> None:
@@ -251,5 +251,5 @@ def test_a_shard_that_the_store_lost_is_an_error_without_a_done_record(
         }[way]
         result = run(*command)
         assert result.code == 75, result.stderr
-        assert "took the upload, but nothing is under this name" in result.stderr
+        assert "accepted the upload, but no object has this name" in result.stderr
         assert s3.names() == []

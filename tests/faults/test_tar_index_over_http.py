@@ -73,7 +73,7 @@ def test_a_shard_that_is_replaced(server: FaultServer, path: Path) -> None:
     shard = open_indexed(url)
     assert shard is not None
     server.put("a.tar", bytes(255 - byte for byte in path.read_bytes()))
-    with pytest.raises(DataError, match="was replaced since it was looked at"):
+    with pytest.raises(DataError, match="was replaced since its identity was read"):
         list(shard.samples(0, 1))
     with pytest.raises(StaleIndexError, match="no header is at"):
         open_indexed(url)

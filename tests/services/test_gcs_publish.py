@@ -89,7 +89,7 @@ def test_damage_on_the_way_is_found_and_removed(gcs: Gcs) -> None:
     url = gcs.url("a")
     sink = ObjectSink(GcsStore(damaging, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
     sink.write(DATA)
-    with pytest.raises(TemporaryStreamError, match="bytes were sent, but other ones arrived"):
+    with pytest.raises(TemporaryStreamError, match="bytes were sent, but other bytes arrived"):
         sink.commit()
     assert gcs.names() == []
 
@@ -123,7 +123,7 @@ def test_an_upload_that_was_answered_but_is_not_there_is_an_error(gcs: Gcs, befo
     fs = Forgetful(fsspec.filesystem("gs"), {})
     sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
     sink.write(DATA)
-    with pytest.raises(GivenUpError, match="took the upload, but .*under this name; failed after 8"):
+    with pytest.raises(GivenUpError, match="accepted the upload, but .* this name; failed after 8"):
         sink.commit()
     assert gcs.names() == ([] if before is None else ["a"])
 

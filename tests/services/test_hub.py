@@ -155,7 +155,7 @@ def test_other_bytes_than_those_of_the_commit_are_refused(hub: Hub, commit: str)
         get(f"{NAME}/data/train-0000.tar")
     other = FILES["data/train-0001.tar"]
     hub.damage(other, Fault("replace"))
-    with pytest.raises(StreamError, match="the sha256 of what came is .* but the store gives"):
+    with pytest.raises(StreamError, match="the sha256 of the received bytes is .* but the store gives"):
         get(f"{NAME}/data/train-0001.tar")
 
 

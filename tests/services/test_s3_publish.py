@@ -332,7 +332,7 @@ def test_an_upload_that_was_answered_but_is_not_there_is_an_error(bad_day: S3, p
             bad_day.client().put_object(Bucket=bad_day.bucket, Key=f"{bad_day.folder}/a", Body=before)
         # An answer 200 with an error in it would be noticed at once.
         proxy.faults[:] = [Fault(request_, 200, times=-1, body=b"<CompleteMultipartUploadResult/>")]
-        said = "took the upload, but .*under this name; failed"
+        said = "accepted the upload, but .* this name; failed"
         with pytest.raises(GivenUpError, match=said) as caught, opened(bad_day.url("a")) as out:
             write_in_pieces(out, SIZES[request_])
         assert caught.value.exit_code == 75 and caught.value.answered
@@ -400,7 +400,7 @@ def test_random_schedules_leave_the_object_whole_or_absent(bad_day: S3, proxy: S
         # Whole without an error, else what was there before. What arrived damaged is removed. An error beside a whole
         # object says so: the last answer was lost, or the store denies what it took.
         right = {data} if not said else {None if "arrived" in said else before}
-        if "not known" in said or "the store took the upload, but" in said:
+        if "not known" in said or "the store accepted the upload, but" in said:
             right.add(data)
         assert there in right, (seed, said, shown)
         outcomes["error" if said else "whole"] += 1

@@ -1,6 +1,4 @@
-"""What hdfs:// and webhdfs:// have in common below: one file's status, a client's calls, and
-Hadoop's errors.
-"""
+"""The common base of hdfs:// and webhdfs://: a file's status, a client's calls, Java's errors."""
 
 from __future__ import annotations
 
@@ -19,13 +17,15 @@ _TOKEN = ("InvalidToken", "AuthenticationException", "SecurityException")
 
 
 class Status(NamedTuple):
-    """What a NameNode reports about a file or folder.
+    """The status that a NameNode reports for a file or folder.
 
     Attributes:
         name: last part of the path.
-        size: bytes.
-        mtime: milliseconds since 1970.
-        number: the inode's, 0 if it is not known; a new file under an old name has a new one.
+        is_folder: True for a folder.
+        size: size in bytes.
+        mtime: time of change in milliseconds since 1970.
+        number: number of the inode, 0 if it is not known; a new file under an old name has a new
+            one.
     """
 
     name: str
@@ -39,8 +39,8 @@ class HdfsWriter(Protocol):
     """A file that is being written.
 
     Attributes:
-        close: finish it, after which it is complete.
-        abort: the caller deletes it.
+        close: finishes the file, after which it is complete.
+        abort: ends the writing; the caller deletes the file.
     """
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None: ...
@@ -49,16 +49,18 @@ class HdfsWriter(Protocol):
 
 
 class HdfsClient(Protocol):
-    """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids
-    them.
+    """A client of one cluster, for one operation.
 
-    Each raises Dropped if another attempt may help, else a LocatedError with the URL.
+    ``open`` remembers the DataNodes that failed, and avoids them. Each call raises Dropped if a
+    retry may help, or else a LocatedError with the URL.
 
     Attributes:
-        open: the bytes from offset < size to the end, which is at size.
-        checksum: as the cluster gives it; None if it cannot be asked.
-        on_loss: what is to be said of a write that a DataNode ended, and that goes on in a copy; ""
-            where none is made.
+        retry: policy for retries.
+        open: returns the bytes from ``offset``, which is below the size, up to ``stop``, the size
+            of the file.
+        checksum: returns the cluster's checksum; None if the cluster has none.
+        on_loss: text to report if a DataNode ends a write and the write is not resumed; "" if it is
+            resumed in a copy.
     """
 
     retry: Retry
@@ -74,30 +76,30 @@ class HdfsClient(Protocol):
     def delete(self, path: str, recursive: bool, /) -> bool: ...
 
     def found(self, path: str) -> Status | None:
-        """``status``; None: there is nothing."""
+        """Return the status of a path; None if it does not exist."""
         try:
             return self.status(path)
         except MissingInputError:
             return None
 
     def patiently(self, call: Callable[..., T], path: str, *arguments: object) -> T:
-        """What a call about a path returns, in the end.
+        """Return the result of a call about a path, with retries.
 
         Raises:
-            TemporaryStreamError: given up.
-            LocatedError: what another attempt would not change.
+            TemporaryStreamError: all attempts failed.
+            LocatedError: a retry would not help.
         """
         return Patience(self.retry, self.shown(path)).call(call, path, *arguments)
 
 
 def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
-    """The error of this package for an exception of Hadoop.
+    """Raise the error of this package for an exception of Hadoop.
 
     Args:
         exception: Java's class, with or without its package.
-        message: its first line counts, the others are Java's stack.
-        url: with its secrets, which are taken out.
-        name: the URL as it may be shown.
+        message: its message; only the first line is used, the other lines are Java's stack.
+        url: URL with its secrets, which are taken out.
+        name: URL without secrets.
     """
     short = exception.rpartition(".")[2].rpartition("$")[2]
     said = printable(without_secrets(message.partition("\n")[0], url))

@@ -1,10 +1,9 @@
-"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of an
-HdfsClient.
+"""Call HDFS by its own protocol, without Java, through the library hdfs-native.
 
 The library is not made for forks: it keeps open connections to DataNodes in a variable of the
 process, for 3 seconds. Parent and child would send their requests on the same connection, and wait
-for ever or read what the other asked for. So a forked process loads the library once more, from a
-copy of its file, since for the same file the system's loader gives what is loaded already.
+for ever or read each other's answers. So a forked process loads the library once more, from a copy
+of its file, because for the same file the system's loader returns the loaded library.
 """
 
 from __future__ import annotations
@@ -33,23 +32,24 @@ from tarkit.store.retry import Dropped, Retry
 from tarkit.store.window import Window
 
 _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
-# The library tries a NameNode 15 times within three minutes. That is right for a pair of which one
-# takes over; a URL that names one NameNode by its port has our own patience as well.
+# The library tries a NameNode 15 times within three minutes. That is right for a pair of NameNodes
+# with failover; for a URL that names one NameNode by its port, tarkit's own retries are enough.
 _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "2", "dfs.client.failover.sleep.base.millis": "200"}
 
 
 _kept: set[Any] = set()
-"""Clients and files of the library: of this process those in use, of the one from which it was
-forked all for ever. The end of one waits for threads, which a fork leaves to the parent, and
-finishes a file that the parent writes.
+"""Clients and files of the library that must not be deleted.
+
+In this process, those in use; those of the parent process, for ever. Deleting one waits for
+threads, which stay with the parent in a fork, and finishes a file that the parent writes.
 """
 
 
 def _keep(item: Any, owner: object) -> None:
-    """Keep an object of the library as long as its owner is there.
+    """Keep an object of the library as long as its owner exists.
 
-    Not by a reference of the thread that uses it, since in a forked process those of other threads
-    end before any code of ours runs.
+    A reference in the thread that uses it is not enough: in a forked process the references of
+    other threads are dropped before any code of tarkit runs.
     """
     _kept.add(item)
     weakref.finalize(owner, _forget, item, Owner())
@@ -72,7 +72,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @functools.cache
 def _library() -> Any:
-    """hdfs-native; in a forked process a copy of its own, if the parent has used it, too.
+    """Return hdfs-native; in a forked process a separate copy, if the parent has used it, too.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -100,12 +100,13 @@ def _library() -> Any:
 
 
 class NativeClient(HdfsClient):
-    """A cluster by hdfs://HOST:PORT, by a name service of hdfs-site.xml, or by fs.defaultFS
-    (hdfs:///PATH).
+    """A client of a cluster by hdfs://HOST:PORT, by a name service, or by fs.defaultFS.
+
+    Name services are those of hdfs-site.xml; fs.defaultFS is used for hdfs:///PATH.
     """
 
     on_loss = (
-        " at a DataNode that the NameNode takes for living; hdfs-native tries no other, but webhdfs:// does; "
+        " at a DataNode that the NameNode reports as live; hdfs-native tries no other, but webhdfs:// does; "
         "RUST_LOG=hdfs_native=debug shows which it is"
     )
 
@@ -115,7 +116,7 @@ class NativeClient(HdfsClient):
         self._prefix = f"{parts.scheme}://{parts.netloc}"
         if "@" in parts.netloc:
             raise UsageError(
-                f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: the user of hdfs:// is who runs the program, "
+                f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: the user of hdfs:// is that of the program, "
                 "HADOOP_USER_NAME, or the Kerberos ticket; webhdfs:// takes USER@"
             )
         module = _library()
@@ -156,7 +157,7 @@ class NativeClient(HdfsClient):
         return bool(self.call(path, self._client.delete, path, recursive))
 
     def call(self, path: str, function: Any, *arguments: Any) -> Any:
-        """A call of the library, whose errors become ours."""
+        """Call the library, and convert its errors."""
         try:
             return function(*arguments)
         except Exception as error:
@@ -170,8 +171,8 @@ class NativeClient(HdfsClient):
                 raise AlreadyPublishedError("is there already", url=name) from None
             if match := _RPC_ERROR.match(text):
                 raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
-            # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's
-            # names.
+            # The other errors are about connections and blocks: OSError, and RuntimeError with
+            # Rust's names.
             said = without_secrets(text.partition("\n")[0], name) or type(error).__name__
             raise Dropped(said, answered=False) from None
 
@@ -192,7 +193,7 @@ class _NativeBody(Window, Body):
         try:
             return bytes(self._client.call(self._path, next, self._pieces, b""))
         except Dropped as drop:
-            # The NameNode answered; it is the blocks of this file that cannot be had.
+            # The NameNode answered; the blocks of this file cannot be read.
             drop.answered = True
             raise
 
@@ -214,6 +215,6 @@ class _NativeWriter:
         self._client.call(self._path, self._file.close)
 
     def abort(self) -> None:
-        # The file's own close() would finish it, now or when it is collected; and what is deleted
+        # The file's own close() would finish it, now or at garbage collection; a deleted file
         # cannot be finished.
         io.RawIOBase.close(self._file)

@@ -1,5 +1,6 @@
-"""Files on HDFS, by hdfs:// and webhdfs://: read to their verified end, published all or nothing,
-listed.
+"""Read, publish, list and remove files on HDFS, by hdfs:// and webhdfs://.
+
+A file is read to its verified end, and published all or nothing.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ from tarkit.store.temporary import temporary_name
 
 _MAGIC = re.compile(r"[*?\[]")
 _SLOWEST = 32 * 1024
-"""Bytes a second of a copy that is waited for."""
+"""Bytes a second of the slowest copy that is waited for."""
 _TAIL = 16 << 20
-"""Bytes that are kept until it is known whether a new block was begun well: what is on its way by
-then.
+"""Bytes kept in memory until a new block has begun without an error.
+
+So many may be in transfer by then.
 """
 
 
 def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
-    """The cluster of a URL, and the path on it, from ``/`` on.
+    """Return the client for the cluster of a URL, and the path on it, from ``/`` on.
 
     Raises:
-        UsageError: no such URL, or no cluster that hdfs-native knows.
-        MissingExtraError: it is not installed.
+        UsageError: the URL is not valid, or hdfs-native does not know the cluster.
+        MissingExtraError: hdfs-native is not installed.
     """
     client: HdfsClient
     if scheme_of(url) in ("webhdfs", "swebhdfs"):
@@ -63,22 +65,22 @@ def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
 
 
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
-    """A file to read.
+    """Open a file to read.
 
-    After a drop it goes on at the same byte, on another DataNode if there is one.
+    After a broken connection it resumes at the same byte, on another DataNode if there is one.
     """
     client, path = connect(url, retry)
     return ResumingReader(HdfsOrigin(client, path), retry)
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of a file."""
+    """Read a range of a file."""
     client, path = connect(url, retry)
     return read_part(HdfsOrigin(client, path, stop), start, stop, size, retry)
 
 
 def stat(url: str) -> Entry:
-    """A file or folder."""
+    """Return the entry of a file or folder."""
     client, path = connect(url)
     status = client.patiently(client.status, path)
     is_file = not status.is_folder and status.size
@@ -95,7 +97,7 @@ def _listing(client: HdfsClient, path: str) -> list[Status]:
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
-    """What is in a folder."""
+    """Yield the entries of a folder."""
     client, path = connect(url)
     return _entries(client, url, path, "", recursive)
 
@@ -110,7 +112,7 @@ def _entries(client: HdfsClient, url: str, folder: str, below: str, recursive: b
 
 
 def identify(url: str) -> Identity:
-    """Size of a file, and the number and time of its inode."""
+    """Return the size of a file, and the number and time of its inode."""
     client, path = connect(url)
     status = client.patiently(client.status, path)
     return Identity(status.size, f"inode-{status.number}-mtime-{status.mtime}")
@@ -120,7 +122,7 @@ def remove(url: str, name: str, is_folder: bool) -> None:
     """Remove a file or folder, but not the whole file system."""
     client, path = connect(url)
     if path == "/":
-        raise UsageError(f"{name} is the whole file system; that is not removed")
+        raise UsageError(f"{name} is the whole file system, which tarkit does not remove")
     if not client.patiently(client.delete, path, is_folder) and client.patiently(client.found, path):
         raise StreamError("the server did not remove it", url=name)
 
@@ -131,7 +133,9 @@ class HdfsOrigin(ReportedOrigin):
     DataNodes verify their checksums.
 
     Args:
-        stop: where the part that is wanted of it ends, if it is not all.
+        client: client of the cluster.
+        path: path of the file.
+        stop: offset where the wanted part of the file ends; None: all of it.
     """
 
     def __init__(self, client: HdfsClient, path: str, stop: int | None = None) -> None:
@@ -153,11 +157,12 @@ class HdfsOrigin(ReportedOrigin):
 
 
 class HdfsSink:
-    """A file under a temporary name, ``.NAME.tarkit-RANDOM``, that is renamed at commit, over an
-    older one. hdfs-native gets over the loss of a DataNode in the middle of a block; not at the
-    beginning of one, if the NameNode gives a DataNode that it does not miss yet.
+    """A file that is written under a temporary name and renamed at commit.
 
-    The blocks before are whole then: they are copied to another file.
+    The name is ``.NAME.tarkit-RANDOM``; an existing file is replaced. hdfs-native survives the loss
+    of a DataNode in the middle of a block, but not at the beginning of one, if the NameNode chooses
+    a DataNode whose loss it has not noticed. The blocks before it are complete then: they are
+    copied to a second file.
     """
 
     def __init__(self, client: HdfsClient, path: str, if_absent: bool) -> None:
@@ -211,15 +216,22 @@ class HdfsSink:
             raise
 
     def _send_elsewhere(self, broken: HdfsWriter, data: bytes, closes: bool, drop: Dropped) -> None:
-        """Send what this file did not take to a copy of it.
+        """Send the data that this file did not accept to a copy of it.
 
-        Raises: TemporaryStreamError.
+        Args:
+            broken: the writer that failed.
+            data: the data.
+            closes: True if the file ends with it.
+            drop: the error of the writer.
+
+        Raises:
+            TemporaryStreamError: the copy failed, or cannot be made.
         """
         there = self._client.patiently(self._client.status, self._temporary).size if self._client.on_loss else -1
         unsure = b"".join((*self._tail, data))
         begin = there - (self._written + len(data) - len(unsure))
         if not 0 <= begin <= len(unsure):
-            # What was sent before is gone from memory, so it cannot be sent again from here.
+            # Data sent before is not in memory any more, so it cannot be sent again.
             reason = f"{drop.reason}{self._client.on_loss}; nothing was published"
             raise TemporaryStreamError(reason, url=self._name, offset=self._written) from None
         patience = Patience(self._client.retry, self._name)
@@ -229,7 +241,7 @@ class HdfsSink:
         self._remove(old)
 
     def _copied(self, there: int, rest: bytes, closes: bool) -> tuple[str, HdfsWriter]:
-        """Another file with the first bytes of this one, and the rest; its name, and its writer."""
+        """Copy the first bytes of this file, and the rest, to a new one; return name and writer."""
         name = self._new_name()
         file = self._client.create(name)
         try:
@@ -249,35 +261,35 @@ class HdfsSink:
         self._send(b"", True)
         done = self._client.patiently(self._client.found, self._temporary)
         if done is None or done.size != self._written:
-            found = "nothing is there" if done is None else f"{done.size} arrived"
+            found = "no file exists" if done is None else f"{done.size} arrived"
             raise TemporaryStreamError(f"{self._written} bytes were sent, but {found}", url=self._name)
         self._client.patiently(self._publish, self._path, done)
 
     def _publish(self, path: str, done: Status) -> None:
-        """Rename the finished file, and look whether it has its name.
+        """Rename the finished file, and check that it has its name.
 
-        Another writer may have replaced it since; it was whole all the same.
+        Another writer may have replaced it since; it was complete anyway.
         """
         try:
             self._client.rename(self._temporary, path, not self._if_absent)
             self._renamed = True
         except MissingInputError:
-            # An earlier attempt may have succeeded though its answer was lost: what is there
+            # An earlier attempt may have succeeded although its answer was lost: the existing file
             # decides.
             pass
         except AlreadyPublishedError:
             if self._if_absent:
                 raise
-            raise StreamError("something is in the way of the finished file's name", url=self._name) from None
+            raise StreamError("a folder has the name of the finished file", url=self._name) from None
         there = self._client.found(path)
         if there is not None and there[2:] == done[2:]:
             return
         if not self._renamed:
-            raise StreamError("the finished file is gone, before it got this name", url=self._name)
+            raise StreamError("the finished file was removed before it got this name", url=self._name)
         if self._client.found(self._temporary) is not None:
             raise StreamError("the server did not rename the finished file to this name", url=self._name)
         if there is None:
-            raise Dropped("the server renamed the finished file, but nothing is under this name")
+            raise Dropped("the server renamed the finished file, but no file has this name")
 
     def discard(self) -> None:
         file, self._file = self._file, None
@@ -287,7 +299,7 @@ class HdfsSink:
             self._remove(name)
 
     def _remove(self, path: str) -> None:
-        # An earlier error is the one that counts; the name of what is left shows what it is.
+        # An earlier error is the one to report; the name of a leftover file shows its purpose.
         with waits.cleaning_up() as seconds, suppress(LocatedError):
             brief = Patience(replace(self._client.retry, deadline=seconds), self._name)
             brief.call(self._client.delete, path, False)
@@ -304,21 +316,20 @@ def _write_to(file: HdfsWriter, data: bytes, closes: bool) -> None:
 def open_sink(
     url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY
 ) -> HdfsSink:
-    """A file to write, which appears under its name at commit.
+    """Open a file to write, which appears under its name at commit.
 
-    Missing folders are made, as HDFS does. That nothing is there, with ``if_absent``, is decided in
-    one step at commit.
+    Missing folders are made, as HDFS does. With ``if_absent``, the server checks at commit, in one
+    step, that the name does not exist.
     """
     client, path = connect(url, retry)
     return HdfsSink(client, path, if_absent)
 
 
 def glob(url: str) -> list[str]:
-    """The URLs of the files and folders that a pattern (``*``, ``?``, ``[``, ``**`` for any depth)
-    matches, sorted.
+    """Return the URLs of the files and folders that a pattern matches, sorted.
 
-    Names that begin with a dot match only patterns that do. A URL without a pattern is returned as
-    it is.
+    A pattern has ``*``, ``?``, ``[``, or ``**`` for any depth. Names that begin with a dot match
+    only patterns that do. A URL without a pattern is returned unchanged.
     """
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
@@ -331,7 +342,7 @@ def glob(url: str) -> list[str]:
 
 
 def _matches(client: HdfsClient, folder: str, parts: list[str]) -> Iterator[str]:
-    """Paths below ``folder`` that match the rest of the pattern."""
+    """Yield the paths below ``folder`` that match the rest of the pattern."""
     first, rest = parts[0], parts[1:]
     if not _MAGIC.search(first):
         path = posixpath.join(folder, first)
@@ -361,7 +372,7 @@ def _matches(client: HdfsClient, folder: str, parts: list[str]) -> Iterator[str]
 
 
 def _url_of(url: str, path: str) -> str:
-    """``url`` with another path on the same cluster."""
+    """Return ``url`` with another path on the same cluster."""
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}{path}{query}"

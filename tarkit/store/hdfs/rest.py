@@ -1,9 +1,8 @@
-"""HDFS over HTTP, every answer checked: the REST interface of Hadoop's NameNodes, DataNodes, HttpFS
-and Knox.
+"""Call HDFS over HTTP: the REST interface of Hadoop's NameNodes, DataNodes, HttpFS and Knox.
 
-Source: "WebHDFS REST API" of Apache Hadoop 3.3.6. Reads and writes take two hops: the NameNode
-redirects to a DataNode. Redirects are followed by hand, since each hop's status counts, and a
-DataNode that fails is to be avoided by name (``excludedatanodes``).
+Every answer is checked. Source: "WebHDFS REST API" of Apache Hadoop 3.3.6. Reads and writes take
+two requests: the NameNode redirects to a DataNode. Redirects are followed here, because the status
+of each answer matters, and a DataNode that fails must be avoided by name (``excludedatanodes``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
 
 
 class _NodeDropped(Dropped):
-    """It was this DataNode (host:port of its HTTP server) that failed."""
+    """An attempt failed at this DataNode (host:port of its HTTP server)."""
 
     def __init__(self, reason: str, node: str, answered: bool) -> None:
         super().__init__(reason, answered=answered)
@@ -40,7 +39,7 @@ class _NodeDropped(Dropped):
 
 
 def _unfit(headers: Message) -> str | None:
-    """Why the body of an answer cannot be the bytes of a file, whatever its length; None if it can."""
+    """Return why the body of an answer cannot be the bytes of a file; None if it can."""
     kind = headers.get_content_type()
     if "Content-Type" in headers and kind.startswith("text/"):
         return f"{kind} in place of the file's bytes"
@@ -49,9 +48,9 @@ def _unfit(headers: Message) -> str | None:
 
 
 class WebHdfsClient(HdfsClient):
-    """The calls of one cluster.
+    """A client of one cluster.
 
-    Several NameNodes, ``webhdfs://A:9870,B:9870/…``: the one that is active answers.
+    With several NameNodes, ``webhdfs://A:9870,B:9870/…``, the active one answers.
     """
 
     def __init__(self, address: Address, retry: Retry) -> None:
@@ -75,7 +74,7 @@ class WebHdfsClient(HdfsClient):
         return [self._status(item, path) for item in items]
 
     def rename(self, source: str, target: str, overwrite: bool) -> None:
-        # Without renameoptions the reason why a rename was not done is not reported.
+        # Without renameoptions the server does not report why a rename failed.
         options = {"destination": target, "renameoptions": "OVERWRITE" if overwrite else "NONE"}
         self._json("PUT", source, "RENAME", None, options, shown=target)
 
@@ -86,19 +85,20 @@ class WebHdfsClient(HdfsClient):
         return bool(answer["boolean"])
 
     def checksum(self, path: str) -> str:
-        """``ALGORITHM:HEX``.
+        """Return the checksum of a file as ``ALGORITHM:HEX``.
 
-        It depends on the block size, so it tells copies of one cluster apart, not all files.
+        It depends on the block size, so it distinguishes copies on one cluster, but not all files.
         """
         answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
         return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
     def open(self, path: str, offset: int, stop: int) -> HttpBody:
-        """The bytes from ``offset`` to ``stop``, from another DataNode than those whose earlier
-        bodies broke.
+        """Open the bytes from ``offset`` to ``stop``.
+
+        DataNodes at which an earlier body of this file broke are avoided.
         """
         if self._node is not None:
-            # Opened again: what was opened before broke.
+            # The file is opened again, so the earlier body broke.
             node, self._node = self._node, None
             found = self._exclusion(node, path, offset)
             if found is not None and found not in self._avoid:
@@ -121,8 +121,8 @@ class WebHdfsClient(HdfsClient):
             self._node = drop.node
             raise
         except Dropped:
-            # No other one has the block, or none of them lives: those that were avoided get another
-            # chance.
+            # No other DataNode has the block, or none of them is running: the avoided ones are
+            # tried again.
             self._avoid.clear()
             raise
         self._node = node
@@ -136,21 +136,25 @@ class WebHdfsClient(HdfsClient):
             if response.status >= 300:
                 self._refused(response, path)
             response.close()
-            raise StreamError(f"{status_text(response.status)}, and says not where the data goes", url=self.shown(path))
+            raise StreamError(f"{status_text(response.status)}, without a target for the data", url=self.shown(path))
         for _ in range(MOST_REDIRECTS):
             headers = {**self._headers(location), **_CONTENT_TYPE}
             try:
                 return ChunkedPut(*self._connection(location, path), headers, lambda r: self._refused(r, path))
             except Redirected as redirect:
                 location = redirect_target(redirect.response, location, self.shown(path)) or location
-        raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=self.shown(path))
+        raise StreamError(f"the server redirected {MOST_REDIRECTS} times", url=self.shown(path))
 
     def _exclusion(self, node: str, path: str, offset: int) -> str | None:
-        """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is
-        known.
+        """Return the value of ``excludedatanodes`` for a DataNode, or None.
 
-        It is the address of its data transfer, which the block's locations tell; without them its
-        IP address.
+        It is the address of its data transfer, from the locations of the block; without them its IP
+        address.
+
+        Args:
+            node: host:port of its HTTP server.
+            path: path of a file.
+            offset: offset in the file, of a block on that DataNode.
         """
         host, _, port = node.rpartition(":")
         with suppress(Dropped, StreamError, MissingInputError, TypeError, ValueError, AttributeError):
@@ -187,9 +191,15 @@ class WebHdfsClient(HdfsClient):
         options: dict[str, str] | None = None,
         shown: str | None = None,
     ) -> dict[str, Any]:
-        """The object in an answer, {} if it is empty; ``part``: one object in it.
+        """Return the object in an answer, {} if it is empty.
 
-        Errors name the path ``shown``.
+        Args:
+            method: method of the request.
+            path: path on the cluster.
+            op: operation.
+            part: name of an object in the answer, which is returned instead.
+            options: options of the operation.
+            shown: path that errors name; None: ``path``.
         """
         about = shown or path
         response, _ = self._follow(method, self._address.url(path, op, options or {}), about)
@@ -204,9 +214,9 @@ class WebHdfsClient(HdfsClient):
         return inner
 
     def _parsed(self, text: str, path: str) -> Any:
-        """The JSON of an answer, None if it is none.
+        """Parse the JSON of an answer; None if it is not JSON.
 
-        Raises what an exception of Hadoop in it means.
+        An exception of Hadoop in it is raised.
         """
         try:
             answer = json.loads(text)
@@ -246,14 +256,14 @@ class WebHdfsClient(HdfsClient):
     # --- requests ---
 
     def _follow(self, method: str, url: str, path: str) -> tuple[http.client.HTTPResponse, str]:
-        """The answer at the end of all redirects, and the host:port it came from."""
+        """Return the answer at the end of all redirects, and the host:port of its server."""
         response, asked = follow(lambda target: self._ask(method, target, path, {}), url, self.shown(path))
         return response, server_of(asked)
 
     def _ask(self, method: str, url: str, path: str, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, str]:
-        """The answer to one request, and the URL that was asked.
+        """Send one request; return its answer and the URL that answered.
 
-        A URL of the address: each NameNode in turn.
+        A URL of the address is sent to each NameNode in turn.
         """
         bases = self._address.bases if url.startswith("/") else ("",)
         problem: Dropped = Dropped("no answer")
@@ -265,8 +275,8 @@ class WebHdfsClient(HdfsClient):
                 connection.request(method, target, headers={**self._headers(full), **headers})
                 response = connection.getresponse()
                 if connection.sock is not None:
-                    # The answer has its own hold on it: it closes with the answer, also if the
-                    # server would keep it.
+                    # The answer holds the socket as well: it closes with the answer, even if the
+                    # server would keep it open.
                     connection.sock.close()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
@@ -286,7 +296,7 @@ class WebHdfsClient(HdfsClient):
         raise problem
 
     def _connection(self, url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
-        """A connection to the server of a URL, and what is to be requested there."""
+        """Return a connection to the server of a URL, and the target of the request."""
         parts = http_parts(url)
         if parts.scheme == "http" and self._address.bases[0].startswith("https:"):
             raise StreamError("the server redirects from https to http", url=self.shown(path))

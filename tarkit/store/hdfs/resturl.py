@@ -1,4 +1,4 @@
-"""What a webhdfs:// URL names: the NameNodes, the user, the path."""
+"""Parse a webhdfs:// URL into NameNodes, user and path."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Address(NamedTuple):
 
     Attributes:
         bases: http://HOST:PORT of each NameNode.
-        prefix: the path below which the interface is.
-        identity: the parameters that say who asks.
-        authorization: header of that name for the NameNodes.
-        secrets: the URL with all its secrets, by which they are found in foreign texts.
-        label: how shown paths begin.
+        prefix: path below which the interface is.
+        identity: parameters that name the user.
+        authorization: value of the Authorization header for the NameNodes.
+        secrets: URL with all its secrets, by which they are found in foreign texts.
+        label: beginning of paths in messages.
     """
 
     bases: tuple[str, ...]
@@ -35,25 +35,28 @@ class Address(NamedTuple):
     label: str
 
     def url(self, path: str, op: str, options: dict[str, str]) -> str:
-        """Path and query of a call; the base is put before it."""
+        """Return path and query of a call, without the base."""
         query = urllib.parse.urlencode([("op", op), *options.items(), *self.identity])
         return f"{urllib.parse.quote(self.prefix + path)}?{query}"
 
     def shown(self, path: str) -> str:
-        """A path as it may be shown."""
+        """Return a path for messages."""
         return self.label + path
 
 
 def parse_address(url: str) -> tuple[Address, str]:
-    """The cluster of ``webhdfs://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/PATH[?OPTIONS]``, and
-    the path.
+    """Parse ``webhdfs://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/PATH[?OPTIONS]``.
 
-    The path stands as it is, without %XX. Options: ``delegation`` (a token), ``user.name``,
-    ``doas``, ``base`` (in place of /webhdfs/v1, for proxies). Without user and token we are the
-    user of the system. swebhdfs:// is the same over https. Ports: 9870, 9871.
+    The path is taken literally, without %XX. Options: ``delegation`` (a token), ``user.name``,
+    ``doas``, ``base`` (in place of /webhdfs/v1, for proxies). Without user and token, the user is
+    that of the system. swebhdfs:// is the same over https. Ports: 9870, 9871.
+
+    Returns:
+    The cluster, and the path.
 
     Raises:
-        UsageError: no host, a port that is none, a password without https, a token beside a user.
+        UsageError: there is no host, a port is not valid, a password is sent without https, or a
+            token is beside a user.
     """
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
@@ -81,7 +84,7 @@ def parse_address(url: str) -> tuple[Address, str]:
         identity.append(("doas", options["doas"]))
     prefix = "/" + options.get("base", _PREFIX).strip("/")
     label = f"{scheme}://{hosts}"
-    # A name without a password is not a secret: a server's refusal says whom it is about.
+    # A user name without a password is not a secret: refusals of servers include it.
     secrets = url if colon or not user_info else url.replace(f"{user_info}@", "", 1)
     return Address(bases, prefix, tuple(identity), authorization, secrets, label), slash + path or "/"
 
@@ -101,7 +104,7 @@ def _is_loopback(base: str) -> bool:
 
 
 def _system_user() -> str:
-    # As Hadoop's own client does without Kerberos.
+    # The same as Hadoop's own client without Kerberos.
     import pwd
 
     try:

@@ -1,4 +1,4 @@
-"""The body of one PUT of unknown length, sent in pieces as they come (RFC 9112, 7.1)."""
+"""Send the body of one PUT of unknown length, in pieces as they come (RFC 9112, 7.1)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _EARLY = "before any data was sent"
 
 
 class Redirected(Exception):
-    """The data is to go elsewhere; none of it was sent.
-
-    Never leaves the package.
-    """
+    """The server redirects the data; none of it was sent. Never leaves the package."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         super().__init__()
@@ -31,9 +28,10 @@ class ChunkedPut:
     """A file that is being written on a DataNode.
 
     Args:
-        connection: to it.
+        connection: connection to the DataNode.
         target: path and query of the request.
-        refused: raises what an answer means that is no success.
+        headers: headers of the request.
+        refused: function that raises the error for an answer that is not a success.
     """
 
     def __init__(
@@ -58,9 +56,9 @@ class ChunkedPut:
             raise
 
     def _await_consent(self) -> None:
-        """Wait for 100 Continue, which a DataNode sends when the file is there.
+        """Wait for 100 Continue, which a DataNode sends when the file exists.
 
-        Proxies may swallow it.
+        Some proxies drop it.
         """
         line = self._connection.sock
         poll = select.poll()
@@ -83,14 +81,15 @@ class ChunkedPut:
             for piece in pieces:
                 self._connection.send(piece)
         except OSError as error:
-            # The server may have said why it closed.
+            # The server may have sent the reason before it closed.
             self._answer(f"the connection broke while writing ({type(error).__name__})")
 
     def _answer(self, problem: str | None) -> None:
-        """Take the answer.
+        """Read the answer.
 
         Args:
-            problem: why it is asked for before the end; then no answer is a success.
+            problem: reason to read it before the end, in which case it is an error without any
+                answer; None at the end.
         """
         try:
             response = self._connection.getresponse()

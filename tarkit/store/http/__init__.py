@@ -1,1 +1,1 @@
-"""Objects of http and https servers, read with the standard library."""
+"""Read objects of http and https servers with the standard library."""

@@ -1,5 +1,4 @@
-"""What an HTTP answer says: where to ask instead, which object it is about, which bytes come, when
-to come back.
+"""Parse HTTP answers: redirects, identity of the object, range of bytes, time to wait.
 
 RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3).
 """
@@ -21,7 +20,7 @@ from tarkit.names.url import http_parts
 from tarkit.store.retry import Dropped
 
 MOST_REDIRECTS = 10
-"""After which the answer is an error."""
+"""Number of redirects after which a request fails."""
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _NO_MORE = re.compile(r";\s*r=0\s*;\s*t=(\d{1,9})\b", re.ASCII)
 _VERSIONS = ("x-goog-generation", "x-amz-version-id")
@@ -29,9 +28,9 @@ _ENCODINGS = {"identity": None, "gzip": "gz", "x-gzip": "gz", "zstd": "zst"}
 
 
 def status_text(status: int) -> str:
-    """``the server answers 503 Service Unavailable``.
+    """Return ``the server answers 503 Service Unavailable``.
 
-    The server's own words may repeat secrets.
+    The server's own text is not used, because it may repeat secrets.
     """
     try:
         return f"the server answers {status} {HTTPStatus(status).phrase}"
@@ -47,9 +46,10 @@ def _seconds(date: str | None) -> float | None:
 
 
 def retry_after(headers: Message, now: float) -> float | None:
-    """Seconds that the server asks to wait: a number, or a date set against the server's own clock
-    if it shows one; or the rest of the window in which it takes no more requests
-    (draft-ietf-httpapi-ratelimit-headers).
+    """Return the seconds that the server asks to wait.
+
+    It is a number, or a date compared with the server's own clock if it sends that; or the rest of
+    the window in which it accepts no more requests (draft-ietf-httpapi-ratelimit-headers).
     """
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,9}", text, re.ASCII):
@@ -64,9 +64,9 @@ def retry_after(headers: Message, now: float) -> float | None:
 
 
 def content_range(headers: Message) -> tuple[int | None, int | None, int | None] | None:
-    """First byte, byte after the last, total length.
+    """Return first byte, byte behind the last, and total length in Content-Range.
 
-    None for what is not given, or without such a header.
+    A value that is not given is None; the result is None without such a header.
     """
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
     if match is None:
@@ -79,38 +79,38 @@ def content_range(headers: Message) -> tuple[int | None, int | None, int | None]
 
 @dataclass(frozen=True)
 class Marks:
-    """What distinguishes an object from another under the same URL.
+    """Headers that distinguish an object from another under the same URL.
 
     Attributes:
-        values: header -> value of the first answer.
-        condition: the header that asks the server for just this object. Without marks nothing but
-            its bytes can tell.
+        values: header -> value in the first answer.
+        condition: header that asks the server for exactly this object. Without values and condition
+            only the bytes can show a change.
     """
 
     values: dict[str, str]
     condition: tuple[str, str] | None
 
     def check(self, headers: Message) -> None:
-        """Whether an answer is about the same object.
+        """Check that an answer is about the same object.
 
         Raises:
-            StreamError: it is another one (without a place).
-            Dropped: it does not say.
+            StreamError: it is about another object (the error has no URL).
+            Dropped: the answer does not identify the object.
         """
         for header, value in self.values.items():
             found = headers.get(header)
             if found is None:
                 raise Dropped(f"the server's answer to a resumed read has no {header}, so it may not be the object")
             if found.strip() != value:
-                raise StreamError(f"the object was changed while it was read: its {header} is another")
+                raise StreamError(f"the object was changed while it was read: its {header} is different")
 
 
 def marks_of(headers: Message) -> Marks:
-    """Of a first answer: the ETag.
+    """Return the marks in a first answer: the ETag, or Last-Modified.
 
-    Or Last-Modified, if it is more than a second older than the answer. A younger one could belong
-    to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with Last-Modified, and cannot be
-    asked for (If-Match compares strongly).
+    Last-Modified is used if it is more than a second older than the answer. A younger date could
+    belong to two objects (RFC 9110, 8.8.2.2). A weak ETag is compared, together with Last-Modified,
+    but cannot be a condition (If-Match compares strongly).
     """
     values = {name: headers[name].strip() for name in _VERSIONS if name in headers}
     condition = None
@@ -129,33 +129,33 @@ def marks_of(headers: Message) -> Marks:
 
 
 def encoding_of(headers: Message) -> str | None:
-    """The codec of the Content-Encoding, which some servers apply although identity was asked for.
+    """Return the codec of the Content-Encoding; None for no encoding.
 
-    None for none.
+    Some servers apply one although identity was requested.
 
     Raises:
-        StreamError: one that tarkit cannot undo.
+        StreamError: tarkit does not know the encoding.
     """
     encoding = headers.get("Content-Encoding", "identity").strip().lower() or "identity"
     if encoding not in _ENCODINGS:
-        raise StreamError("the server sends it in a Content-Encoding of its own, although identity was asked for")
+        raise StreamError("the server sends it in a Content-Encoding of its own, although identity was requested")
     return _ENCODINGS[encoding]
 
 
 def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> str | None:
-    """Where the answer from ``url`` redirects to, or None if it is the answer itself.
+    """Return the target of a redirect in the answer from ``url``, or None if it is not one.
 
     Proxies also use 300.
 
     Raises:
-        StreamError: to nothing that can be asked.
+        StreamError: the target is not a valid URL.
     """
     location = response.headers.get("Location", "").strip()
     if not 300 <= response.status < 400 or response.status == 304 or not location:
         return None
     response.close()
     try:
-        # Headers are decoded as Latin-1; servers put bytes into them that should be
+        # Headers are decoded as Latin-1; some servers send bytes in them that should be
         # percent-encoded.
         quoted = urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1")
         target = urllib.parse.urljoin(url, quoted)
@@ -168,13 +168,15 @@ def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> 
 def follow(
     ask: Callable[[str], tuple[http.client.HTTPResponse, str]], url: str, name: str
 ) -> tuple[http.client.HTTPResponse, str]:
-    """The answer at the end of all redirects, and the URL that gave it.
+    """Follow redirects; return the last answer, and the URL that gave it.
 
     Args:
-        ask: gives both for a URL.
+        ask: function from a URL to an answer and its URL.
+        url: first URL.
+        name: URL for messages.
 
     Raises:
-        StreamError: a redirect to nothing that can be asked, or too many of them.
+        StreamError: a redirect has no valid target, or there are too many.
     """
     for _ in range(MOST_REDIRECTS + 1):
         response, asked = ask(url)
@@ -182,4 +184,4 @@ def follow(
         if target is None:
             return response, asked
         url = target
-    raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=name)
+    raise StreamError(f"the server redirected {MOST_REDIRECTS} times", url=name)

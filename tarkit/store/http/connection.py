@@ -1,8 +1,8 @@
-"""HTTP connections, and the bodies that come over them, without the leniency of http.client.
+"""HTTP connections, and the bodies of answers, more strict than http.client.
 
-Where a connection ends inside an answer's framing, the answer is not whole; http.client takes the
-end of a connection inside the headers for their end. RFC 9112: message format (2),
-Transfer-Encoding and Content-Length (6), chunks (7.1).
+If a connection ends inside an answer's framing, the answer is incomplete; http.client takes the end
+of a connection inside the headers for their end. RFC 9112: message format (2), Transfer-Encoding
+and Content-Length (6), chunks (7.1).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
 
 CONNECT_SECONDS = 10.0
-"""Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or
-not at all.
+"""Timeout in seconds for a connection and its TLS handshake.
+
+Networks that lose packets answer within that, or not at all.
 """
 _SURPLUS_MS = 1000
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
@@ -36,7 +37,7 @@ _MOST_TRAILERS = 100
 
 
 class _WholeLines(io.BufferedReader):
-    """Bytes of a connection, whose lines must have their end."""
+    """A buffered connection whose lines must be complete."""
 
     _begun = False
 
@@ -49,7 +50,7 @@ class _WholeLines(io.BufferedReader):
 
 
 class Answer(http.client.HTTPResponse):
-    """An answer whose head is whole and says without contradiction how its body is framed."""
+    """An answer with a complete head that states the framing of its body without contradiction."""
 
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
@@ -58,8 +59,7 @@ class Answer(http.client.HTTPResponse):
     def begin(self) -> None:
         super().begin()
         while 100 <= self.status < 200 and self.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
-            # The answer is still to come (RFC 9110, 15.2); http.client waits for it after 100
-            # alone.
+            # The final answer follows (RFC 9110, 15.2); http.client waits for it only after 100.
             self.headers = self.msg = None  # type: ignore[assignment]
             super().begin()
         codings = _values(self.headers, "Transfer-Encoding")
@@ -69,7 +69,7 @@ class Answer(http.client.HTTPResponse):
         if len(lengths) > 1 or not all(re.fullmatch(r"\d{1,18}", text, re.ASCII) for text in lengths):
             raise http.client.HTTPException("a Content-Length that is not one number")
         if self.headers.get_payload() and not lengths and not codings:
-            # A line that is not a header ends the parsing, and the length may be behind it.
+            # A line that is not a header ends the parsing, and the length may follow it.
             raise http.client.HTTPException("a head with a line that is not a header")
 
 
@@ -78,7 +78,7 @@ def _values(headers: http.client.HTTPMessage, name: str) -> list[str]:
 
 
 class Connection(http.client.HTTPConnection):
-    """A connection whose answers are strict, and that is given up early while it is being made."""
+    """A connection with strict answers and a short timeout for connecting."""
 
     response_class = Answer
 
@@ -87,7 +87,7 @@ class Connection(http.client.HTTPConnection):
 
 
 class SecureConnection(http.client.HTTPSConnection):
-    """The same with TLS."""
+    """A TLS connection with strict answers and a short timeout for connecting."""
 
     response_class = Answer
 
@@ -126,9 +126,9 @@ class _Proxies(urllib.request.ProxyHandler):
 
 @functools.cache
 def opener() -> urllib.request.OpenerDirector:
-    """http and https, also through proxies.
+    """Return an opener for http and https, also through proxies.
 
-    Answers come as they are, redirects and errors too.
+    Answers are returned unchanged, redirects and errors too.
     """
     director = urllib.request.OpenerDirector()
     for handler in (_Proxies, _Plain, _Secure):
@@ -140,7 +140,7 @@ class Chunks:
     """The content of a chunked body (RFC 9112, 7.1).
 
     It ends with the last chunk, its trailers and an empty line. http.client also takes the end of
-    the connection in the middle of these for the end of the body, and reads sizes such as ``1_0``
+    the connection in the middle of these for the end of the body, and accepts sizes such as ``1_0``
     and ``+5``.
     """
 
@@ -151,9 +151,10 @@ class Chunks:
         self._ended = False
 
     def read1(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes, b"" at the end.
+        """Read at most ``count`` > 0 bytes, b"" at the end.
 
-        Raises Dropped where the framing is broken.
+        Raises:
+            Dropped: the framing is broken.
         """
         if not self._left and not self._ended:
             self._next_chunk()
@@ -167,7 +168,7 @@ class Chunks:
 
     def _next_chunk(self) -> None:
         if self._begun and self._line() != b"\r\n":
-            raise Dropped("a chunk of the body is not as long as its size says")
+            raise Dropped("a chunk of the body does not have the length that it states")
         self._begun = True
         match = _CHUNK_SIZE.fullmatch(self._line())
         if match is None:
@@ -184,7 +185,7 @@ class Chunks:
                 return
             if _TRAILER.fullmatch(line) is None:
                 break
-        raise Dropped("what follows the last chunk of the body is not its end")
+        raise Dropped("the body has other bytes after its last chunk")
 
     def _line(self) -> bytes:
         return self._lines.readline(_LONGEST_LINE)
@@ -194,8 +195,11 @@ class HttpBody(Body):
     """The body of one answer.
 
     Args:
-        end: offset in the object at which it ends, None if it is not announced.
-        final: whether its end, if told by more than the end of the connection, is the end of the
+        response: the answer.
+        url: URL with its secrets, which are taken out of messages.
+        offset: offset in the object at which the body begins, in bytes.
+        end: offset at which it ends, None if it is not announced.
+        final: True if its end, if shown by more than the end of the connection, is the end of the
             object.
     """
 
@@ -205,14 +209,14 @@ class HttpBody(Body):
         self.end = end
         self.final = final and (end is not None or bool(response.chunked))
         self._left = None if end is None else end - offset
-        # Of a part whose length is not announced, only its end shows that it is the range of the
+        # If the length of a part is not announced, only its end shows that it is the range in the
         # answer's head.
         self._is_part = not final and response.length is None
-        # The buffered connection: http.client's own way closes it at the announced end, and so
-        # hides what follows.
+        # The buffered connection: http.client itself closes it at the announced end, which would
+        # hide surplus bytes.
         self._buffered = response.fp
         self._content = Chunks(self._buffered) if response.chunked else self._buffered
-        # Of its own, so that another thread can end a read without racing against a close.
+        # A separate socket, so that another thread can end a read without racing against a close.
         self._line = socket.socket(fileno=os.dup(response.fileno()))
 
     def read(self, count: int) -> bytes:
@@ -228,20 +232,20 @@ class HttpBody(Body):
         if self._left is not None:
             self._left -= len(data)
             if self._left == 0 and self._is_part and self.has_surplus():
-                raise Dropped("the server sends more bytes than the range that it gives")
+                raise Dropped("the server sends more bytes than the range that it states")
         return data
 
     def has_surplus(self) -> bool:
-        """Whether more comes than was announced.
+        """Return True if more bytes come than were announced.
 
-        Known only of servers that close, as they are asked to.
+        It is known only for servers that close the connection, as they are asked to.
         """
         if not self._response.will_close:
             return False
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         try:
-            # Of a chunked body the last chunk may still be to come.
+            # The last chunk of a chunked body may still follow.
             return bool(poll.poll(_SURPLUS_MS)) and bool(self._content.read1(1) or self._buffered.read1(1))
         except (OSError, http.client.HTTPException, Dropped):
             return False

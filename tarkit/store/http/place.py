@@ -1,11 +1,11 @@
-"""Reading http(s) with the standard library: one GET for each opening, resumed by Range.
+"""Read http(s) with the standard library: one GET for each opening, resumed by Range.
 
-A part is asked for by a Range that has an end, and the first answer to it says which object it is
-about; a server that does not answer so is asked again as for a whole object.
+A part is requested by a Range that has an end, and the first answer to it identifies the object; if
+a server does not answer so, the whole object is requested.
 
-What the transport cannot notice: an error page of status 200 as the very first answer, and a server
-that says one length and means another, if it also closes as if all were well. The format above
-notices: the end mark of a tar, the trailer of a compressed stream.
+Some faults cannot be detected here: an error page of status 200 as the first answer, and a server
+that announces a wrong length and then closes normally. The format above detects them: the end mark
+of a tar, the trailer of a compressed stream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SKIP = 1024 * 1024
 
 
 class _Decoded:
-    """An object that comes in a Content-Encoding, without it."""
+    """An object without the Content-Encoding in which it is sent."""
 
     size = None
 
@@ -46,36 +46,34 @@ class _Decoded:
 
 
 class _NotInParts(Exception):
-    """The first answer to a Range does not show which object its bytes are from."""
+    """The first answer to a Range does not identify the object of its bytes."""
 
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
-    """The object behind a URL.
+    """Open the object of a URL to read.
 
-    ``user:password@`` becomes basic authentication.
-
-    A Content-Encoding is undone, unless the URL's name says as well that the object is compressed
-    so: servers label stored .tgz files like that.
+    ``user:password@`` becomes basic authentication. A Content-Encoding is decoded, unless the URL's
+    name also has the ending of that compression: servers label stored .tgz files like that.
 
     Raises:
-        MissingInputError: 404 or 410.
-        StreamError: every other answer that trying again does not change.
-        TemporaryStreamError: given up.
-        UsageError: not a URL.
+        MissingInputError: the answer is 404 or 410.
+        StreamError: any other answer that a retry does not change.
+        TemporaryStreamError: all attempts failed.
+        UsageError: the URL is not valid.
     """
     return open_origin(HttpOrigin(url, name, retry), retry)
 
 
 def open_origin(origin: HttpOrigin, retry: Retry) -> RawReader:
-    """What :func:`open_read` gives, of an origin."""
+    """Open the object of an origin, like :func:`open_read`."""
     reader = ResumingReader(origin, retry)
     return reader if origin.codec is None else _Decoded(reader, origin.codec, origin.name)
 
 
 def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
-    """Length in bytes, and what tells the object from another under this URL (ETag, version, date).
+    """Return the size in bytes, and the marks that identify the content (ETag, version, date).
 
-    It is asked by GET, of one byte where the server gives parts: a signed URL is valid for GET
+    The request is GET, of one byte if the server supports parts: a signed URL is valid for GET
     only.
     """
     name = display_name(url)
@@ -91,16 +89,16 @@ def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
 
 
 def stat(url: str) -> Entry:
-    """An object; servers have no folders that could be known."""
+    """Return the entry of an object; servers have no folders that could be recognized."""
     size, tag = identify(url)
     return Entry(url, base_name(display_name(url)), False, size, None, tag)
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of an object.
+    """Read a range of an object.
 
-    Read from its beginning, if nothing could tell that a second answer is about it, or all of it,
-    or if its bytes come in a Content-Encoding.
+    The object is read from its beginning if nothing identifies it in a second answer, or if its
+    bytes come in a Content-Encoding.
     """
     return range_of_origin(lambda end: HttpOrigin(url, name, retry, end), start, stop, size, retry)
 
@@ -108,15 +106,19 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
 def range_of_origin(
     origin_of: Callable[[int | None], HttpOrigin], start: int, stop: int, size: int, retry: Retry
 ) -> bytes:
-    """What :func:`read_range` gives.
+    """Read a range of an object, like :func:`read_range`.
 
     Args:
-        origin_of: the origin of a part by where it ends, or of the whole object.
+        origin_of: function from the end of a part, or None for the whole object, to an origin.
+        start: first byte.
+        stop: byte behind the last one.
+        size: expected size of the object in bytes.
+        retry: policy for retries.
     """
     with suppress(_NotInParts):
         return read_part(origin_of(stop), start, stop, size, retry)
     origin = origin_of(None)
-    # The first answer, whose body is not waited for, says which object this is.
+    # The first answer identifies the object; its body is not waited for.
     whole = open_origin(origin, retry)
     try:
         check_size(whole.size, size, origin.name)
@@ -130,11 +132,14 @@ def range_of_origin(
 
 
 class HttpOrigin(Origin):
-    """The object that the first answer was about.
+    """The object of the first answer.
 
     Args:
-        stop: where the part that is wanted of it ends; _NotInParts is raised where the first answer
-            is about no part.
+        url: URL of the object.
+        name: URL for messages.
+        retry: policy for retries.
+        stop: offset where the wanted part ends; _NotInParts is raised if the first answer is not
+            about a part. None: all of it.
     """
 
     def __init__(self, url: str, name: str, retry: Retry, stop: int | None = None) -> None:
@@ -148,19 +153,19 @@ class HttpOrigin(Origin):
         self._stop = stop
         self._marks: Marks | None = None
         self._encoding: str | None = None
-        # Only where nothing but the bytes can tell that an object is still the same.
+        # Used only if nothing but the bytes can show that an object is unchanged.
         self._prefix = hashlib.sha256()
         self._seen_end: int | None = None
 
     @property
     def tag(self) -> str | None:
-        """The marks of the object; None before the first answer, or if it gave none."""
+        """The marks of the object; None before the first answer, or if it had none."""
         values = self._marks.values if self._marks is not None else {}
         return ", ".join(f"{header}: {value}" for header, value in sorted(values.items())) or None
 
     @property
     def codec(self) -> str | None:
-        """How the bytes of the answer are compressed beyond what the name of the object says."""
+        """The compression of the answer in addition to that in the name of the object."""
         return None if self._encoding == compression_for_name(split_query(self._url)[0]) else self._encoding
 
     def open(self, offset: int) -> Body:
@@ -195,7 +200,7 @@ class HttpOrigin(Origin):
             return self._part(response, offset)
         if self._marks is None:
             if status != 200:
-                raise StreamError(f"{status_text(status)} to a plain GET; 200 would be right")
+                raise StreamError(f"{status_text(status)} to a plain GET; expected 200")
             self.size = response.length
             self._marks = marks_of(headers)
             self._encoding = encoding
@@ -207,7 +212,7 @@ class HttpOrigin(Origin):
         if status == 206:
             return self._part(response, offset)
         if status != 200:
-            raise Dropped(f"{status_text(status)} to a resumed read; 206 would be right")
+            raise Dropped(f"{status_text(status)} to a resumed read; expected 206")
         self._same_size(response.length)
         body = HttpBody(response, self._url, 0, self.size, True)
         try:
@@ -218,10 +223,10 @@ class HttpOrigin(Origin):
         return body
 
     def _part(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
-        """The answer 206, if it gives what was asked for."""
+        """Return the body of an answer 206, if it is the requested part."""
         start, end, total = content_range(response.headers) or (None, None, None)
         if start != offset or end is None or end <= offset:
-            raise Dropped("the server answers a resumed read with other bytes than were asked for")
+            raise Dropped("the server answers a resumed read with other bytes than requested")
         if total is not None:
             self._same_size(total)
         if response.length not in (None, end - offset) or (self.size is not None and end > self.size):
@@ -242,18 +247,18 @@ class HttpOrigin(Origin):
         raise Dropped(f"the server answers with {found} bytes, but the object had {self.size}")
 
     def _skip(self, body: HttpBody, offset: int) -> None:
-        """Read past what was delivered already; without any other sign, the bytes must be the same."""
+        """Skip the bytes that were delivered already; without marks, they must be the same."""
         check = None if self._marks and self._marks.values else hashlib.sha256()
         left = offset
         while left:
             data = body.read(min(left, _SKIP))
             if not data:
-                raise Dropped(f"the connection ended after {offset - left} bytes, before the place to go on")
+                raise Dropped(f"the connection ended after {offset - left} bytes, before the place to resume")
             left -= len(data)
             if check is not None:
                 check.update(data)
         if check is not None and check.digest() != self._prefix.digest():
-            raise StreamError("the object was changed while it was read: it does not begin as it did")
+            raise StreamError("the object was changed while it was read: its first bytes are different")
 
     def delivered(self, data: bytes) -> None:
         super().delivered(data)
@@ -267,7 +272,7 @@ class HttpOrigin(Origin):
         if self.size is not None and offset < self.size:
             return False
         if self.size is None and isinstance(body, HttpBody) and not body.final and self._seen_end != offset:
-            # The end of the connection may be a cut: it is the end if another answer ends there
+            # The end of the connection may be a cut: it is the end if a second answer ends there,
             # too.
             self._seen_end = offset
             return False
@@ -276,7 +281,7 @@ class HttpOrigin(Origin):
         return True
 
     def _get(self, headers: dict[str, str], offset: int) -> http.client.HTTPResponse | None:
-        """The answer; None if the server says that the object has just as many bytes as came."""
+        """Return the answer; None if the server reports that the object ends at ``offset``."""
         response, url = follow(lambda target: (self._ask(target, headers), target), self._url, self.name)
         if 200 <= response.status < 300:
             return response
@@ -302,7 +307,7 @@ class HttpOrigin(Origin):
             raise Dropped(reason, answered=False) from None
 
     def _via(self, url: str) -> str:
-        """How a reason begins that is about an answer from ``url``."""
+        """Return the beginning of a reason that is about an answer from ``url``."""
         return "" if url == self._url else f"redirected to {server_of(url)}: "
 
     def _refused(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
@@ -320,7 +325,7 @@ class HttpOrigin(Origin):
 def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
     parts = http_parts(url)
     user, at, host = parts.netloc.rpartition("@")
-    # What follows a "#" is for the reader of the URL, not for the server.
+    # The text behind a "#" is for the user of the URL, not for the server.
     plain = urllib.parse.urlunsplit(parts._replace(netloc=host, fragment=""))
     request = urllib.request.Request(plain, headers={"User-Agent": "tarkit", **headers})
     if at:

@@ -1,1 +1,1 @@
-"""Objects of S3, GCS and every other filesystem of fsspec."""
+"""Read and write objects of S3, GCS and every other file system of fsspec."""

@@ -1,4 +1,4 @@
-"""Blobs of Azure storage, written through adlfs."""
+"""Read and write blobs of Azure storage through adlfs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CREDENTIALS = (
     "; set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; with "
     "AZURE_STORAGE_ANON=true the account name alone reads a public container"
 )
-# Names of metadata are identifiers here.
+# Names of metadata must be identifiers here.
 _TOKEN = TOKEN.replace("-", "_")
 
 
 def without_retries(kind: Any) -> Any:
-    """adlfs without the retries and redirects of Azure's library, and without its cache of
-    listings, which is stale.
-    """
+    """Return a class of adlfs without retries, redirects and cache of listings.
 
+    Retries and redirects are those of Azure's library; the cache becomes stale.
+    """
     if not hasattr(kind, "do_connect"):
         return kind
 
@@ -48,12 +48,12 @@ def _no_location(response: Any) -> bool:
 
 
 class AzureStore(ObjectStore):
-    """A block blob that is put at once or uploaded in blocks.
+    """A block blob that is uploaded at once or in blocks.
 
     Protocol: https://learn.microsoft.com/rest/api/storageservices/put-block-list. The store
-    verifies the MD5 of each body. Blocks that were never committed are no part of any blob, and the
-    store forgets them after a week. Of two writers to one name, the first that commits discards the
-    blocks of the other, which then is an error.
+    verifies the MD5 of each body. Blocks that were never committed are not part of a blob, and the
+    store deletes them after a week. Of two writers to one name, the first that commits discards the
+    blocks of the other writer, for which that is an error.
     """
 
     library_has = "service_client"
@@ -67,7 +67,7 @@ class AzureStore(ObjectStore):
             try:
                 return await call(blob)
             except Exception as error:
-                # As the other libraries have it; any other error has its status.
+                # The same classes as in the other libraries; any other error has its status.
                 status = getattr(error, "status_code", None)
                 if status in (403, 404):
                     raise (FileNotFoundError if status == 404 else PermissionError)(str(error)) from None
@@ -78,7 +78,7 @@ class AzureStore(ObjectStore):
         await self._call(lambda blob: blob.upload_blob(data, length=len(data), **options))
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
-        # The names of all blocks of a blob have one length.
+        # The names of all blocks of a blob must have the same length.
         block = f"{self.token[:26]}{number:06d}"
         await self._call(lambda blob: blob.stage_block(block, data, length=len(data), validate_content=True))
         self._blocks[number] = block
@@ -106,7 +106,7 @@ STORE = AzureStore
 
 
 class AzureSource(ObjectSource):
-    """A blob that is read, as it is stored, even if that is in a Content-Encoding."""
+    """A blob to read as it is stored, even in a Content-Encoding."""
 
     library_has = "service_client"
 
@@ -127,11 +127,11 @@ class AzureSource(ObjectSource):
 
         def check(answer: Any) -> None:
             first, _, last = answer.http_request.headers["x-ms-range"].removeprefix("bytes=").partition("-")
-            # Errors are raised by the library.
+            # The library raises errors for other answers.
             if answer.http_response.status_code < 300:
                 self.check(answer.http_response.status_code, answer.http_response.headers, int(first), int(last) + 1)
 
-        # The library verifies an MD5 of each piece of 4 MiB, but decompresses what it verifies.
+        # The library verifies an MD5 of each piece of 4 MiB, but decompresses the bytes first.
         options = {"validate_content": not self.encoding, "max_concurrency": self.fs.max_concurrency or 1}
         condition = {"etag": self.mark[1], "match_condition": MatchConditions.IfNotModified}
         more = {"version_id": self.version, "decompress": False, "raw_response_hook": check, **options, **condition}
@@ -141,8 +141,8 @@ class AzureSource(ObjectSource):
                 return bytes(await stream.readall())
             except AzureError as error:
                 if type(error) is AzureError:
-                    # Those of answers and connections have classes of their own; this is a wrong
-                    # MD5.
+                    # Answers and connections have error classes of their own; this class means a
+                    # wrong MD5.
                     raise Dropped(str(error)) from None
                 raise
 

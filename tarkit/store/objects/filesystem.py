@@ -1,9 +1,8 @@
-"""What reading and writing through fsspec share: the filesystem of a URL, calls of it, and what its
-errors mean.
+"""Get the fsspec file system of a URL, call it, and convert its errors.
 
-Storage libraries raise all sorts of errors, with URLs in them; here they become those of this
-package, and lose their secrets. Libraries that try again by themselves are kept from it: one
-:class:`~tarkit.store.retry.Patience` does that for all of them.
+Storage libraries raise many kinds of errors, with URLs in them; here they become those of this
+package, and lose their secrets. The libraries' own retries are switched off: one
+:class:`~tarkit.store.retry.Patience` retries for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tarkit.store.registry import PLACES, module_of
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 
 T = TypeVar("T")
-# Not what @ is for in a URL of Azure, CONTAINER@ACCOUNT, nor the colons of an ARN.
+# Does not match the @ in a URL of Azure, CONTAINER@ACCOUNT, nor the colons of an ARN.
 _CREDENTIALS = re.compile(
     r"(?:^|::)(?:(?=s3a?:|gc?s:)|(?=az:|abfss?:)(?=\w+://[^/@]*:))(\w+)://(?!arn:)[^/]*[@:]", re.I
 )
@@ -33,7 +32,7 @@ _UNQUOTED = re.compile(r"[\w+.-]+://(?!arn:)[^/?#@]*:(?!\d*[/?#])[^/?#@]*[/?#].*
 
 
 def filesystem(url: str, name: str) -> tuple[Any, str]:
-    """The fsspec filesystem of a URL, and the path in it.
+    """Return the fsspec file system of a URL, and the path in it.
 
     Raises:
         UsageError: the protocol is not known.
@@ -49,7 +48,7 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
             "store's own configuration or environment"
         )
     if _UNQUOTED.match(url):
-        # Libraries would quote a part of the password in their complaint about the port.
+        # Libraries would quote a part of the password in their error about the port.
         raise UsageError(f"{printable(name)} is not a URL: write / ? # in a user or password as %2F %3F %23")
     try:
         if is_chain(url):
@@ -61,8 +60,7 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     except ImportError as error:
         if hasattr(place, "EXTRA"):
             raise MissingExtraError(f"{protocol}://", place.EXTRA) from None
-        # The sentence of fsspec has the package, in quotes, or called as the module that is
-        # missing.
+        # The message of fsspec has the package, in quotes, or written like the missing module.
         sentence, module = str(error).rstrip("."), str(getattr(error.__cause__, "name", None))
         package = re.search(r'"([\w.-]+)"', sentence) or re.search(re.sub("[_-]", "[_-]", module), sentence, re.I)
         how = f"; pip install {package[package.re.groups]}" if package else ""
@@ -74,8 +72,9 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
 
 def _link_settings(url: str, configured: dict[str, Any]) -> dict[str, Any]:
-    """For links of a chain: settings that keep their libraries from following redirects, where they
-    have such.
+    """Return settings that keep the libraries of a chain's links from following redirects.
+
+    Only some libraries have such settings.
     """
     settings = {}
     for link in url.split("::"):
@@ -92,17 +91,16 @@ def _without_retries(place: Any, kind: Any, url: str) -> tuple[Any, str]:
         return kind(**settings), path
     # The credentials may come over a network.
     fs, theirs = waits.call(lambda: (once(**settings), kind(**settings)))
-    # What is published here is to be seen in listings there.
+    # Outputs published here must be in the listings of other users of the file system.
     fs.dircache = theirs.dircache
     return fs, path
 
 
 @functools.cache
 def _kind_without_retries(place: Any, kind: Any) -> Any:
-    """A filesystem without retries of its own, if its place can make such; else as it is.
+    """Return a class of file system without its own retries, if its place can make one.
 
-    Classes of their own, since fsspec shares filesystems with whatever else in this process uses
-    them.
+    It is a separate class, because fsspec shares file systems with all other code of this process.
     """
     return place.without_retries(kind) if hasattr(place, "without_retries") else kind
 
@@ -110,19 +108,23 @@ def _kind_without_retries(place: Any, kind: Any) -> Any:
 def ask(
     function: Callable[..., T], *arguments: Any, url: str, name: str, retry: Retry = DEFAULT_RETRY, seconds: float = 0.0
 ) -> T:
-    """What a call of a storage library returns in the end.
+    """Call a storage library, with retries; see :meth:`tarkit.store.retry.Patience.call`.
 
-    See :meth:`tarkit.store.retry.Patience.call`. Raises: MissingInputError, StreamError,
-    GivenUpError.
+    Raises:
+        MissingInputError: the file does not exist.
+        StreamError: the store refused the call.
+        GivenUpError: all attempts failed.
     """
     return Patience(retry, name).call(lambda: translated(url, name, function, *arguments), seconds=seconds)
 
 
 def translated(url: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
-    """What a call of a storage library returns.
+    """Call a storage library once, and convert its errors.
 
     Raises:
-        Dropped: another attempt may help. MissingInputError, StreamError.
+        Dropped: a retry may help.
+        MissingInputError: the file does not exist.
+        StreamError: the store refused the call.
     """
     try:
         return function(*arguments)
@@ -133,7 +135,7 @@ def translated(url: str, name: str, function: Callable[..., T], *arguments: Any)
 
 
 def raise_dropped(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
-    """Dropped, if another attempt may help; else the error of this package."""
+    """Raise Dropped, if a retry may help, or else the error of this package."""
     if isinstance(error, Dropped):
         raise error
     if is_temporary(error):
@@ -159,14 +161,14 @@ def _said(error: Exception, url: str) -> str:
     if isinstance(error, KeyError):
         return f"the store's answer has no {said}"
     if code := printable(code_of(error)):
-        # The number is one that s3fs chose.
+        # The number was invented by s3fs.
         said = re.sub(r"^\[Errno \d+\] ", "", said)
         return said if code in said else f"{code}: {said}"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
-    """The error of this package for one of a storage library, without the secrets that it may show."""
+    """Raise the error of this package for one of a storage library, without its secrets."""
     if isinstance(error, FileNotFoundError):
         code = printable(code_of(error))
         reason = f"no such file ({code})" if code not in ("", "NoSuchKey") else "no such file"

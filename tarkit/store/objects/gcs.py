@@ -1,4 +1,4 @@
-"""One object of a Google Cloud Storage bucket, written through gcsfs."""
+"""Read and write objects of Google Cloud Storage through gcsfs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _READ_SECONDS = 60
 
 
 def without_retries(kind: Any) -> Any:
-    """gcsfs without retries of its own, without redirects, and without the decompression of
-    answers; and without gRPC in a process that was forked from one that used it.
+    """Return a class of gcsfs without its own retries, redirects and decompression.
+
+    It also does not use gRPC in a process that was forked from one that used it.
     """
     if not hasattr(kind, "_request"):
         return kind
@@ -40,8 +41,8 @@ def without_retries(kind: Any) -> Any:
     async def set_session(fs: Any) -> Any:
         import aiohttp
 
-        # aiohttp would ask for compressed answers, and decompress each; and end each after 300
-        # seconds, however large.
+        # By default aiohttp requests compressed answers, decompresses each, and ends each after 300
+        # seconds, independent of its size.
         headers = {**fs.session_kwargs.get("headers", {}), "Accept-Encoding": "identity"}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
         ours = {"auto_decompress": False, "headers": headers}
@@ -57,19 +58,20 @@ def without_retries(kind: Any) -> Any:
 
 
 def _is_no_fallback(record: logging.LogRecord) -> bool:
-    """Whether a record of gcsfs's log is more than the fallback to plain HTTP, which it logs at
-    each request of a user without credentials.
+    """Return False for gcsfs's log record of a fallback to plain HTTP.
 
-    An error of the request itself is raised.
+    It is logged at each request of a user without credentials. An error of the request itself is
+    raised.
     """
     return "alling back to" not in record.getMessage()
 
 
 def _bucket_type_after_forks(kind: Any) -> Any:
-    """gcsfs's look-up of the type of a bucket, by gRPC, which waits for ever in a process that was
-    forked from one that used it so.
+    """Return a replacement of gcsfs's method that looks up the type of a bucket.
 
-    There it says what gcsfs says if it cannot find out: then the bucket is read by plain HTTP.
+    The method uses gRPC, and would wait for ever in a process that was forked from one that used
+    it. There the replacement returns gcsfs's value for an unknown type: the bucket is then read by
+    plain HTTP.
     """
 
     async def found(fs: Any, bucket: str) -> Any:
@@ -83,22 +85,22 @@ def _bucket_type_after_forks(kind: Any) -> Any:
 
 
 class _Payload(io.BytesIO):
-    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between.
+    """Bytes to send.
 
-    Then it closes it.
+    aiohttp sends a file in pieces, so that the event loop can run between them, and then closes it.
     """
 
     def close(self) -> None:
-        """Nothing: another try reads it again."""
+        """Do nothing: a retry reads it again."""
 
 
 class GcsStore(ObjectStore):
-    """An object that is put at once or uploaded in a resumable session.
+    """An object that is uploaded at once or in a resumable session.
 
-    Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes
+    Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session accepts
     its bytes in order, so one part is in flight while the next is filled; after an error the store
-    is asked how far it got. Part sizes are multiples of 256 KiB, as the protocol wants. The CRC32C
-    that the store computed is verified at the end.
+    is asked how much it has. Part sizes are multiples of 256 KiB, as the protocol requires. The
+    CRC32C that the store computed is verified at the end.
     """
 
     library_has = "_call"
@@ -129,13 +131,13 @@ class GcsStore(ObjectStore):
 
         session = await initiate_upload(self.fs, self.bucket, self.key, metadata=self._metadata, mode=self._mode)
         if not isinstance(session, str):
-            # Zonal buckets are appended to by gRPC, and what was appended is visible at once.
+            # Zonal buckets are appended to by gRPC, and appended data is visible at once.
             raise StreamError("zonal buckets cannot be written all or nothing", url=f"gs://{self.path}")
         self._session = session
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         if final:
-            # Sending it would publish the object.
+            # Sending the last part would publish the object.
             self._last = data
         else:
             await self._send(data, "*")
@@ -146,9 +148,9 @@ class GcsStore(ObjectStore):
         await self._send(self._last, str(self._offset + len(self._last)))
 
     async def _send(self, data: bytes, total: str) -> None:
-        """Send what the store does not have yet of a part.
+        """Send the bytes of a part that the store does not have yet.
 
-        An earlier try may have brought some of it.
+        An earlier attempt may have sent some of them.
         """
         kept = await self._ask(f"bytes */{total}", b"", len(data)) if self._unsure else 0
         self._unsure = True
@@ -161,7 +163,7 @@ class GcsStore(ObjectStore):
         self._unsure = False
 
     async def _ask(self, content_range: str, data: bytes, length: int) -> int:
-        """How many bytes of the part the store has then."""
+        """Send bytes of the part; return how many bytes of it the store has then."""
         fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
         try:
             headers, content = await self.fs._call("PUT", self._session, headers=fields, data=_Payload(data))
@@ -169,13 +171,12 @@ class GcsStore(ObjectStore):
             raise TemporaryStreamError(UPLOAD_LOST, url=f"gs://{self.path}") from None
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
-        # An unfinished session with nothing in it says nothing; a finished one describes its
-        # object.
+        # An unfinished session without data reports nothing; a finished one describes its object.
         return length if content else -self._offset
 
     async def abort(self) -> None:
-        # A session that stays publishes nothing, and is forgotten after a week. The condition must
-        # not be asked again, or the session stays.
+        # An unfinished session publishes nothing, and is deleted after a week. The condition must
+        # not be sent again, or the session stays.
         if self._session:
             with suppress(FileNotFoundError):
                 await self.fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
@@ -202,10 +203,10 @@ STORE = GcsStore
 
 
 class GcsSource(ObjectSource):
-    """An object that is read.
+    """An object to read.
 
-    One that is stored compressed is asked for as it is: else the store decompresses it, and knows
-    no ranges of that (https://cloud.google.com/storage/docs/transcoding).
+    An object that is stored compressed is requested in that form: otherwise the store decompresses
+    it, and does not support ranges (https://cloud.google.com/storage/docs/transcoding).
     """
 
     library_has = "_call"
@@ -219,14 +220,14 @@ class GcsSource(ObjectSource):
         return info
 
     def checksum(self, info: Mapping[str, Any]) -> Checksum | None:
-        # Of the stored bytes, which are those that are read.
+        # The checksum is that of the stored bytes, which are read here.
         return from_info({**info, "contentEncoding": None})
 
     async def fetch(self, start: int, stop: int) -> bytes:
         generation = self.mark[1]
         is_zonal = getattr(self.fs, "_is_zonal_bucket", None)
         if is_zonal is not None and await is_zonal(self.bucket):
-            # They are read by gRPC, whose messages carry checksums.
+            # Zonal buckets are read by gRPC, whose messages have checksums.
             return bytes(await self.fs._cat_file(self.path, start=start, end=stop, generation=generation))
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": self.encoding or "identity"}
         url = self.fs.url(self.path, generation=generation)

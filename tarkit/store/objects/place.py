@@ -1,6 +1,4 @@
-"""Files of whatever fsspec reaches: the functions of a place for each store that has no better
-ones.
-"""
+"""Read, write, list and remove files through fsspec, for all stores without own functions."""
 
 from __future__ import annotations
 
@@ -27,22 +25,25 @@ from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
 _MANY_SECONDS = 86_400.0
-"""For a call that is many requests: a listing, or the removal of a folder. Libraries that give up a
-silent request themselves, such as those of S3 and GCS, do so long before.
+"""Timeout in seconds of a call that makes many requests: a listing, or the removal of a folder.
+
+Libraries with their own timeouts for a request, such as those of S3 and GCS, fail long before.
 """
 _SUMS = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
 
 
 def check(url: str) -> None:
-    """Raises:
-    UsageError: no such protocol.
-    MissingExtraError: its library is not installed.
+    """Check that a URL can be opened.
+
+    Raises:
+        UsageError: the protocol is not known.
+        MissingExtraError: its library is not installed.
     """
     filesystem(url, display_name(url))
 
 
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
-    """A file to read."""
+    """Open a file to read."""
     fs, path = filesystem(url, name)
     source = _known(url, fs, "SOURCE")
     if source is not None:
@@ -51,7 +52,7 @@ def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
 
 
 def _known(url: str, fs: Any, role: str) -> Any:
-    """The class of this name in the module of a store.
+    """Return the class of a role in the module of a store.
 
     None if tarkit does not know the store, or if another library is registered for its scheme.
     """
@@ -60,13 +61,17 @@ def _known(url: str, fs: Any, role: str) -> Any:
 
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
-    """A file that appears at commit.
+    """Open a file to write, which appears at commit.
 
     Args:
-        if_absent: publish only where nothing is. A store for which a module has the class ``STORE``
-            decides that itself, at commit. At others it is looked at when opening and right before
-            the upload, so two writers that finish at the same moment may both believe that they
-            were first; the file is whole.
+        url: URL of the file.
+        name: URL for messages.
+        if_absent: True to publish only if the name does not exist. A store for which a module has
+            the class ``STORE`` decides that itself, at commit. For other stores it is checked when
+            opening and right before the upload, so two writers that finish at the same moment may
+            both succeed; the file is complete.
+        sync: not used.
+        retry: policy for retries.
     """
     fs, path = filesystem(url, name)
     store = _known(url, fs, "STORE")
@@ -76,14 +81,14 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of a file."""
+    """Read a range of a file."""
     fs, path = filesystem(url, name)
     source = _known(url, fs, "SOURCE")
     if source is not None:
         return read_part(SourceOrigin(source(fs, path), url, name, stop), start, stop, size, retry)
 
     def some() -> bytes:
-        # Opened files of fsspec read far ahead; this asks for these bytes and no more.
+        # Open files of fsspec read far ahead; this requests only these bytes.
         fs.invalidate_cache(path)
         check_size(fs.info(path).get("size"), size, name)
         data = bytes(fs.cat_file(path, start=start, end=stop))
@@ -95,14 +100,14 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
 
 
 def stat(url: str) -> Entry:
-    """A file or folder."""
+    """Return the entry of a file or folder."""
     return _entry(url, display_name(url).rstrip("/").rpartition("/")[2], _info(url))
 
 
 def identify(url: str) -> Identity:
-    """Size of a file, and a digest of all that tells its content from another.
+    """Return the size of a file, and a digest of all values that identify its content.
 
-    None if the size is all there is.
+    The digest is None if the store reports only the size.
     """
     info = _info(url)
     marks, size = info_marks(info), info.get("size")
@@ -112,7 +117,7 @@ def identify(url: str) -> Identity:
 
 
 def _info(url: str) -> dict[str, Any]:
-    """What a store gives about one of its files now, past all caches: fsspec's ``info()``."""
+    """Return fsspec's ``info()`` of a file, from the store and not from a cache."""
     name = display_name(url)
     fs, path = filesystem(url, name)
     fs.invalidate_cache(path)
@@ -139,7 +144,7 @@ def _time(info: dict[str, Any]) -> float | None:
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
-    """What is in a folder."""
+    """Yield the entries of a folder."""
     name = display_name(url)
     fs, inner = filesystem(url, name)
     base = inner.rstrip("/")
@@ -155,11 +160,11 @@ def entries(url: str, recursive: bool) -> Iterator[Entry]:
 
 
 def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
-    # Listings come without the protocol and, from HDFS, without the host: both are taken from what
-    # was asked.
+    # Listings come without the protocol and, from HDFS, without the host: both are taken from the
+    # URL.
     if url.endswith(inner):
         return url[: len(url) - len(inner)] + path
-    # abfs://CONTAINER@ACCOUNT/PATH names the account behind the container.
+    # abfs://CONTAINER@ACCOUNT/PATH has the account behind the container.
     folder = inner.partition("/")[2]
     if "@" in url and folder and url.endswith(folder):
         return url[: len(url) - len(folder)] + path.partition("/")[2]
@@ -167,10 +172,10 @@ def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
 
 
 def glob(url: str) -> list[str]:
-    """The URLs of the files that a pattern matches, sorted.
+    """Return the URLs of the files that a pattern matches, sorted.
 
     Raises:
-        UsageError: the filesystem cannot list.
+        UsageError: the file system cannot list.
     """
     name = display_name(url)
     fs, pattern = filesystem(url, name)
@@ -181,7 +186,7 @@ def glob(url: str) -> list[str]:
         except NotImplementedError:
             raise UsageError(f"{quoted(url)}: shards on this file system cannot be listed; name them") from None
         except ValueError as error:
-            # Such as a ** that is not a whole part of the path.
+            # For example, a ** that is not a whole part of the path.
             raise UsageError(f"{quoted(url)} is not a valid pattern: {printable(redact_text(str(error)))}") from None
 
     try:
@@ -195,22 +200,22 @@ def remove(url: str, name: str, is_folder: bool) -> None:
     """Remove a file or folder, but not a whole bucket."""
     fs, inner = filesystem(url, name)
     if "/" not in inner.strip("/"):
-        raise UsageError(f"{name} is a whole bucket; that is not removed")
+        raise UsageError(f"{name} is a whole bucket, which tarkit does not remove")
     try:
         if is_folder:
             ask(lambda: fs.rm(inner, recursive=True), url=url, name=name, seconds=_MANY_SECONDS)
         else:
             ask(fs.rm_file, inner, url=url, name=name)
     except MissingInputError:
-        # An earlier attempt of this call may have removed it, and its answer be lost.
+        # An earlier attempt of this call may have removed it without an answer.
         return
     fs.invalidate_cache()
     if ask(fs.exists, inner, url=url, name=name):
-        raise StreamError("is still there after it was removed", url=name)
+        raise StreamError("still exists after it was removed", url=name)
 
 
 class FsspecBody(Body):
-    """An open file, from the place on at which it stands."""
+    """The content of an open file from its current position on."""
 
     def __init__(self, file: Any, url: str, name: str, offset: int) -> None:
         self._file = file
@@ -228,7 +233,7 @@ class FsspecBody(Body):
 
     def _raise(self, error: Exception) -> NoReturn:
         if type(error).__name__ == "FileExpired":
-            # s3fs and fsspec: the file under this name is not the one that was opened.
+            # s3fs and fsspec: the name is that of another file than the one that was opened.
             reason = "the object was changed while it was read"
             raise StreamError(reason, url=self._name, offset=self._offset) from None
         raise_dropped(error, self._url, self._name, self._offset)
@@ -239,7 +244,7 @@ class FsspecBody(Body):
 
 
 class FsspecOrigin(ReportedOrigin):
-    """One file, identified by the marks that its filesystem gives: size, ETag, version, times."""
+    """One file, identified by the marks of its file system: size, ETag, version, times."""
 
     def __init__(self, fs: Any, path: str, url: str, name: str) -> None:
         super().__init__(name)
@@ -261,7 +266,7 @@ class FsspecOrigin(ReportedOrigin):
         return FsspecBody(file, self._url, self.name, offset)
 
     def report(self) -> tuple[dict[str, Any], Checksum | None]:
-        # The store is asked, not a cache.
+        # The request goes to the store, not to a cache.
         self._fs.invalidate_cache(self._path)
         info = translated(self._url, self.name, self._fs.info, self._path)
         if info.get("type") == "directory":

@@ -1,9 +1,9 @@
-"""Redirects of object stores, which are not followed: another host would get the credentials, and
-give its own bytes.
+"""Reject redirects of object stores.
 
-aiohttp follows them by default, with all headers and, for 307 and 308, with the body. The one
-redirect that is part of a store's protocol, that of S3 to another region, is made by botocore,
-which signs a new request for an endpoint of its own list.
+The target of a redirect would receive the credentials, and send its own bytes. aiohttp follows
+redirects by default, with all headers and, for 307 and 308, with the body. The one redirect that is
+part of a store's protocol, that of S3 to another region, is made by botocore, which signs a new
+request for an endpoint of its own list.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from tarkit.store.retry import Dropped
 
 
 def refuse_redirect(status: int, location: str | None) -> None:
-    """Raises:
-    Dropped: the answer of a store is a redirect. location: its header of that name.
+    """Reject an answer of a store that is a redirect.
+
+    Args:
+        status: status of the answer.
+        location: its Location header.
+
+    Raises:
+        Dropped: the answer is a redirect.
     """
     if not 300 <= status < 400 or not location:
         return
@@ -32,7 +38,7 @@ def refuse_redirect(status: int, location: str | None) -> None:
 
 
 class DirectSession:
-    """A session of aiohttp whose requests end at the first answer, also if that is a redirect."""
+    """A session of aiohttp whose requests end at the first answer, even if it is a redirect."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -41,5 +47,5 @@ class DirectSession:
         return getattr(self._session, name)
 
     def request(self, *arguments: Any, **options: Any) -> Any:
-        """A request of ``aiohttp.ClientSession`` that ends at the first answer."""
+        """Send a request of ``aiohttp.ClientSession`` that ends at the first answer."""
         return self._session.request(*arguments, **{**options, "allow_redirects": False})

@@ -1,4 +1,4 @@
-"""Objects of S3, written through s3fs; and uploads that were never finished."""
+"""Read and write objects of S3 through s3fs, and abort uploads that were never finished."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ _IN_LISTINGS = ("IsTruncated", "Name", "Bucket", "Buckets")
 
 
 def without_retries(kind: Any) -> Any:
-    """s3fs without retries of its own and of botocore, and without redirects but those to another
-    region.
+    """Return a class of s3fs without retries, and without redirects except to another region.
+
+    Retries are those of s3fs and of botocore.
     """
     if not hasattr(kind, S3Store.library_has):
         return kind
@@ -41,7 +42,7 @@ def without_retries(kind: Any) -> Any:
 
 
 def _one_attempt(fs: Any) -> dict[str, Any]:
-    """Settings of botocore; what the user asked for but the retries."""
+    """Return settings of botocore: those of the user, except for the retries."""
     from aiobotocore.session import AioSession
 
     session = fs.session or AioSession(**fs.kwargs)
@@ -60,16 +61,15 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
 
 
 def without_redirects(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of s3fs that keep it from following redirects, where tarkit cannot replace the
-    class.
+    """Return settings that keep s3fs from following redirects, for a class that is not replaced.
 
     Args:
-        settings: what the user asked for.
+        settings: settings of the user.
     """
     try:
         return {"config_kwargs": {"http_session_cls": _direct_sessions(), **settings.get("config_kwargs", {})}}
     except ImportError:
-        # fsspec says what is missing.
+        # fsspec reports the missing library.
         return {}
 
 
@@ -85,7 +85,7 @@ def _direct_sessions() -> Any:
 
         async def send(self, request: Any) -> Any:
             answer = await super().send(request)
-            # To another region, botocore makes a new request, for an endpoint that it knows.
+            # For another region, botocore makes a new request, to an endpoint that it knows.
             region = answer.headers.get("x-amz-bucket-region")
             if region is None or f"/{region}/s3/" in str(request.headers.get("Authorization")):
                 try:
@@ -99,8 +99,10 @@ def _direct_sessions() -> Any:
 
 
 def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
-    """s3fs's ``_call_s3``, for which an answer that is not a listing is an error. botocore finds
-    nothing in a page of HTML, or in no body at all, and that would be an empty folder.
+    """Return s3fs's ``_call_s3`` with an error for an answer that is not a listing.
+
+    botocore finds no entries in a page of HTML, or in an empty body, and that would be an empty
+    folder.
     """
 
     async def called(fs: Any, method: str, *settings: Any, **more: Any) -> Any:
@@ -109,18 +111,18 @@ def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
             if answer.keys().isdisjoint(_IN_LISTINGS):
                 raise Dropped("the store's answer to a listing is not a listing")
             if answer.get("IsTruncated") and not any(key.startswith("Next") for key in answer):
-                raise Dropped("the store's listing is not whole, and does not say how it goes on")
+                raise Dropped("the store's listing is incomplete, without a mark for its next page")
         return answer
 
     return called
 
 
 class S3Store(ObjectStore):
-    """An object that is put at once or uploaded in parts.
+    """An object that is uploaded at once or in parts.
 
-    Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry
+    Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies have
     the checksums that botocore computes (CRC32 by default), and the store verifies them. Only the
-    filesystem knows the endpoint and the credentials.
+    file system knows the endpoint and the credentials.
     """
 
     library_has = "_call_s3"
@@ -128,7 +130,7 @@ class S3Store(ObjectStore):
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
         super().__init__(fs, path, token, if_absent)
         self._condition = {"IfNoneMatch": "*"} if if_absent else {}
-        # Ours beside the user's own, which it would replace.
+        # In addition to the user's own metadata, which it would replace.
         self._metadata = {**fs.s3_additional_kwargs.get("Metadata", {}), TOKEN: token}
         self._upload: str | None = None
         self._parts: dict[int, dict[str, Any]] = {}
@@ -158,8 +160,8 @@ class S3Store(ObjectStore):
         with suppress(FileNotFoundError):
             for _ in range(3):
                 await self._call("abort_multipart_upload", UploadId=self._upload)
-                # A part that was on its way may have come after that; then it is kept, and paid
-                # for.
+                # A part that was in flight may have arrived after that; then it is kept, and costs
+                # money.
                 left = await self._call("list_parts", UploadId=self._upload)
                 if not left.get("Parts"):
                     return
@@ -180,7 +182,7 @@ STORE = S3Store
 
 
 class S3Source(ObjectSource):
-    """An object that is read, as it is stored, even if that is in a Content-Encoding."""
+    """An object to read as it is stored, even in a Content-Encoding."""
 
     library_has = "_call_s3"
 
@@ -189,7 +191,7 @@ class S3Source(ObjectSource):
         return await self.fs._call_s3(method, Bucket=self.bucket, Key=self.key, **version, **settings)
 
     async def describe(self) -> dict[str, Any]:
-        # The info() of s3fs gives neither encoding nor checksums.
+        # The info() of s3fs has neither encoding nor checksums.
         try:
             head = await self._call("head_object", ChecksumMode="ENABLED") if self.key else None
         except FileNotFoundError:
@@ -219,23 +221,28 @@ SOURCE = S3Source
 
 
 def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:
-    """Abort the uploads under a URL that were begun more than ``older_than`` seconds before
-    ``now``; their URLs.
+    """Abort the uploads under a URL that began more than ``older_than`` seconds ago.
 
-    Killed programs leave them behind, and their parts are paid for. A dead writer looks like a slow
-    one, so ``older_than`` is to be more than any upload takes.
+    Killed programs leave them behind, and their parts cost money. A dead writer cannot be
+    distinguished from a slow one, so ``older_than`` must be longer than any upload takes.
 
     Args:
-        url: all names that begin with it, for example ``s3://bucket/folder/``.
+        url: beginning of the names, for example ``s3://bucket/folder/``.
+        older_than: age in seconds.
+        now: time in seconds since 1970.
+
+    Yields:
+    The URL of each aborted upload.
 
     Raises:
-        StreamError: the bucket does not exist, may not be listed, or that is not permitted.
+        StreamError: the bucket does not exist, may not be listed, or aborting is not permitted.
     """
     name = display_name(url)
     scheme = url.partition("://")[0]
     fs, path = filesystem(url, name)
     bucket, key, _ = fs.split_path(path)
-    # A slash at the end is lost by then, and tells a folder from all names that begin alike.
+    # split_path drops the slash at the end, which distinguishes a folder from all names with this
+    # beginning.
     where = {"Bucket": bucket, "Prefix": f"{key}/" if key and url.endswith("/") else key}
     while True:
         try:
@@ -245,7 +252,7 @@ def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:
         for upload in page.get("Uploads", []):
             if now - upload["Initiated"].timestamp() > older_than:
                 which = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
-                # One that is gone already is fine.
+                # An upload that does not exist any more is fine.
                 with suppress(MissingInputError):
                     ask(partial(fs.call_s3, "abort_multipart_upload", **which), url=url, name=name)
                 yield f"{scheme}://{bucket}/{upload['Key']}"

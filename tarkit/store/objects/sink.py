@@ -27,39 +27,37 @@ _BYTES_IN_FLIGHT = 128 << 20
 _REQUEST_SECONDS = _SENDING_SECONDS = 60.0
 _SLOWEST = 32 << 10
 UNDER_WAY: dict[object, int] = {}
-"""Bytes of each upload, or part of one, that this process is sending now. All of them share its
-line.
+"""Size in bytes of each upload, or part of one, that this process is sending.
+
+All of them share its network connection.
 """
 
 
 def part_size(number: int) -> int:
-    """Bytes of part ``number``, counted from 1; only the last part of an object is smaller.
+    """Return the size of part ``number``, counted from 1, in bytes; only the last one is smaller.
 
-    S3 takes at most 10,000 parts of at least 5 MiB and at most 5 GiB
-    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html), and how much will come is
-    not known at the start. So parts begin at 8 MiB and double every 800 parts up to 1 GiB: an
+    S3 accepts at most 10,000 parts of at least 5 MiB and at most 5 GiB
+    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html), and the size of the object
+    is not known at the start. So parts begin at 8 MiB and double every 800 parts up to 1 GiB: an
     object of 93 GiB is made of parts up to 64 MiB, and 10,000 parts are a little more than 5 TiB.
     """
     return min(_FIRST_SIZE << min((number - 1) // _SAME_SIZE, 20), _LARGEST_SIZE)
 
 
 def parts_in_flight(size: int) -> int:
-    """How many parts of ``size`` bytes may travel at once: up to 4, together at most 128 MiB, at
-    least one.
-    """
+    """Return how many parts of ``size`` bytes may be in flight: 1 to 4, at most 128 MiB."""
     return max(1, min(_MOST_IN_FLIGHT, _BYTES_IN_FLIGHT // size))
 
 
 def seconds_to_send() -> float:
-    """How long an attempt to send any of the bytes that are under way may take, on a line that is
-    slow.
+    """Return the timeout in seconds of one attempt to send data on a slow network.
 
-    A minute, and what all of them need at 32 KiB/s.
+    It is a minute, and the time that all bytes in flight need at 32 KiB/s.
     """
     return _SENDING_SECONDS + sum(list(UNDER_WAY.values())) / _SLOWEST
 
 
-# The name of the metadata by which a writer recognises its own object.
+# Name of the metadata by which a writer recognizes its own object.
 TOKEN = "tarkit-upload"  # noqa: S105
 
 
@@ -68,12 +66,13 @@ UPLOAD_LOST = "the store does not know the upload any more: it was aborted there
 
 @dataclass(frozen=True)
 class Found:
-    """What is under the final name.
+    """The object that has the final name.
 
     Attributes:
-        token: of the writer who put it there, None if it is not known.
-        version: the store's mark of this content, None if it gives none.
-        damaged: it is ours, and its checksum is not that of what was sent.
+        size: size in bytes.
+        token: token of the writer that published it, None if it is not known.
+        version: the store's mark of this content, None if it has none.
+        damaged: True if it is the object of this writer, with a wrong checksum.
     """
 
     size: int
@@ -83,17 +82,21 @@ class Found:
 
 
 _UNSEEN = Found(-1, None)
-"""Who may write may not always look. Then the answers to the writing are all there is."""
+"""Result of a look without permission to read: only the answers to the writing are known."""
 _LAST_LOOK_SECONDS = 10.0
 
 
 @dataclass
 class _Sending:
-    """Bytes that are on their way: a part of an object, or all of it.
+    """Bytes in flight: a part of an object, or all of it.
 
     Attributes:
-        began, until: of the monotonic clock; until is when they are late, unless others have come
-            that share the line.
+        number: number of the part, from 1.
+        data: the bytes.
+        final: True for the last part.
+        future: result of the request.
+        began: time of the monotonic clock in seconds at which sending began.
+        until: time at which it times out, unless other parts have been added since.
     """
 
     number: int
@@ -105,7 +108,7 @@ class _Sending:
 
 
 def _wait_for_one(sending: list[_Sending]) -> None:
-    """Wait until one of them is done; those that are late are cancelled."""
+    """Wait until one of the parts is done; cancel those that time out."""
     waits.first_of([each.future for each in sending], min(each.until for each in sending))
     for each in sending:
         each.until = max(each.until, each.began + seconds_to_send())
@@ -114,20 +117,22 @@ def _wait_for_one(sending: list[_Sending]) -> None:
 
 
 class ObjectStore:
-    """One object to be.
+    """One object that is written.
 
-    Its coroutines run in the event loop of the filesystem.
-
-    put: the whole object at once. Or begin, send for each part, finish: the object is there only
-    after finish; ``final`` marks the last part. abort: forget the parts. look: what is under the
-    name now. remove: take it away.
+    Its coroutines run in the event loop of the file system. ``put`` uploads the whole object at
+    once. Otherwise ``begin`` is called, ``send`` for each part (``final`` marks the last one), and
+    ``finish``, after which the object exists. ``abort`` deletes the parts, ``look`` returns the
+    object that has the name now, ``remove`` removes it.
 
     Args:
-        token: by which the writer recognises its own object.
+        fs: file system of the library.
+        path: path of the object in it.
+        token: token by which the writer recognizes its own object.
+        if_absent: True to publish only if the name does not exist.
 
     Attributes:
-        library_has: an attribute of the filesystem of the library that this is written for.
-        in_order: whether a part is sent only when the one before it has arrived.
+        library_has: an attribute of the file system of the supported library.
+        in_order: True if a part is sent only when the part before it has arrived.
     """
 
     library_has: str
@@ -144,7 +149,7 @@ class ObjectStore:
         raise NotImplementedError
 
     async def begin(self) -> None:
-        """Nothing, where the first part begins an upload."""
+        """Do nothing, for a store whose first part begins an upload."""
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         raise NotImplementedError
@@ -153,7 +158,7 @@ class ObjectStore:
         raise NotImplementedError
 
     async def abort(self) -> None:
-        """Nothing, where parts of which no object was made are forgotten."""
+        """Do nothing, for a store that deletes the parts of unfinished objects."""
 
     async def look(self) -> Found | None:
         raise NotImplementedError
@@ -163,11 +168,11 @@ class ObjectStore:
 
 
 class ObjectSink:
-    """Gathers parts and sends a few of them at a time while the writer goes on.
+    """A sink that collects parts, and sends some of them while the writer continues.
 
     At most the part that is being filled and those in flight are in memory. An object that fits
-    into one part is put at once. What fails is tried again within one budget, that of ``retry``;
-    each part that gets through begins it anew.
+    into one part is uploaded at once. Failed requests are retried within one limit, that of
+    ``retry``; each part that succeeds resets it.
     """
 
     def __init__(self, store: ObjectStore, loop: Any, url: str, name: str, if_absent: bool, retry: Retry) -> None:
@@ -200,10 +205,7 @@ class ObjectSink:
             view = view[room:]
 
     def commit(self) -> None:
-        """Make the object visible.
-
-        The answer is checked against what is there then.
-        """
+        """Publish the object, and check that it exists with the right size."""
         if self._begun:
             self._send(True)
             self._settle(0)
@@ -224,9 +226,7 @@ class ObjectSink:
             self._store.fs.invalidate_cache(self._store.path)
 
     def discard(self) -> None:
-        """Stop what is in flight and have the store forget the parts, if it can be reached in a
-        short time.
-        """
+        """Cancel the parts in flight, and abort the upload if the store answers in a short time."""
         import asyncio
 
         self._part = bytearray()
@@ -237,8 +237,8 @@ class ObjectSink:
             return
         self._begun = False
         if asyncio._get_running_loop() is self._loop:
-            # The loop's own thread gets here when it collects a forgotten stream; it cannot wait
-            # for itself.
+            # The loop's own thread runs this when it garbage-collects a forgotten stream; it cannot
+            # wait for itself.
             self._start(self._store.abort)
         else:
             self._abort()
@@ -253,7 +253,7 @@ class ObjectSink:
 
     def _send(self, final: bool) -> None:
         if not self._begun:
-            # Set first: whether an upload was begun is not known when the answer got lost.
+            # Set before the request: if its answer is lost, the upload may have begun.
             self._begun = True
             self._run(self._store.begin)
         if self._number > MOST_PARTS:
@@ -272,9 +272,9 @@ class ObjectSink:
         return _Sending(number, data, final, future, began, began + seconds_to_send())
 
     def _settle(self, most: int) -> None:
-        """Wait until at most so many parts are in flight.
+        """Wait until at most ``most`` parts are in flight.
 
-        What failed is sent again when nothing else is in flight.
+        A failed part is sent again when no other part is in flight.
         """
         while True:
             failed: list[_Sending] = []
@@ -292,7 +292,7 @@ class ObjectSink:
                     problem = drop
             self._sending = in_flight + failed
             if in_flight and (failed or len(in_flight) > most):
-                # One fault often hits all that is in flight: it is one failure.
+                # One fault often affects all parts in flight: it counts as one failure.
                 _wait_for_one(in_flight)
             elif problem is not None:
                 self._patience.failed(problem, None)
@@ -300,13 +300,12 @@ class ObjectSink:
             else:
                 return
 
-    # What is there after the last request
+    # The object after the last request
 
     def _look_at_last(self, error: StreamError) -> None:
-        """Raise ``error``.
+        """Raise ``error``, unless the object was published.
 
-        But return if the object came to be nevertheless, since the answer to an earlier attempt was
-        lost. Nothing comes to be afterwards.
+        The answer to an earlier attempt may have been lost. After this call nothing is published.
         """
         if self._begun:
             self._abort()
@@ -316,7 +315,7 @@ class ObjectSink:
             else:
                 found = self._run(self._look)
         except (Dropped, waits.Late, StreamError):
-            unknown = GivenUpError(f"whether it was published is not known: {error.reason}", url=self._name)
+            unknown = GivenUpError(f"it is not known if it was published: {error.reason}", url=self._name)
             unknown.answered = error.answered if isinstance(error, GivenUpError) else True
             raise unknown from None
         if found is not None and found.token == self._store.token:
@@ -329,26 +328,26 @@ class ObjectSink:
         try:
             found = self._once(self._look, min(seconds, _REQUEST_SECONDS))
         except Dropped as drop:
-            reason = f"the store took the upload, but whether it is whole is not known: {drop.reason}"
+            reason = f"the store accepted the upload, but could not be asked for its size: {drop.reason}"
             raise Dropped(reason, drop.retry_after, answered=drop.answered) from None
         if found is _UNSEEN:
             return
         if found is None:
-            raise Dropped("the store took the upload, but nothing is under this name")
+            raise Dropped("the store accepted the upload, but no object has this name")
         if found.token != self._store.token and found == self._before:
-            raise Dropped("the store took the upload, but what was there before is still under this name")
+            raise Dropped("the store accepted the upload, but the earlier object still has this name")
         if found.token not in (None, self._store.token):
-            # Replaced by another writer since. Ours was whole; but who asked to be the only one is
-            # not.
+            # Another writer replaced it since. This object was complete; but with if_absent, it
+            # should be the only one.
             if self._if_absent:
                 self._lost()
             return
         if found.size == self._size and not found.damaged:
             return
-        what = "other ones" if found.size == self._size else str(found.size)
+        what = "other bytes" if found.size == self._size else str(found.size)
         reason = f"{self._size} bytes were sent, but {what} arrived"
         if found != self._suspect:
-            # One answer may be wrong, and what it speaks of is removed.
+            # One answer may be wrong, and the object that it is about is removed.
             self._suspect = found
             raise Dropped(reason)
         if found.token is not None:
@@ -368,13 +367,13 @@ class ObjectSink:
     # One request
 
     def _run(self, work: _Work[T]) -> T:
-        """The result of one request in the end; it counts as progress."""
+        """Return the result of one request, with retries; it counts as progress."""
         result = self._patience.run(lambda left: self._once(work, min(left, _REQUEST_SECONDS)))
         self._patience.progress()
         return result
 
     def _once(self, work: _Work[T], seconds: float) -> T:
-        """The result of one attempt; see :meth:`_result`."""
+        """Return the result of one attempt; see :meth:`_result`."""
         return self._result(self._start(work), seconds)
 
     def _start(self, work: _Work[T]) -> concurrent.futures.Future[T]:
@@ -383,16 +382,19 @@ class ObjectSink:
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def _result(self, future: concurrent.futures.Future[T], seconds: float) -> T:
-        """The result of one attempt.
+        """Return the result of one attempt.
 
-        Raises Dropped or Late if another one may help, else a TarkitError.
+        Raises:
+            Dropped: a retry may help.
+            Late: the attempt timed out, and a retry may help.
+            TarkitError: a retry would not help.
         """
         try:
             return waits.result_of(future, seconds)
         except (TarkitError, Dropped, waits.Late):
             raise
         except concurrent.futures.CancelledError:
-            raise Dropped("no answer in the time that its bytes need", answered=False) from None
+            raise Dropped("no answer within the timeout for its size", answered=False) from None
         except FileNotFoundError as error:
             if code_of(error) == "NoSuchUpload":
                 raise TemporaryStreamError(f"{UPLOAD_LOST} (NoSuchUpload)", url=self._name) from None

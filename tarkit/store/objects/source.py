@@ -1,10 +1,9 @@
-"""Objects of stores that tarkit knows, read by requests for ranges, each answer of which is held
-against its request.
+"""Read objects by range requests, and compare each answer with its request.
 
-A proxy, a cache or a faulty server may answer a GET with a page of its own, other bytes, another
-object or a compressed body, although it answered HEAD rightly. Such an answer is a failed attempt.
-Flipped bits in an answer that fits are found at the end, by the checksum of the whole object, where
-the store gives one.
+It is used for stores that tarkit knows. A proxy, a cache or a faulty server may answer a GET with a
+page of its own, other bytes, another object or a compressed body, even if its answer to HEAD was
+right. Such an answer is a failed attempt. Flipped bits in an answer that fits are found at the end,
+by the checksum of the whole object, if the store has one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LARGEST_REQUEST = 32 << 20
 
 
 def message_of(headers: Mapping[str, str]) -> Message:
-    """Headers of an answer, whatever the case of their names."""
+    """Return the headers of an answer, with names that ignore case."""
     message = Message()
     for name, value in headers.items():
         message[name] = value
@@ -36,15 +35,15 @@ def message_of(headers: Mapping[str, str]) -> Message:
 class ObjectSource:
     """One object that is read.
 
-    Its coroutines run in the event loop of the filesystem.
+    Its coroutines run in the event loop of the file system.
 
     Attributes:
-        library_has: an attribute of the filesystem of the library that this is written for.
-        mark: a header by which the answers tell the content from another, and its value.
-        marked: whether each answer must have that header.
-        encoding: the Content-Encoding that the object was stored with; its bytes are read as they
-            are stored.
-        size: in bytes. All three are known after ``describe``.
+        library_has: an attribute of the file system of the supported library.
+        mark: (header, value) that identifies the content in answers; known after ``describe``.
+        marked: True if each answer must have that header.
+        encoding: Content-Encoding with which the object was stored; its bytes are read as they are
+            stored. Known after ``describe``.
+        size: size in bytes; known after ``describe``.
     """
 
     library_has: str
@@ -59,37 +58,37 @@ class ObjectSource:
         self.size = 0
 
     async def describe(self) -> dict[str, Any]:
-        """The ``info()`` of the file, asked of the store."""
+        """Return the ``info()`` of the file, from the store."""
         info: dict[str, Any] = await self.fs._info(self.path)
         return info
 
     def checksum(self, info: Mapping[str, Any]) -> Checksum | None:
-        """The checksum of the whole object, if the store gives one.
+        """Return the checksum of the whole object, if the store has one.
 
         Args:
-            info: as ``describe`` gives it.
+            info: result of ``describe``.
         """
         return from_info(info)
 
     async def fetch(self, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop``, not counting the latter.
+        """Read bytes from ``start`` up to, not including, ``stop``.
 
         Raises:
-            Dropped: an answer does not fit.
+            Dropped: an answer does not fit the request.
         """
         raise NotImplementedError
 
     def check(self, status: int, headers: Mapping[str, str], start: int, stop: int) -> None:
-        """Hold the answer to a request for a range against it.
+        """Compare the answer to a range request with the request.
 
         Raises:
             Dropped: it does not fit.
         """
         answer = message_of(headers)
         if status != 206:
-            raise Dropped(f"{status_text(status)} to a request for a range; 206 would be right")
+            raise Dropped(f"{status_text(status)} to a range request; expected 206")
         if content_range(answer) != (start, stop, self.size):
-            asked = f"bytes {start}-{stop - 1}/{self.size} would be right"
+            asked = f"expected bytes {start}-{stop - 1}/{self.size}"
             raise Dropped(
                 f"the store answers with the Content-Range {quoted(answer.get('Content-Range', ''))}; {asked}"
             )
@@ -106,7 +105,7 @@ class ObjectSource:
 
 
 class SourceBody(Body):
-    """An object from an offset on, fetched in pieces that grow up to 32 MiB."""
+    """An object from an offset on, read in pieces that grow up to 32 MiB."""
 
     def __init__(self, origin: SourceOrigin, offset: int, stop: int, step: int) -> None:
         self._origin = origin
@@ -129,7 +128,10 @@ class SourceOrigin(ReportedOrigin):
     """One object of a store that tarkit knows.
 
     Args:
-        stop: where what is wanted of it ends, if it is not all.
+        source: reader of the object.
+        url: URL of the object.
+        name: URL for messages.
+        stop: offset where the wanted part ends; None: all of it.
     """
 
     def __init__(self, source: ObjectSource, url: str, name: str, stop: int | None = None) -> None:
@@ -144,7 +146,7 @@ class SourceOrigin(ReportedOrigin):
         return fsspec.asyn.sync(self._source.fs.loop, work, *arguments)
 
     def report(self) -> tuple[dict[str, Any], Checksum | None]:
-        # The store is asked, not a cache.
+        # The request goes to the store, not to a cache.
         self._source.fs.invalidate_cache(self._source.path)
         info = translated(self._url, self.name, self._run, self._source.describe)
         if info.get("type") == "directory":
@@ -157,23 +159,25 @@ class SourceOrigin(ReportedOrigin):
         return SourceBody(self, offset, min(self._stop, self._source.size), _LARGEST_REQUEST)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Bytes of the object as it was reported.
+        """Read bytes of the object; its identity must be as reported.
 
-        Raises: Dropped. StreamError.
+        Raises:
+            Dropped: a retry may help.
+            StreamError: the object was changed or removed, or cannot be read.
         """
         try:
             data: bytes = self._run(self._source.fetch, start, stop)
         except Exception as error:
             gone = isinstance(error, FileNotFoundError) or answered_status(error) == 404
             if gone or answered_status(error) in (412, 416):
-                self._changed("it is gone" if gone else "the store does not have it as it was", start)
+                self._changed("it was removed" if gone else "the store does not have it in that state", start)
             raise_dropped(error, self._url, self.name, start)
         if len(data) != stop - start:
             raise Dropped(f"{len(data)} bytes came, but {stop - start} were asked for")
         return data
 
 
-# What the filesystems' info() calls that which is another when the content is another.
+# Names in the results of file systems' info() whose values change with the content.
 _MARKS = (
     *("size", "ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "crc32c", "content_md5"),
     *("mtime", "LastModified", "last_modified", "updated", "modified", "modificationTime", "modification_time"),
@@ -182,5 +186,8 @@ _MARKS = (
 
 
 def info_marks(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What in the ``info()`` of a file tells its content from another: size, ETag, version, times."""
+    """Select the values in the ``info()`` of a file that identify its content.
+
+    They are size, ETag, version and times.
+    """
     return {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}

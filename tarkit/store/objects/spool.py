@@ -1,4 +1,4 @@
-"""Bytes to stores without uploads in parts, all or nothing: they wait in a local file."""
+"""Write to stores without uploads in parts, all or nothing: the bytes wait in a local file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ T = TypeVar("T")
 
 
 class SpoolSink:
-    """Bytes that wait in a local temporary file until commit uploads them, under another name
-    first.
+    """A sink that keeps its bytes in a local temporary file until commit uploads them.
 
-    Whether the move to the final name is one step depends on the filesystem; before it, all bytes
-    are there.
+    They are uploaded under a temporary name first. The file system decides if the move to the final
+    name is one step; before it, all bytes are in the store.
     """
 
     def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool, retry: Retry) -> None:
@@ -61,7 +60,7 @@ class SpoolSink:
         temporary = f"{folder}{slash}{temporary_name(base)}"
         UNDER_WAY[self] = self._size
         try:
-            # Where a move is a copy within the store, it takes longer for more bytes as well.
+            # If a move is a copy within the store, it also takes longer for more bytes.
             self._ask(self._upload, temporary, seconds=seconds_to_send())
             self._ask(self._move, temporary, seconds=seconds_to_send())
         except MissingInputError:
@@ -83,7 +82,7 @@ class SpoolSink:
         try:
             self._fs.mv(temporary, self._path)
         except FileNotFoundError:
-            # An earlier attempt may have moved it, and its answer be lost.
+            # An earlier attempt may have moved it without an answer.
             if self._fs.exists(temporary):
                 raise
         self._fs.invalidate_cache()
@@ -93,7 +92,7 @@ class SpoolSink:
         try:
             size = self._fs.info(path).get("size")
         except FileNotFoundError:
-            raise Dropped(f"{self._size} bytes were sent, but nothing is there") from None
+            raise Dropped(f"{self._size} bytes were sent, but no file exists") from None
         if size is not None and size != self._size:
             raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
 
