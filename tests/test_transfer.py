@@ -115,7 +115,7 @@ def test_stat_list_and_remove(source: Path, tmp_path: Path) -> None:
     assert stat(str(source / "a")).size == 3_000_000
     assert [(entry.name, entry.is_folder) for entry in entries(str(source))][1:] == [("a", False), ("d", True)]
     assert [entry.name for entry in entries(str(source), recursive=True)][1:] == ["a", "d/b"]
-    with pytest.raises(UsageError, match="say -r"):
+    with pytest.raises(UsageError, match="pass -r"):
         remove(str(source))
     os.symlink(source, tmp_path / "link")
     remove(str(tmp_path / "link"))

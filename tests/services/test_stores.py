@@ -177,7 +177,7 @@ def test_lists_looks_up_and_removes(store: Store) -> None:
     put(store.url("d/a.tar"), b"D/A.TAR")
     assert identify(store.url("d/a.tar")) != before
     remove(store.url("d/a.tar"))
-    with pytest.raises(UsageError, match="is a folder; say -r"):
+    with pytest.raises(UsageError, match="is a folder; pass -r"):
         remove(store.url("d"))
     if store.url("").startswith("s3:"):
         # SeaweedFS keeps a folder that is empty, which S3 does not have.
