@@ -1,9 +1,9 @@
-"""Every exception that tarkit raises on purpose.
+"""The exceptions that tarkit raises on purpose.
 
-One base class, :class:`TarkitError`. Each class carries the exit code with which a program ends
-because of it (the table is in ``docs/exit-codes.md``), and fields that say where things went wrong,
-so that callers need not parse sentences. ``str()`` of an error is one line: what is wrong, where,
-and what would be right.
+They have one base class, :class:`TarkitError`. Each class has the exit code of a program that ends
+because of it (the table is in ``docs/exit-codes.md``), and fields with the place of the error, so
+that callers need not parse sentences. ``str()`` of an error is one line: the problem, its place,
+and what the user can do.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class ClusterError(TarkitError):
 class ClusterDeniedError(ClusterError):
     """The cluster does not know the user (401) or denies the request (403).
 
-    It says nothing about the state of a job, which may still succeed.
+    The state of a job is not known then: it may still succeed.
     """
 
     exit_code = EXIT_TEMPORARY

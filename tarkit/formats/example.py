@@ -66,6 +66,9 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     >>> decode_example(encode_example({"label": 3, "name": b"cat"}))
     {'label': array('q', [3]), 'name': [b'cat']}
 
+    Args:
+        data: the serialized message.
+
     Raises:
         DecodeError: the bytes are not an Example, or decoding would lose something: an unknown
             field (as in a SequenceExample), a feature twice, a feature of two kinds.
@@ -92,6 +95,9 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
 
 def decode_sequence_example(data: bytes) -> tuple[dict[str, Feature], dict[str, list[Feature]]]:
     """Parse a serialized tf.train.SequenceExample into its context and feature lists.
+
+    Args:
+        data: the serialized message.
 
     Raises:
         DecodeError: the bytes are not a SequenceExample, or decoding would lose something.

@@ -223,6 +223,9 @@ class RowWriter(FileWriter):
     def write(self, row: Mapping[str, Any]) -> None:
         """Write one row: column -> bytes, text, number, truth value or list; ``__key__`` is text.
 
+        Args:
+            row: column -> value; a column that the row lacks is null.
+
         Raises:
             EncodeError: the row has a column that earlier row groups do not have, or values of
                 another type.

@@ -157,9 +157,9 @@ class _Walk:
         self.mem = mem
         self.crc32c = _crc32c()
         self.buffer = b""
-        self.position = 0  # in buffer, of the record at hand
+        self.position = 0  # in buffer, of the current record
         self.base = 0  # offset in the stream of buffer[0]
-        self.number = 0  # of the record at hand, from 0; if not certain, it is at least that
+        self.number = 0  # of the current record, from 0; the least one possible if not certain
         self.certain = True
         self.begun = False  # a length with a right checksum was seen
         self.lengths: dict[bytes, int] = {}  # the 12 bytes before a record's data, verified -> its length
@@ -411,6 +411,9 @@ class RecordWriter(FileWriter):
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record; it may be empty.
+
+        Args:
+            record: its bytes.
 
         Raises:
             EncodeError: the record is not bytes.

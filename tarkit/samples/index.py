@@ -73,6 +73,13 @@ class ShardIndex:
     have; it does not find a repeated key, see :meth:`check_keys`. With a rule other than
     ``first_dot``, all lines must be checked, because a key may not be the text before the field in
     a name.
+
+    Args:
+        lines: lines of the index, one for each sample; None: an empty index, to which samples are
+            added.
+        url: URL of the index, for errors.
+        rule: key rule by which the shard is read.
+        escaped: True if names are escaped, as in version ``tarkit-v1``.
     """
 
     def __init__(
@@ -92,7 +99,11 @@ class ShardIndex:
         return len(self._lines)
 
     def words(self, number: int) -> list[bytes]:
-        """Return the line of a sample: field, offset, size and name of each member."""
+        """Return the line of a sample: field, offset, size and name of each member.
+
+        Args:
+            number: number of the sample, from 0.
+        """
         words = self._lines[number].split(b" ")
         return [unquote_to_bytes(word) for word in words] if self._escaped else words
 
@@ -112,6 +123,10 @@ class ShardIndex:
 
         The sample ``end`` is not included. The bytes have all headers of these samples, and may
         have members before them that belong to no sample.
+
+        Args:
+            start: number of the first sample, from 0.
+            end: number behind the last sample.
         """
         return self._end(start), self._end(end)
 
@@ -133,6 +148,11 @@ class ShardIndex:
 
         That is where each of them begins, and where the last one ends. Sample ``end`` and later
         ones are not included; the first sample always is.
+
+        Args:
+            start: number of the first sample, from 0.
+            end: number behind the last sample.
+            size: largest number of bytes, unless the first sample alone has more.
         """
         found = [self._end(start)]
         limit = found[0] + size
@@ -184,7 +204,11 @@ class ShardIndex:
         self._is_good = self._has_good_keys = True
 
     def add(self, members: Sequence[IndexedMember]) -> None:
-        """Add the next sample of the shard."""
+        """Add the next sample of the shard.
+
+        Args:
+            members: its members, in the order of the shard.
+        """
         if not self._escaped and any(_BLANK.search(each.name) for each in members):
             self._escaped = True
             self._lines = [line.replace(b"%", b"%25") for line in self._lines]

@@ -86,6 +86,9 @@ class IndexedShard:
     def sample(self, number: int) -> Sample:
         """Read one sample.
 
+        Args:
+            number: number of the sample, from 0.
+
         Raises:
             IndexError: the shard has no sample of this number.
             StaleIndexError: the sample differs from the index.
@@ -104,6 +107,10 @@ class IndexedShard:
 
         The range must be in the shard. A local file that was moved since it was opened can still be
         read.
+
+        Args:
+            start: number of the first sample, from 0.
+            end: number behind the last sample.
         """
         found: list[Sample] = []
         while start < end and (some := self._plain_samples(start, end)):
@@ -146,7 +153,7 @@ class IndexedShard:
         """
         try:
             return self._walked(number, data, begin, end)
-        except (ValueError, IndexError, struct.error):  # what should be a number or a header is something else
+        except (ValueError, IndexError, struct.error):  # a number or a header is not valid
             return None
 
     def _walked(self, number: int, data: bytes, at: int, end: int) -> Sample | None:
@@ -221,6 +228,10 @@ class IndexedShard:
 
         One request is made for each 16 MiB.
 
+        Args:
+            start: number of the first sample, from 0.
+            end: number behind the last sample.
+
         Raises:
             UsageError: the shard has no such samples.
             StaleIndexError: a sample differs from the index.
@@ -248,6 +259,10 @@ class IndexedShard:
 
     def sample_of(self, data: bytes, number: int) -> Sample:
         """Parse a sample from the bytes that the shard has for it.
+
+        Args:
+            data: the bytes of its span in the index.
+            number: number of the sample, from 0.
 
         Raises:
             StaleIndexError: the sample differs from the index.
@@ -380,13 +395,13 @@ def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None
 def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
     """Return True if the shard ends with a plain header, its content, an end mark and zeros.
 
+    If it is False, the reader decides. Most shards end plainly, and the reader takes longer than
+    all other steps of opening a shard.
+
     Args:
+        file: the shard.
         header: offset of the last header.
         end: offset behind the last sample.
-
-    Returns:
-    False: the reader decides. Most shards end plainly, and the reader takes longer than all other
-    steps of opening a shard.
     """
     if file.size - end > _PIECE:
         return False
@@ -401,5 +416,5 @@ def _is_regular(header: bytes) -> bool:
     """Return True if a header is that of a regular file, with a right checksum."""
     try:
         return header[156] == _REGULAR and adler32(header) & 0xFFFF == expected_adler(header[148:_TYPE])
-    except (ValueError, IndexError):  # what should be a number or a header is something else
+    except (ValueError, IndexError):  # a number or a header is not valid
         return False

@@ -92,8 +92,7 @@ def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_
 def _continued(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tuple[bytes, str]:
     """Drop the end mark of a piece; return the rest and the key of its last sample.
 
-    Args:
-        last: key of the last sample before the piece, which is returned if the piece has none.
+    If the piece has no sample, the key is ``last``, that of the last sample before the piece.
     """
     out = bytearray()
     try:

@@ -191,7 +191,7 @@ def group_by_keys(
     key: str | None = None
     sample: Sample = {}
     torn: str | None = None  # key of the last sample that damage followed
-    dropped = ""  # the reason for which the sample in hand is dropped
+    dropped = ""  # the reason for which the current sample is dropped
     horizon = sample_limit  # no sample that spans more than sample_limit ends before this offset
     for name, content, offset in members:
         if simple_rule and "/" not in name:

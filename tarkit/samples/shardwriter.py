@@ -110,8 +110,11 @@ class ShardWriter(WholeOutput):
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample, to the next shard if it does not fit into this one.
 
+        Args:
+            obj: the sample: ``__key__``, and a value for each field.
+
         Returns:
-        Size of the content in bytes.
+            Size of the content in bytes.
         """
         sample = obj if self._encode is None else self._encode(obj)
         stream = self._stream

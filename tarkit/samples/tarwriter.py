@@ -162,8 +162,11 @@ class TarWriter(FileWriter):
 
         Nothing of a sample is written if any part of it is rejected.
 
+        Args:
+            obj: the sample: ``__key__``, and a value for each field.
+
         Returns:
-        Size of the content in bytes, without headers.
+            Size of the content in bytes, without headers.
         """
         prepared = self._prepare(obj)
         self._append(*prepared)
@@ -173,8 +176,11 @@ class TarWriter(FileWriter):
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
         """Write several samples, or none of them if one is rejected.
 
+        Args:
+            samples: the samples, each like that of :meth:`write`.
+
         Returns:
-        Size of the content in bytes, without headers.
+            Size of the content in bytes, without headers.
         """
         prepared = []
         last_key = self._last_key

@@ -154,7 +154,7 @@ def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
     """Decode an ``.npz`` file of at most ``max_bytes`` bytes without compression.
 
     Returns:
-    Arrays by name.
+        Arrays by name.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         # zipfile reads no more bytes of an entry than its declared size.

@@ -192,7 +192,7 @@ def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
         w: number of slices.
 
     Returns:
-    For each slice, the numbers of its shards.
+        For each slice, the numbers of its shards.
 
     Raises:
         UsageError: w is not positive, or a size is negative.

@@ -102,14 +102,24 @@ class PartCache:
         self._warned: set[str] = set()
 
     def has(self, part: Part) -> bool:
-        """Return True if a part is in the folder."""
+        """Return True if a part is in the folder.
+
+        Args:
+            part: the part.
+        """
         try:
             return os.stat(self._path(part.name)).st_size == part.size
         except OSError:
             return False
 
     def read(self, part: Part, begin: int, end: int) -> bytes | None:
-        """Read bytes ``begin`` up to ``end`` of the remote file from a part, if it is kept."""
+        """Read bytes ``begin`` up to ``end`` of the remote file from a part, if it is kept.
+
+        Args:
+            part: the part.
+            begin: first byte, as an offset in the remote file.
+            end: byte behind the last one.
+        """
         try:
             file = os.open(self._path(part.name), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -155,7 +165,11 @@ class PartCache:
             self._close(error.strerror or str(error))
 
     def warn_small(self, why: str) -> None:
-        """Log once that the cache is too small."""
+        """Log once that the cache is too small.
+
+        Args:
+            why: reason, a phrase.
+        """
         self._warn("small", f"{why}; set a larger cache_size")
 
     def _warn(self, kind: str, text: str) -> None:
@@ -216,7 +230,7 @@ class PartCache:
         """Remove the parts used least recently, and files of dead processes, until there is room.
 
         Returns:
-        The sum of the remaining bytes.
+            The sum of the remaining bytes.
         """
         found, held = [], 0
         with os.scandir(self.folder) as entries:

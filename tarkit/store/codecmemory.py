@@ -18,7 +18,7 @@ def zstd_window(head: bytes) -> int | None:
         head: first 18 bytes of the frame.
 
     Returns:
-    None if the head is cut, or the frame needs no window.
+        None if the head is cut, or the frame needs no window.
     """
     if len(head) < 6:
         return None
@@ -53,7 +53,7 @@ def xz_dictionary(head: bytes) -> int | None:
         head: first 128 bytes of the stream.
 
     Returns:
-    None if the size is not found.
+        None if the size is not found.
     """
     if len(head) < 14 or not head[12]:
         return None

@@ -135,6 +135,9 @@ class PublishStream(WholeOutput):
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Write all of ``data``, and return its length in bytes.
 
+        Args:
+            data: the bytes.
+
         Raises:
             StreamError: the disk is full, the command ended, and so on; the stream is discarded.
             OutputClosedError: the reader of standard output has closed it.
@@ -193,6 +196,9 @@ class PublishStream(WholeOutput):
         """Discard the data because of an error, which every later call raises again.
 
         After commit or discard it does nothing.
+
+        Args:
+            error: the error.
         """
         if self._outcome is None:
             self._end(error)
@@ -247,6 +253,9 @@ def check_target(url: str) -> None:
     """Check that a URL can be written to.
 
     Nothing is opened, and no request is sent to a store.
+
+    Args:
+        url: path or URL of an output.
 
     Raises:
         UsageError: the URL is http, or its protocol is not known.

@@ -181,6 +181,13 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
 
     The bytes before them are not read, if the place allows that.
 
+    Args:
+        url: path or URL of the file.
+        start: first byte.
+        stop: byte behind the last one.
+        size: size of the file in bytes.
+        retry: policy for retries of a read over a network.
+
     Raises:
         DataError: the file has a different size.
         MissingInputError: the file does not exist.
@@ -196,6 +203,11 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
 def first_bytes(url: str, count: int, *, compression: str | None = "auto") -> bytes:
     """Read the first ``count`` bytes of a file, fewer only if it is shorter.
 
+    Args:
+        url: path or URL of the file.
+        count: number of bytes.
+        compression: codec, as for :func:`open_read`.
+
     Raises:
         MissingInputError: the file does not exist.
         StreamError: the file cannot be read.
@@ -210,6 +222,10 @@ def read_whole(url: str | os.PathLike[str], *, compression: str | None = "auto")
     """Read all of a file, of any size.
 
     If a local file is replaced meanwhile, the result is the old or the new content, not a mix.
+
+    Args:
+        url: path or URL of the file.
+        compression: codec, as for :func:`open_read`.
 
     Raises:
         MissingInputError: the file does not exist.

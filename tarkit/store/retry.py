@@ -35,7 +35,7 @@ _JITTER = random.SystemRandom().random
 
 @dataclass(frozen=True)
 class Retry:
-    """How operations over a network are retried.
+    """The limits and waits for retries of operations over a network.
 
     Attributes:
         attempts: number of failures without one byte of progress between them after which an

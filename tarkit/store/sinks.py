@@ -85,7 +85,7 @@ def wait_until_read(pipe: int) -> int:
     """Wait until a pipe is read empty, or all of its readers have closed it.
 
     Returns:
-    Number of bytes that were not read.
+        Number of bytes that were not read.
     """
     poll = select.poll()
     poll.register(pipe, 0)

@@ -90,7 +90,7 @@ class Window:
         """Find ``mark`` in the buffer, at least ``start`` bytes from the next byte.
 
         Returns:
-        Its distance from the next byte; -1 if it is not in the buffer.
+            Its distance from the next byte; -1 if it is not in the buffer.
         """
         found = self.buffer.find(mark, self.at + start)
         return found - self.at if found >= 0 else -1

@@ -55,7 +55,12 @@ class RecordIndex:
         return self.chunks[-1].first + self.chunks[-1].records if self.chunks else 0
 
     def covering(self, start: int, stop: int) -> tuple[IndexedChunk, ...]:
-        """Return the chunks with the records from ``start`` up to, not including, ``stop``."""
+        """Return the chunks with the records from ``start`` up to, not including, ``stop``.
+
+        Args:
+            start: number of the first record, from 0.
+            stop: number behind the last record.
+        """
         begin = bisect_right(self.chunks, start, key=lambda chunk: chunk.first + chunk.records)
         end = bisect_right(self.chunks, stop - 1, key=lambda chunk: chunk.first)
         return self.chunks[begin:end]

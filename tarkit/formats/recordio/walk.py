@@ -77,8 +77,8 @@ class ChunkWalk:
         self.counted = True
         self._window = Window(read, base)
         self._begun = False
-        self._sought = 0  # bytes in which no end of a damaged chunk was
-        self._checked = 0  # bytes of what a search took for chunks, and they were not
+        self._sought = 0  # bytes that were searched for the end of a damaged chunk
+        self._checked = 0  # bytes of places that looked like chunks but are not
 
     @property
     def offset(self) -> int:
@@ -188,7 +188,7 @@ class ChunkWalk:
         part of this one.
 
         Returns:
-        Number of records in its header; None if its end was not found.
+            Number of records in its header; None if its end was not found.
         """
         window, own = self._window, parse_header(head)
         headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]

@@ -70,6 +70,9 @@ class RecordWriter(FileWriter):
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Add a record, which may be empty.
 
+        Args:
+            record: its bytes.
+
         Raises:
             EncodeError: the record is not bytes, or too large for the format.
             StreamError: the target cannot be written.
@@ -85,6 +88,9 @@ class RecordWriter(FileWriter):
 
     def write_batch(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
         """Add many records.
+
+        Args:
+            records: bytes of each record.
 
         Raises:
             EncodeError: a record is not bytes, or too large for the format.

@@ -88,6 +88,10 @@ class PairWriter(FileWriter):
     def write(self, key: Any, value: Any) -> None:
         """Add one pair.
 
+        Args:
+            key: a value of the file's key class.
+            value: a value of the file's value class.
+
         Raises:
             EncodeError: the pair is not of the classes of this file, or is too large.
             StreamError: the file cannot be written.

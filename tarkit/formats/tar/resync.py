@@ -21,7 +21,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
     is not taken for a part of this one; if the size itself is damaged, that may happen.
 
     Returns:
-    The mark for the place.
+        The mark for the place.
     """
     start = archive.header_offset
     if isinstance(error, UnsupportedMemberError) and error.member is not None:

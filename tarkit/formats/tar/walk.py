@@ -50,7 +50,7 @@ _ARCHIVE_END: Member = ("", b"", 0)
 class LargeMembers:
     """The policy for members that are too large for memory.
 
-    This one keeps all in memory; see :mod:`tarkit.formats.tar.large` for the others.
+    This one keeps all in memory; see :mod:`tarkit.formats.tar.large` for other policies.
 
     Attributes:
         member_limit: size of a member in bytes above which take() returns a stand-in for its
@@ -93,7 +93,7 @@ class Archive:
         self.begun = False  # a good header or an end-of-archive mark was seen
         self.ended = False
         self.after_mark = False  # only zero blocks since the last member
-        self.sums: dict[bytes, int] = {}  # checksum field -> sum of what is before plain_tail in a good header
+        self.sums: dict[bytes, int] = {}  # checksum field -> sum of the bytes before plain_tail in a good header
         self.sizes: dict[bytes, int] = {}  # size field -> the number that it plainly is
         self.plain_tail: bytes | None = None  # bytes 156… of the last plain regular file's header
         self.extending = False  # inside an extended header, which belongs to the member after it
@@ -222,8 +222,8 @@ class Archive:
         """Go to the next regular file, through extended headers and members without content.
 
         Returns:
-        (raw name, size, offset of its first header) with the position at its content; (b"", 0,
-        offset) between two archives; None at the end of the stream.
+            (raw name, size, offset of its first header) with the position at its content; (b"", 0,
+            offset) between two archives; None at the end of the stream.
         """
         records: dict[str, bytes] = {}
         first_offset = -1

@@ -52,7 +52,7 @@ def parse_address(url: str) -> tuple[Address, str]:
     that of the system. swebhdfs:// is the same over https. Ports: 9870, 9871.
 
     Returns:
-    The cluster, and the path.
+        The cluster, and the path.
 
     Raises:
         UsageError: there is no host, a port is not valid, a password is sent without https, or a

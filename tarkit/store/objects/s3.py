@@ -232,7 +232,7 @@ def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:
         now: time in seconds since 1970.
 
     Yields:
-    The URL of each aborted upload.
+        The URL of each aborted upload.
 
     Raises:
         StreamError: the bucket does not exist, may not be listed, or aborting is not permitted.
