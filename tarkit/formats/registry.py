@@ -133,7 +133,7 @@ def read_named(
         mem: largest size of a record in bytes.
     """
     module = format_module(name)
-    with _named_for_what_it_is(name, source):
+    with _format_in_errors(name, source):
         if has_names(name):
             yield from module.read_named(source, on_damage=on_damage, tally=tally, mem=mem)
         else:
@@ -142,7 +142,7 @@ def read_named(
 
 
 @contextmanager
-def _named_for_what_it_is(name: str, source: str) -> Iterator[None]:
+def _format_in_errors(name: str, source: str) -> Iterator[None]:
     """Add to an error at the first byte of a file the format that the file seems to have."""
     try:
         yield
@@ -165,7 +165,7 @@ def read_sizes(name: str, source: str, *, on_damage: str, tally: Tally) -> Itera
     """Yield (name or key, size in bytes) of each record; None if records have no names."""
     module = format_module(name)
     if hasattr(module, "read_sizes"):
-        with _named_for_what_it_is(name, source):
+        with _format_in_errors(name, source):
             yield from module.read_sizes(source, on_damage=on_damage, tally=tally)
     else:
         for key, content in read_named(name, source, on_damage=on_damage, tally=tally):
@@ -194,7 +194,7 @@ def holds_files(name: str) -> bool:
 
 @contextmanager
 def named_writer(name: str, target: str) -> Iterator[Callable[[str, bytes], object]]:
-    """Open a file, and give a function that writes a record by its name and content.
+    """Open a file to write; give a function that writes a record by its name and content.
 
     The file appears whole at the end. Some formats drop the name.
     """

@@ -105,7 +105,7 @@ class Product:
 
 
 def parse_braces(pattern: str) -> Product:
-    """Parse a pattern into its parts.
+    """Parse a brace pattern into its parts.
 
     A pattern without braces is a literal, in which a backslash stands for itself.
 

@@ -114,7 +114,7 @@ def decode_field(
 
 
 def encode_sample(sample: Mapping[str, Any]) -> Sample:
-    """Encode every field of a sample by ``encode_field``; metadata such as ``__key__`` stay."""
+    """Encode every field of a sample by ``encode_field``; metadata stays."""
     return _encode_all(_ENCODERS, sample)
 
 

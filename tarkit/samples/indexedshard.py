@@ -152,11 +152,11 @@ class IndexedShard:
         None if the sample differs from the index, or has other than plain headers.
         """
         try:
-            return self._walked(number, data, begin, end)
+            return self._parse_plain(number, data, begin, end)
         except (ValueError, IndexError, struct.error):  # a number or a header is not valid
             return None
 
-    def _walked(self, number: int, data: bytes, at: int, end: int) -> Sample | None:
+    def _parse_plain(self, number: int, data: bytes, at: int, end: int) -> Sample | None:
         words = self.index.words(number)
         stem = words[3][: -len(words[0])]
         key = as_text(stem[:-1])

@@ -80,7 +80,7 @@ def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_
         behind = held
         for key, piece in pieces:
             if held is not None and held is behind:
-                content, last = _continued(held[1], piece, split_name, last)
+                content, last = _without_end_mark(held[1], piece, split_name, last)
                 held = held[0], content
             if held is not None:
                 yield held
@@ -89,7 +89,7 @@ def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_
         yield held
 
 
-def _continued(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tuple[bytes, str]:
+def _without_end_mark(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tuple[bytes, str]:
     """Drop the end mark of a piece; return the rest and the key of its last sample.
 
     If the piece has no sample, the key is ``last``, that of the last sample before the piece.

@@ -89,7 +89,7 @@ def plan_slice(
 
 
 def all_inputs(specs: Sequence[str], names: Sequence[str]) -> InputSet:
-    """Return the inputs of a run.
+    """Return the set of a run's inputs, for its record.
 
     Args:
         specs: shard specs of the inputs.

@@ -188,7 +188,7 @@ def fixed_names(spec: str) -> Product | None:
     if not scheme_of(spec) and os.path.exists(spec):
         return Product((Choice((spec,)),))
     found = parse_braces(spec)
-    return None if _may_hide(found) else found
+    return None if _may_be_special(found) else found
 
 
 def patterns_of(specs: Sequence[str]) -> list[Product] | None:
@@ -201,7 +201,7 @@ def patterns_of(specs: Sequence[str]) -> list[Product] | None:
     return found if len(found) == len(specs) else None
 
 
-def _may_hide(names: Product) -> bool:
+def _may_be_special(names: Product) -> bool:
     """Return True if a name could be a command, a list, standard input or empty."""
     if names.count <= _FEW:
         return any(map(_is_special, names.items(0, names.count)))

@@ -96,13 +96,13 @@ class FieldFile:
                 with tempfile.TemporaryFile(dir=folder, buffering=0) as unnamed:
                     file = _Descriptor(os.dup(unnamed.fileno()))
             except OSError as error:
-                raise _no_room(error, folder, url, member) from None
+                raise _write_error(error, folder, url, member) from None
         start = file.end
         for piece in pieces:
             try:
                 file.end += write_piece(file.number, piece, file.end)
             except OSError as error:
-                raise _no_room(error, folder, url, member) from None
+                raise _write_error(error, folder, url, member) from None
         os.ftruncate(file.number, file.end)
         return cls(file, file.end - start, start=start, url=url, member=member)
 
@@ -198,7 +198,7 @@ def write_piece(file: int, piece: bytes, position: int) -> int:
     return len(piece)
 
 
-def _no_room(error: OSError, place: str, url: str | None, member: str | None) -> StreamError:
+def _write_error(error: OSError, place: str, url: str | None, member: str | None) -> StreamError:
     reason = f"content too large for memory cannot be kept in {place}: {error.strerror}"
     return StreamError(reason, url=url, member=member, hint=scratch_hint(error))
 

@@ -142,7 +142,7 @@ def _raise_denied(is_missing: bool, status: int, name: str) -> NoReturn:
     raise StreamError(f"{status_text(status)}{CREDENTIALS}", url=name) from None
 
 
-def _seen(url: str) -> str:
+def _pin_visible(url: str) -> str:
     """Pin the URL of a repository, and check that the user may see the repository.
 
     huggingface_hub takes a repository that the user may not see for an empty one.
@@ -166,7 +166,7 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
 
 def stat(url: str) -> Entry:
     """Return the entry of a file or folder."""
-    return place.stat(_seen(url))
+    return place.stat(_pin_visible(url))
 
 
 def identify(url: str) -> Identity:
@@ -174,17 +174,17 @@ def identify(url: str) -> Identity:
 
     For a folder, a listing has the digests of its files.
     """
-    return place.identify(_seen(url))
+    return place.identify(_pin_visible(url))
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
     """Yield the entries of a folder."""
-    return place.entries(_seen(url), recursive)
+    return place.entries(_pin_visible(url), recursive)
 
 
 def glob(url: str) -> list[str]:
     """Return the URLs of the files that a pattern matches, sorted."""
-    return place.glob(_seen(url))
+    return place.glob(_pin_visible(url))
 
 
 class HubOrigin(HttpOrigin):
@@ -220,11 +220,11 @@ class HubOrigin(HttpOrigin):
             self.checksum = Checksum("sha256", bytes.fromhex(self._sha256))
         return body
 
-    def _refused(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
+    def _raise_for_status(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
         is_missing = headers.get("X-Error-Code") == "RepoNotFound"
         if not via and (is_missing or status in (401, 403)):
             _raise_denied(is_missing, status, self.name)
-        super()._refused(status, headers, offset, via)
+        super()._raise_for_status(status, headers, offset, via)
 
 
 def _authorization(token: Any) -> dict[str, str]:

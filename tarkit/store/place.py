@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 
 
 class RawReader(Protocol):
-    """Bytes to read.
+    """A source of bytes.
 
     ``read(n)`` returns at most n bytes, and b"" only if the source was read to its verified end.
 
@@ -41,7 +41,7 @@ class RawReader(Protocol):
 
 
 class Sink(Protocol):
-    """Bytes to write: write accepts all of them, commit publishes, discard leaves nothing."""
+    """A target of bytes: write accepts all of them, commit publishes, discard leaves nothing."""
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None: ...
     def commit(self) -> None: ...

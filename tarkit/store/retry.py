@@ -94,7 +94,7 @@ class Dropped(Exception):
 
 
 class Patience:
-    """Counts the failures of one operation since its last progress, waits, and fails at last."""
+    """A count of failures since the last progress of one operation: waits, or fails at last."""
 
     def __init__(self, retry: Retry, name: str) -> None:
         self._retry = retry

@@ -152,7 +152,7 @@ def remove_if_dead(path: str) -> bool:
     return True
 
 
-def _stays(path: str) -> bool:
+def _is_written(path: str) -> bool:
     try:
         return not remove_if_dead(path)
     except OSError:
@@ -185,7 +185,7 @@ class LeftBehind:
                 end = time.monotonic()
                 self._listed[folder] = end + _LISTING_SHARE * (end - start), found
             # A writer that is alive now may be killed before the next listing: it is checked again.
-            if alive := list(filter(_stays, found.pop(prefix, []))):
+            if alive := list(filter(_is_written, found.pop(prefix, []))):
                 found[prefix] = alive
 
 

@@ -162,7 +162,7 @@ class _Assistant:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=_assist, args=(self._jobs,), name="tarkit-wait", daemon=True).start()
+        threading.Thread(target=_run_jobs, args=(self._jobs,), name="tarkit-wait", daemon=True).start()
 
     def start(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> concurrent.futures.Future[T]:
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -177,7 +177,7 @@ class _Assistant:
             jobs.put(None)
 
 
-def _assist(jobs: queue.SimpleQueue[Any]) -> None:
+def _run_jobs(jobs: queue.SimpleQueue[Any]) -> None:
     may_be_left_behind()
     while (job := jobs.get()) is not None:
         future, function, arguments = job
@@ -197,7 +197,7 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
 
     def __init__(self, count: int, name: str) -> None:
         self._stop = _Stop()
-        super().__init__(count, thread_name_prefix=name, initializer=_adopt, initargs=(self._stop,))
+        super().__init__(count, thread_name_prefix=name, initializer=_set_stop, initargs=(self._stop,))
 
     def stop(self) -> None:
         """Raise Stopped in all waits for a network, now and in work that begins later."""
@@ -225,7 +225,7 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
         self.shutdown(cancel_futures=kind is not None)
 
 
-def _adopt(stop: _Stop) -> None:
+def _set_stop(stop: _Stop) -> None:
     _here.stop = stop
 
 

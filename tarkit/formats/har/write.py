@@ -15,33 +15,33 @@ from tarkit.store.publish import PublishStream, WholeOutput, open_publish
 from tarkit.store.read import open_read
 
 
-class _SameSink:
-    """In place of a file of an existing archive: accepts only the bytes that the file has."""
+class _ComparingSink:
+    """A stand-in for a file of an existing archive, which accepts only the bytes of the file."""
 
     def __init__(self, archive: str, name: str) -> None:
         self._master = display_name(join(archive, MASTER_INDEX))
         try:
             self._stream = open_read(join(archive, name), compression=None)
         except MissingInputError:
-            raise self._other() from None
+            raise self._differs() from None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         rest = memoryview(data)
         while rest:
             found = self._stream.read(len(rest))
             if not found or rest[: len(found)] != found:
-                raise self._other()
+                raise self._differs()
             rest = rest[len(found) :]
 
     def commit(self) -> None:
         if self._stream.read(1):
-            raise self._other()
+            raise self._differs()
         self._stream.close()
 
     def discard(self) -> None:
         self._stream.close()
 
-    def _other(self) -> AlreadyPublishedError:
+    def _differs(self) -> AlreadyPublishedError:
         return AlreadyPublishedError("a different archive exists already", url=self._master, hint="remove it first")
 
 
@@ -121,7 +121,7 @@ class HarWriter(WholeOutput):
         A file that did not exist at the beginning belongs to another writer, and stays.
         """
         if self._is_there:
-            return PublishStream(_SameSink(self._target, name), display_name(join(self._target, name)), None)
+            return PublishStream(_ComparingSink(self._target, name), display_name(join(self._target, name)), None)
         if_absent = name not in self._left_behind
         return open_publish(join(self._target, name), compression=None, if_absent=if_absent)
 

@@ -22,7 +22,7 @@ _SEGMENT = 1 << 17
 
 
 class Codec(NamedTuple):
-    """The two functions of a codec.
+    """A codec: its functions to compress and to decompress.
 
     Attributes:
         compress: function from bytes to compressed bytes.

@@ -338,12 +338,12 @@ _LOOKS = (
 
 
 def looks_like(head: bytes) -> str:
-    """Return a phrase for messages: what a stream with this beginning seems to be."""
+    """Describe a stream that is not a tar by its first bytes, as a phrase for messages."""
     return known_look(head) or f"it begins with the bytes {head[:8].hex(' ')}"
 
 
 def known_look(head: bytes) -> str | None:
-    """Return what a stream with this beginning seems to be, as a phrase; None if not known."""
+    """Return a phrase such as "it looks like a PNG image", or None for an unknown beginning."""
     for magic, phrase in _LOOKS:
         if head.startswith(magic):
             return f"it looks like {phrase}"

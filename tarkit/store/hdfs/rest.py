@@ -38,7 +38,7 @@ class _NodeDropped(Dropped):
         self.node = node
 
 
-def _unfit(headers: Message) -> str | None:
+def _body_problem(headers: Message) -> str | None:
     """Return why the body of an answer cannot be the bytes of a file; None if it can."""
     kind = headers.get_content_type()
     if "Content-Type" in headers and kind.startswith("text/"):
@@ -70,7 +70,7 @@ class WebHdfsClient(HdfsClient):
         answer = self._json("GET", path, "LISTSTATUS", "FileStatuses")
         items = answer.get("FileStatus")
         if not isinstance(items, list):
-            self._senseless(path, "LISTSTATUS")
+            self._raise_invalid(path, "LISTSTATUS")
         return [self._status(item, path) for item in items]
 
     def rename(self, source: str, target: str, overwrite: bool) -> None:
@@ -81,7 +81,7 @@ class WebHdfsClient(HdfsClient):
     def delete(self, path: str, recursive: bool) -> bool:
         answer = self._json("DELETE", path, "DELETE", None, {"recursive": "true" if recursive else "false"})
         if not isinstance(answer.get("boolean"), bool):
-            self._senseless(path, "DELETE")
+            self._raise_invalid(path, "DELETE")
         return bool(answer["boolean"])
 
     def checksum(self, path: str) -> str:
@@ -93,7 +93,7 @@ class WebHdfsClient(HdfsClient):
         return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
     def open(self, path: str, offset: int, stop: int) -> HttpBody:
-        """Open the bytes from ``offset`` to ``stop``.
+        """Open a file to read from ``offset`` up to ``stop``.
 
         DataNodes at which an earlier body of this file broke are avoided.
         """
@@ -109,8 +109,8 @@ class WebHdfsClient(HdfsClient):
         try:
             response, node = self._follow("GET", self._address.url(path, "OPEN", options), path)
             if response.status != 200 or "json" in response.headers.get("Content-Type", ""):
-                self._refused(response, path)
-            problem = _unfit(response.headers)
+                self._raise_for_status(response, path)
+            problem = _body_problem(response.headers)
             if response.length not in (None, stop - offset):
                 problem = f"{response.length} bytes, but {stop - offset} were asked for"
             if problem:
@@ -134,13 +134,13 @@ class WebHdfsClient(HdfsClient):
         location = redirect_target(response, hop, self.shown(path))
         if location is None:
             if response.status >= 300:
-                self._refused(response, path)
+                self._raise_for_status(response, path)
             response.close()
             raise StreamError(f"{status_text(response.status)}, without a target for the data", url=self.shown(path))
         for _ in range(MOST_REDIRECTS):
             headers = {**self._headers(location), **_CONTENT_TYPE}
             try:
-                return ChunkedPut(*self._connection(location, path), headers, lambda r: self._refused(r, path))
+                return ChunkedPut(*self._connection(location, path), headers, lambda r: self._raise_for_status(r, path))
             except Redirected as redirect:
                 location = redirect_target(redirect.response, location, self.shown(path)) or location
         raise StreamError(f"the server redirected {MOST_REDIRECTS} times", url=self.shown(path))
@@ -177,9 +177,9 @@ class WebHdfsClient(HdfsClient):
             kind, size, mtime = item["type"], int(item["length"]), int(item["modificationTime"])
             return Status(str(item["pathSuffix"]), kind == "DIRECTORY", size, mtime, number)
         except (TypeError, KeyError, ValueError, AttributeError):
-            self._senseless(path, "a status")
+            self._raise_invalid(path, "a status")
 
-    def _senseless(self, path: str, what: str) -> NoReturn:
+    def _raise_invalid(self, path: str, what: str) -> NoReturn:
         raise StreamError(f"the server's answer to {what} is not that of WebHDFS", url=self.shown(path))
 
     def _json(
@@ -205,12 +205,12 @@ class WebHdfsClient(HdfsClient):
         response, _ = self._follow(method, self._address.url(path, op, options or {}), about)
         with response:
             if response.status != 200:
-                self._refused(response, about)
+                self._raise_for_status(response, about)
             text = self._text(response)
         answer = self._parsed(text, about) if text.strip() else {}
         inner = answer.get(part) if part and isinstance(answer, dict) else answer
         if not isinstance(inner, dict):
-            self._senseless(about, op)
+            self._raise_invalid(about, op)
         return inner
 
     def _parsed(self, text: str, path: str) -> Any:
@@ -238,7 +238,7 @@ class WebHdfsClient(HdfsClient):
             raise Dropped(f"the answer was cut after {len(text)} of {body.end} bytes")
         return text.decode("utf-8", "replace")
 
-    def _refused(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
+    def _raise_for_status(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
         with response:
             status, text = response.status, self._text(response)
             wait = retry_after(response.headers, self.retry.now())
@@ -286,7 +286,7 @@ class WebHdfsClient(HdfsClient):
                 continue
             if len(bases) > 1 and response.status in (403, 404, 500, 503) and turn < len(bases) - 1:
                 try:
-                    self._refused(response, path)
+                    self._raise_for_status(response, path)
                 except Dropped as error:
                     problem = error
                     continue

@@ -292,7 +292,7 @@ class HttpOrigin(Origin):
         if response.status == 416 and self.size in (None, offset) and total == offset:
             self.size = offset
             return None
-        self._refused(response.status, response.headers, offset, self._via(url))
+        self._raise_for_status(response.status, response.headers, offset, self._redirect_prefix(url))
 
     def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         try:
@@ -301,16 +301,16 @@ class HttpOrigin(Origin):
         except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
             said = without_secrets(str(cause) or type(cause).__name__, url)
-            reason = f"{self._via(url)}no answer from the server ({said})"
+            reason = f"{self._redirect_prefix(url)}no answer from the server ({said})"
             if is_permanent(cause):
                 raise StreamError(reason, url=self.name) from None
             raise Dropped(reason, answered=False) from None
 
-    def _via(self, url: str) -> str:
+    def _redirect_prefix(self, url: str) -> str:
         """Return the beginning of a reason that is about an answer from ``url``."""
         return "" if url == self._url else f"redirected to {server_of(url)}: "
 
-    def _refused(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
+    def _raise_for_status(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
         reason = via + status_text(status)
         if is_temporary_status(status):
             raise Dropped(reason, retry_after(headers, self._retry.now()))

@@ -67,7 +67,7 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
         raise UsageError(f"{protocol}:// needs a library that is not installed: {sentence}{how}") from None
     except Exception as error:
         if isinstance(error, ValueError) and "not known" in str(error):
-            raise UsageError(f"{printable(name)}: {_unknown(str(error).rpartition(' ')[2])}") from None
+            raise UsageError(f"{printable(name)}: {_unknown_scheme(str(error).rpartition(' ')[2])}") from None
         raise_foreign(error, url, name, None)
 
 
@@ -139,11 +139,11 @@ def raise_dropped(error: Exception, url: str, name: str, offset: int | None) -> 
     if isinstance(error, Dropped):
         raise error
     if is_temporary(error):
-        raise Dropped(_said(error, url), answered=is_answered(error)) from None
+        raise Dropped(_message(error, url), answered=is_answered(error)) from None
     raise_foreign(error, url, name, offset)
 
 
-def _unknown(scheme: str) -> str:
+def _unknown_scheme(scheme: str) -> str:
     import difflib
 
     import fsspec
@@ -156,7 +156,7 @@ def _unknown(scheme: str) -> str:
     )
 
 
-def _said(error: Exception, url: str) -> str:
+def _message(error: Exception, url: str) -> str:
     said = without_secrets(str(error), url)
     if isinstance(error, KeyError):
         return f"the store's answer has no {said}"
@@ -175,4 +175,4 @@ def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> 
         raise MissingInputError(reason, url=name, offset=offset) from None
     advice = getattr(module_of(url), "CREDENTIALS", "") if lacks_credentials(error) else ""
     kind = TemporaryStreamError if is_temporary(error) else StreamError
-    raise kind(_said(error, url) + advice, url=name, offset=offset) from None
+    raise kind(_message(error, url) + advice, url=name, offset=offset) from None

@@ -53,11 +53,11 @@ def without_retries(kind: Any) -> Any:
     changed: dict[str, Any] = {"_request": request, "_set_session": set_session, "session": session}
     if hasattr(kind, "_get_bucket_type"):
         changed["_get_bucket_type"] = _bucket_type_after_forks(kind)
-        logging.getLogger("gcsfs").addFilter(_is_no_fallback)
+        logging.getLogger("gcsfs").addFilter(_is_not_fallback)
     return type(kind.__name__, (kind,), changed)
 
 
-def _is_no_fallback(record: logging.LogRecord) -> bool:
+def _is_not_fallback(record: logging.LogRecord) -> bool:
     """Return False for gcsfs's log record of a fallback to plain HTTP.
 
     It is logged at each request of a user without credentials. An error of the request itself is
@@ -85,7 +85,7 @@ def _bucket_type_after_forks(kind: Any) -> Any:
 
 
 class _Payload(io.BytesIO):
-    """Bytes to send.
+    """Bytes to send, which stay open for a retry.
 
     aiohttp sends a file in pieces, so that the event loop can run between them, and then closes it.
     """
@@ -95,7 +95,7 @@ class _Payload(io.BytesIO):
 
 
 class GcsStore(ObjectStore):
-    """An object that is uploaded at once or in a resumable session.
+    """An object of GCS that is uploaded at once or in a resumable session.
 
     Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session accepts
     its bytes in order, so one part is in flight while the next is filled; after an error the store
@@ -203,7 +203,7 @@ STORE = GcsStore
 
 
 class GcsSource(ObjectSource):
-    """An object to read.
+    """An object of GCS to read.
 
     An object that is stored compressed is requested in that form: otherwise the store decompresses
     it, and does not support ranges (https://cloud.google.com/storage/docs/transcoding).

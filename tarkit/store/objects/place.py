@@ -1,4 +1,4 @@
-"""Read, write, list and remove files through fsspec, for all stores without own functions."""
+"""Read, write, list and remove files through fsspec, for stores without functions of their own."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class S3Store(ObjectStore):
-    """An object that is uploaded at once or in parts.
+    """An object of S3 that is uploaded at once or in parts.
 
     Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies have
     the checksums that botocore computes (CRC32 by default), and the store verifies them. Only the
@@ -182,7 +182,7 @@ STORE = S3Store
 
 
 class S3Source(ObjectSource):
-    """An object to read as it is stored, even in a Content-Encoding."""
+    """An object of S3 to read as it is stored, even in a Content-Encoding."""
 
     library_has = "_call_s3"
 

@@ -117,7 +117,7 @@ def _wait_for_one(sending: list[_Sending]) -> None:
 
 
 class ObjectStore:
-    """One object that is written.
+    """One object of a store that is written.
 
     Its coroutines run in the event loop of the file system. ``put`` uploads the whole object at
     once. Otherwise ``begin`` is called, ``send`` for each part (``final`` marks the last one), and
@@ -191,7 +191,7 @@ class ObjectSink:
         self._before: Found | None = None
         self._suspect: Found | None = None
         if if_absent and self._run(self._look) not in (None, _UNSEEN):
-            self._lost()
+            self._raise_exists()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -321,7 +321,7 @@ class ObjectSink:
         if found is not None and found.token == self._store.token:
             return
         if self._if_absent and found not in (None, _UNSEEN):
-            self._lost()
+            self._raise_exists()
         raise error
 
     def _verify(self, seconds: float) -> None:
@@ -340,7 +340,7 @@ class ObjectSink:
             # Another writer replaced it since. This object was complete; but with if_absent, it
             # should be the only one.
             if self._if_absent:
-                self._lost()
+                self._raise_exists()
             return
         if found.size == self._size and not found.damaged:
             return
@@ -361,7 +361,7 @@ class ObjectSink:
         except PermissionError:
             return _UNSEEN
 
-    def _lost(self) -> NoReturn:
+    def _raise_exists(self) -> NoReturn:
         raise AlreadyPublishedError("is there already", url=self._name)
 
     # One request

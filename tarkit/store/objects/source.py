@@ -33,7 +33,7 @@ def message_of(headers: Mapping[str, str]) -> Message:
 
 
 class ObjectSource:
-    """One object that is read.
+    """One object of a store that is read.
 
     Its coroutines run in the event loop of the file system.
 
