@@ -63,12 +63,12 @@ def consumer(
     if sent is not None and (sent != known or not agrees):
         raise UsageError(
             f"the data set was made for rank {sent.rank} of {sent.world}, and was sent to a process of another rank: "
-            "make it in each rank, when that knows its number, or name rank= and world="
+            "make it in each rank, after the rank is known, or pass rank= and world="
         )
     if not agrees:
         raise UsageError(
             f"torch.distributed has {known.rank} of {known.world} and RANK and WORLD_SIZE have "
-            f"{texts[0]} of {texts[1]}: name the right ones as rank= and world="
+            f"{texts[0]} of {texts[1]}: pass the right ones as rank= and world="
         )
     return known
 
@@ -85,7 +85,7 @@ def _of_variables(texts: Sequence[str | None]) -> Consumer | None:
 
 def _checked(rank: int | None, world: int | None, names: str) -> Consumer:
     if rank is None or world is None:
-        raise UsageError(f"{names} are {rank} and {world}; one needs the other")
+        raise UsageError(f"{names} are {rank} and {world}; give both or neither")
     if not 0 <= rank < world:
         raise UsageError(f"{names} are {rank} and {world}; a rank is 0 to {world - 1}")
     return Consumer(rank, world)

@@ -29,7 +29,11 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     ("url", "settings", "message"),
     [
         ("s3://b/a.tar", {}, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*FSSPEC_S3_ANON=1"),
-        ("s3://b/a.tar", {**KEYS, "AWS_CA_BUNDLE": "/no/such.pem"}, "no file of certificates /no/such.pem"),
+        (
+            "s3://b/a.tar",
+            {**KEYS, "AWS_CA_BUNDLE": "/no/such.pem"},
+            "the file of certificates /no/such.pem does not exist",
+        ),
         ("s3://b/a.tar", {**KEYS, "AWS_ENDPOINT_URL": "localhost:9000"}, "Invalid endpoint: localhost:9000"),
         ("s3://b/a.tar", {"AWS_PROFILE": "nope"}, r"profile \(nope\) could not be found"),
         ("az://c/a.tar", {}, "set AZURE_STORAGE_CONNECTION_STRING.*AZURE_STORAGE_ANON=true"),

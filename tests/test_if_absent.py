@@ -22,10 +22,10 @@ def test_what_is_there_is_found_at_once_and_at_commit(tmp_path: Path) -> None:
     first.write(b"first")
     second.write(b"second")
     first.commit()
-    with pytest.raises(AlreadyPublishedError, match="a: is there already") as caught:
+    with pytest.raises(AlreadyPublishedError, match="a: already exists") as caught:
         second.commit()
     assert isinstance(caught.value, FileExistsError)
-    with pytest.raises(AlreadyPublishedError, match="a: is there already"):
+    with pytest.raises(AlreadyPublishedError, match="a: already exists"):
         open_publish(path, if_absent=True)
     assert path.read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["a"]
@@ -90,7 +90,7 @@ def test_stores_without_conditions_are_looked_at(memory: MemoryFileSystem) -> No
     second = open_publish("memory://a", if_absent=True)
     first.write(b"first")
     first.commit()
-    with pytest.raises(AlreadyPublishedError, match="memory://a: is there already"):
+    with pytest.raises(AlreadyPublishedError, match="memory://a: already exists"):
         second.commit()
     with pytest.raises(AlreadyPublishedError):
         open_publish("memory://a", if_absent=True)

@@ -239,7 +239,10 @@ def test_a_chunk_with_a_right_checksum_that_makes_no_sense(chunk: bytes, reason:
 
 
 def test_the_hint_for_a_first_chunk_names_another_format() -> None:
-    for offset, words in ((0, "if it is of another format, name that (--from, reader_type=)"), (1, "fetch the file")):
+    for offset, words in (
+        (0, "if it has another format, name the format (--from, reader_type=)"),
+        (1, "fetch the file"),
+    ):
         error = delivered(written(HELLO) * offset + b"\x1f\x8b" + written(HELLO))[1]
         assert isinstance(error, CorruptRecordError) and f"; {words}" in str(error)
 

@@ -289,7 +289,7 @@ def test_of_two_runs_into_one_folder_at_once_one_wins(
     # The other run has published since this one looked.
     monkeypatch.setattr(recordfiles, "clear_record_files", lambda *_, **__: 0)
     code, _, err = run("images", "-o", "out", "--records_per_file", "3")
-    assert code == 1 and "out/data-00000: is there already" in err
+    assert code == 1 and "out/data-00000: already exists" in err
     assert [path.read_bytes() for path in sorted((tmp_path / "out").iterdir())] == before
 
 

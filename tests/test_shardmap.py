@@ -94,7 +94,7 @@ def _other_line(folder: Path, old: bytes, new: bytes) -> ShardMap:
     [
         (b"1 k23.txt", b"1 k23,txt", "line 5: its names are not those of one sample by this key rule", [3]),
         (b"1 k23.txt", b"1 k21.txt", "line 5: the key comes back after other samples", [0, 1, 2, 3, 4]),
-        (b"1 k23.txt", b"2 k23.txt", "sample 3 is not the one that its index has", [3]),
+        (b"1 k23.txt", b"2 k23.txt", "sample 3 differs from its index", [3]),
         (b" 1 k23.txt", b" k23.txt", "line 5: it is not field, offset, size and name of each member", [3, 4]),
         (b" 1 k23.txt", b" 1x k23.txt", "line 5: it is not field, offset, size and name of each member", [3, 4]),
         (b" 1 k23.txt", b" 999999999999 k23.txt", "line 6: no member begins at", [3, 4]),
@@ -349,9 +349,9 @@ def test_ranks(rank: int | None, world: int | None, environ: dict[str, str], exp
 @pytest.mark.parametrize(
     ("rank", "world", "environ", "message"),
     [
-        (1, None, {}, "rank and world are 1 and None; one needs the other"),
+        (1, None, {}, "rank and world are 1 and None; give both or neither"),
         (3, 3, {}, "rank and world are 3 and 3; a rank is 0 to 2"),
-        (None, None, {"RANK": "1"}, "RANK and WORLD_SIZE are 1 and None; one needs the other"),
+        (None, None, {"RANK": "1"}, "RANK and WORLD_SIZE are 1 and None; give both or neither"),
         (None, None, {"RANK": "4", "WORLD_SIZE": "4"}, "RANK and WORLD_SIZE are 4 and 4; a rank is 0 to 3"),
         (None, None, {"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x' and WORLD_SIZE is '4'; both must be numbers"),
         (

@@ -76,7 +76,7 @@ def test_what_is_there_is_kept_only_if_its_length_is_right(source: Path, tmp_pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_bytes(b"short")
     done = {item.job.source.name: item for item in run([source], tmp_path / "out", overwrite=False)}
-    assert "is there already with 5 bytes, but the source has 3000000" in str(done["a"].error)
+    assert "already exists with 5 bytes, but the source has 3000000" in str(done["a"].error)
     assert (tmp_path / "out" / "a").read_bytes() == b"short"
     again = {item.job.source.name: item for item in run([source], tmp_path / "out", overwrite=False)}
     assert again["d/b"].kept

@@ -348,7 +348,7 @@ class _Message:
                 name, first, last = self.entry(start, stop)
                 values = self.feature(first, last)
             if name in features:
-                raise self.error(start, f"feature {printable(name)!r} comes twice")
+                raise self.error(start, f"feature {printable(name)!r} is repeated")
             features[name] = values
 
     def read_feature_lists(self, at: int, end: int, lists: dict[str, list[Feature]]) -> None:
@@ -356,7 +356,7 @@ class _Message:
         for _, start, stop in self.fields(at, end, (_FIRST,)):
             name, first, last = self.entry(start, stop)
             if name in lists:
-                raise self.error(start, f"feature list {printable(name)!r} comes twice")
+                raise self.error(start, f"feature list {printable(name)!r} is repeated")
             lists[name] = [self.feature(*step[1:]) for step in self.fields(first, last, (_FIRST,))]
 
     def feature(self, at: int, end: int) -> Feature:
@@ -381,7 +381,7 @@ class _Message:
             values.append(part)
         elif kind == _FLOATS:
             if len(part) % 4:
-                raise self.error(at, "a list of floats has a part of one")
+                raise self.error(at, "a list of floats has a length that is not a multiple of 4")
             values.extend(array("f", struct.unpack(f"<{len(part) // 4}f", part)) if _BIG else array("f", part))
         elif part.isascii():
             # Each byte below 128 is one number.

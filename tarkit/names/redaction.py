@@ -50,8 +50,8 @@ def redact(url: str) -> str:
 def exposure(option: str, url: str) -> str:
     """Return a warning if a URL that goes into a manifest has a secret, or ""."""
     shown = redact(url)
-    who = "all who may read the manifest or the job can read"
-    return "" if shown == url else f"{option} {shown}: it has a password or a token in it, which {who}"
+    who = "everyone with access to the manifest or the job can read"
+    return "" if shown == url else f"{option} {shown}: it has a password or a token, which {who}"
 
 
 def redact_text(text: str, words: Iterable[str] = ()) -> str:

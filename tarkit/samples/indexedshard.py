@@ -280,7 +280,7 @@ class IndexedShard:
         # With an end mark behind them, these samples are an archive of their own.
         for sample in self._grouped(reading(chain(pieces, [END_OF_ARCHIVE]))):
             if number == end or not self._is_as_indexed(number, sample):
-                raise _stale(self.url, f"sample {number} is not the one that its index has")
+                raise _stale(self.url, f"sample {number} differs from its index")
             yield sample
             number += 1
         if number != end:
@@ -388,7 +388,7 @@ def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None
             if name and skip_reason(name, rule) is None:
                 return f"a member is at {end + offset}, behind the last sample of its index"
     except DataError:
-        return f"what is behind {end}, where its index ends, is not the end of an archive"
+        return f"the bytes after {end}, where its index ends, are not the end of an archive"
     return None
 
 

@@ -262,7 +262,7 @@ class TarWriter(FileWriter):
                 raise EncodeError(f"{field!r} cannot be the field of a member's name", url=self.name, key=key)
             plan.append((field, b"." + self._as_utf8(field, key)))
         if not plan:
-            raise EncodeError("the sample has no fields, so it would leave no trace", url=self.name, key=key)
+            raise EncodeError("the sample has no fields, so nothing would be written", url=self.name, key=key)
         if len(self._plans) < 10_000:
             self._plans[names] = plan
         return plan

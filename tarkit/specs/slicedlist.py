@@ -140,7 +140,7 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
     if compression_for_name(url) is not None:
         raise UsageError(f"{quoted(url)}: a list of which parts are read cannot be compressed; name it .list or .txt")
     if _offsets_url(url) is None:
-        raise UsageError(f"{quoted(url)}: name the list without a query, since its slices are in a file beside it")
+        raise UsageError(f"{quoted(url)}: name the list without a query, because its slices are in a file beside it")
     borders, sums = [0], list[int]()
     digest = hashlib.sha256()
     lines = _lines(names, url, outdir)
@@ -155,7 +155,7 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
             borders.append(borders[-1] + len(content))
             sums.append(zlib.crc32(content))
         if next(lines, None) is not None:
-            raise UsageError(f"there are more shards than the {sum(counts)} that the slices of {quoted(url)} take")
+            raise UsageError(f"there are more shards than the {sum(counts)} in the slices of {quoted(url)}")
     n, w, checked = sum(counts), len(counts), outdir is not None
     header = _HEADER.pack(_MAGIC, n, w, borders[-1], checked, digest.digest())
     offsets = header + _numbers(w).pack(*borders, *sums)
@@ -243,7 +243,7 @@ def _parsed(url: str, beside: str, content: bytes) -> SlicedList | None:
     _, n, w, size, checked, digest = _HEADER.unpack_from(content)
     expected = _HEADER.size + 8 * (w + 1) + 4 * w
     if len(content) != expected:
-        raise DataError(f"is damaged: it has {len(content)} bytes, but says that it has {expected}", url=beside)
+        raise DataError(f"is damaged: it has {len(content)} bytes, but should have {expected}", url=beside)
     numbers = _numbers(w).unpack_from(content, _HEADER.size)
     borders, sums = numbers[: w + 1], numbers[w + 1 :]
     if borders[0] != 0 or borders[-1] != size or any(a > b for a, b in pairwise(borders)):

@@ -145,7 +145,7 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
         if status and not stat.S_ISREG(status.st_mode):
             return DescriptorSink(os.open(path, os.O_WRONLY), name)
         if status and if_absent:
-            raise AlreadyPublishedError("is there already", url=name)
+            raise AlreadyPublishedError("already exists", url=name)
         target = os.path.realpath(path)
         make_folder(os.path.dirname(target), name)
         return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None, if_absent)
@@ -227,7 +227,7 @@ class FileSink:
             if self._sync:
                 self._sync_folder()
         except FileExistsError:
-            raise AlreadyPublishedError("is there already", url=self._name) from None
+            raise AlreadyPublishedError("already exists", url=self._name) from None
         except OSError as error:
             raise_write_error(error, self._name)
 

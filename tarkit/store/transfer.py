@@ -82,7 +82,7 @@ def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
     folder = into or _is_folder(target)
     if len(names) > 1 and not folder:
         raise UsageError(
-            f"{display_name(target)} is not a folder, as several sources need; end it with / to make it one"
+            f"{display_name(target)} is not a folder, which several sources need; end it with / to make a folder"
         )
     taken: dict[str, str] = {}
     for job in _jobs(names, target, into, folder):
@@ -223,7 +223,7 @@ def _kept(job: FileCopy) -> CopyOutcome:
         return CopyOutcome(job, 0, False, error)
     if job.source.size in (None, there):
         return CopyOutcome(job, 0, True, None)
-    reason = f"is there already with {there} bytes, but the source has {job.source.size}"
+    reason = f"already exists with {there} bytes, but the source has {job.source.size}"
     return CopyOutcome(job, 0, False, StreamError(reason, url=display_name(job.target)))
 
 

@@ -251,7 +251,7 @@ def test_the_verbs(hdfs: Hdfs, folder: str, scheme: str, tmp_path: Path) -> None
     assert (status["checksum"] or "").startswith("MD5-of-") == (scheme == "webhdfs")
     # Kept, and a failure where the length differs.
     done = tarkit("put", "--no-clobber", tmp_path / "b", root + "/in/a")
-    assert (done.returncode, "is there already with 2000000 bytes" in done.stderr) == (1, True)
+    assert (done.returncode, "already exists with 2000000 bytes" in done.stderr) == (1, True)
     done = tarkit("put", "--no-clobber", tmp_path / "a", root + "/in/a")
     assert (done.returncode, "1 kept" in done.stderr) == (0, True)
     done = tarkit("put", tmp_path / "a", tmp_path / "missing", root + "/in/")

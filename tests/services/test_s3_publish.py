@@ -417,7 +417,7 @@ def test_if_absent(s3: S3, data: bytes) -> None:
     for out in (first, second):
         write_in_pieces(out, data)
     first.commit()
-    with pytest.raises(AlreadyPublishedError, match=r"s3://.*/a: is there already"):
+    with pytest.raises(AlreadyPublishedError, match=r"s3://.*/a: already exists"):
         second.commit()
     with pytest.raises(AlreadyPublishedError):
         open_publish(s3.url("a"), if_absent=True)

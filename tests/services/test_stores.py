@@ -102,7 +102,7 @@ def test_shards_by_url_and_by_glob(store: Store) -> None:
 @pytest.mark.parametrize("data", [b"small", DATA], ids=["put", "parts"])
 def test_if_absent(store: Store, data: bytes) -> None:
     put(store.url("a"), data, if_absent=True)
-    with pytest.raises(AlreadyPublishedError, match="is there already"):
+    with pytest.raises(AlreadyPublishedError, match="already exists"):
         open_publish(store.url("a"), if_absent=True)
     assert store.content("a") == data
 
@@ -115,7 +115,7 @@ def test_of_two_that_publish_if_absent_the_first_wins(store: Store, data: bytes)
     first.write(b"1" + data)
     first.commit()
     second.write(b"2" + data)
-    with pytest.raises(AlreadyPublishedError, match="/a: is there already"):
+    with pytest.raises(AlreadyPublishedError, match="/a: already exists"):
         second.commit()
     assert store.content("a") == b"1" + data
 

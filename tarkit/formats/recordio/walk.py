@@ -11,7 +11,7 @@ from tarkit.formats.tally import CUT_HINT, DAMAGED_HINT, LARGER_MEM, Tally
 from tarkit.store.window import Window
 
 _ANOTHER_FORMAT = (
-    "if it is of another format, name that (--from, reader_type=); if it is compressed as a whole, decompress it; "
+    "if it has another format, name the format (--from, reader_type=); if it is compressed as a whole, decompress it; "
     f"if it is damaged, {DAMAGED_HINT}"
 )
 

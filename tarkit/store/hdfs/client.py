@@ -108,7 +108,7 @@ def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     if short == "FileNotFoundException":
         raise MissingInputError("no such file", url=name) from None
     if short in ("FileAlreadyExistsException", "AlreadyBeingCreatedException"):
-        raise AlreadyPublishedError("is there already", url=name) from None
+        raise AlreadyPublishedError("already exists", url=name) from None
     if short == "AccessControlException":
         lowered = said[:1].lower() + said[1:]
         raise StreamError(lowered if "permission" in lowered else f"permission denied: {said}", url=name) from None

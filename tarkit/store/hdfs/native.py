@@ -168,7 +168,7 @@ class NativeClient(HdfsClient):
                     raise StreamError("is a directory, not a file", url=name) from None
                 raise MissingInputError("no such file", url=name) from None
             if isinstance(error, FileExistsError):
-                raise AlreadyPublishedError("is there already", url=name) from None
+                raise AlreadyPublishedError("already exists", url=name) from None
             if match := _RPC_ERROR.match(text):
                 raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
             # The other errors are about connections and blocks: OSError, and RuntimeError with

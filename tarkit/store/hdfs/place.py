@@ -178,7 +178,7 @@ class HdfsSink:
         if not base or (there and there.is_folder):
             raise StreamError("is a directory; the name of a file is needed", url=self._name)
         if there and if_absent:
-            raise AlreadyPublishedError("is there already", url=self._name)
+            raise AlreadyPublishedError("already exists", url=self._name)
         self._names: list[str] = []
         self._temporary = self._new_name()
         self._file: HdfsWriter | None = None

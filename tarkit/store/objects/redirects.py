@@ -32,8 +32,8 @@ def refuse_redirect(status: int, location: str | None) -> None:
     except ValueError:
         where = "an address that is not a URL"
     raise Dropped(
-        f"the store answers with a redirect ({status}) to {where}, which is not followed, since it would receive the "
-        "credentials; if it is the store, set it as the endpoint"
+        f"the store answers with a redirect ({status}) to {where}, which is not followed, because it would receive the "
+        "credentials; if that is the store, set it as the endpoint"
     )
 
 

@@ -49,7 +49,7 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
     bundle = fs.client_kwargs.get("verify") or session.get_config_variable("ca_bundle")
     if isinstance(bundle, str) and not os.path.exists(bundle):
         raise StreamError(
-            f"there is no file of certificates {printable(bundle)}, which AWS_CA_BUNDLE, ca_bundle or verify names"
+            f"the file of certificates {printable(bundle)} does not exist; correct AWS_CA_BUNDLE, ca_bundle or verify"
         )
     once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
     ours = {

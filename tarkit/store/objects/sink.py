@@ -362,7 +362,7 @@ class ObjectSink:
             return _UNSEEN
 
     def _raise_exists(self) -> NoReturn:
-        raise AlreadyPublishedError("is there already", url=self._name)
+        raise AlreadyPublishedError("already exists", url=self._name)
 
     # One request
 

@@ -38,7 +38,7 @@ class SpoolSink:
 
     def _refuse_if_there(self) -> None:
         if self._if_absent and self._ask(self._fs.exists, self._path):
-            raise AlreadyPublishedError("is there already", url=self._name)
+            raise AlreadyPublishedError("already exists", url=self._name)
 
     def _ask(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0) -> T:
         return ask(function, *arguments, url=self._url, name=self._name, retry=self._retry, seconds=seconds)
