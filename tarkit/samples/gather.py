@@ -44,7 +44,8 @@ class MemberFile(NamedTuple):
     Attributes:
         name: name of the member.
         source: path of the content, or a URL, command or text.
-        key, field: result of the key rule for the name.
+        key: key of the sample, by the key rule.
+        field: field of the sample, by the key rule.
         wanted_by: line of a plan, for errors.
     """
 

@@ -64,7 +64,9 @@ class TarWriter(FileWriter):
 
     Args:
         fileobj: path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
-        user, group, mode: owner and permission bits of all members.
+        user: owner of all members.
+        group: group of all members.
+        mode: permission bits of all members.
         compress: None: by the ending of the name; False, True (gzip), gz, bz2, xz, zst, lz4.
         encoder: True: encode by extension (:mod:`tarkit.samples.codecs`); False or None: accept
             bytes only; or a dict of extension -> function, or a function from sample to sample.

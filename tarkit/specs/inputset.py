@@ -27,8 +27,8 @@ class InputSet:
         count: number of inputs.
         patterns: URLs without secrets: the patterns as given if they have only braces, or else one
             name for each input; None if that is too long.
-        list_url, list_sha256: instead of patterns, a list in slices and the digest of its
-            ``LIST.offsets``, which determines its contents.
+        list_url: URL of a list in slices, instead of patterns; None without one.
+        list_sha256: SHA-256 of its ``LIST.offsets``, in hex, which determines its contents.
     """
 
     count: int

@@ -41,10 +41,13 @@ class Retry:
         attempts: number of failures without one byte of progress between them after which an
             operation fails.
         deadline: seconds since the first of these attempts began, waits included.
-        base, cap: the n-th wait is at most base * 2**(n-1) seconds, and at most cap seconds.
+        base: the n-th wait is at most base * 2**(n-1) seconds.
+        cap: largest wait in seconds.
         timeout: seconds for one answer of the system: a connection, a piece of data.
-        sleep, clock, now, random: functions that wait, and return seconds passed, seconds since
-            1970 and numbers in [0, 1).
+        sleep: function that waits for a number of seconds.
+        clock: function that returns seconds of a clock that only goes forward.
+        now: function that returns seconds since 1970.
+        random: function that returns numbers in [0, 1).
 
     Raises:
         UsageError: a number is out of range.

@@ -31,9 +31,11 @@ class PairWriter(FileWriter):
 
     Args:
         target: a path, URL or binary file object, which stays open.
-        key_class, value_class: a class of ``org.apache.hadoop.io`` without the package, or a class
-            name with dots. Pairs have the types of :func:`tarkit.formats.sequencefile.read_pairs`;
-            for unknown classes, their serialized bytes.
+        key_class: class of the keys: a class of ``org.apache.hadoop.io`` without the package, or a
+            class name with dots. Keys and values have the types of
+            :func:`tarkit.formats.sequencefile.read_pairs`; for unknown classes, their serialized
+            bytes.
+        value_class: class of the values.
         compression: block: keys and values of many records together; record: each value by itself;
             none.
         codec: zlib, gzip, bzip2, snappy, lz4, zstd, or Hadoop's class.
