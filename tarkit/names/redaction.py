@@ -123,7 +123,7 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
     link = re.search(_NEXT_LINK, rest)
     authority = rest[: link.start() if link else len(rest)].partition("/")[0]
     # A password may contain a "/", and even a "::".
-    has_password = ":" in authority and not _IPV6_HOST.fullmatch(authority)
+    has_password = ":" in authority and not re.fullmatch(_IPV6_HOST, authority)
     user, at, _ = (rest if has_password else authority).rpartition("@")
     marks = "?#" if is_http else "?"
     if at:
@@ -136,7 +136,7 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
             return ""
         yield user + at, "" if is_clear else "…@"
     # Also the next URL of a list of URLs, or a URL in a path.
-    link = _NEXT_URL.search(rest)
+    link = re.search(_NEXT_URL, rest)
     mark = re.search(f"[{marks}]", rest)
     if mark is None or (link and link.start() < mark.start()):
         end = link.end() if link else len(rest)
@@ -155,7 +155,7 @@ def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
 
 def _path(path: str, is_http: bool) -> Iterator[Piece]:
     """Keep a path, but redact the values of parameters in a path of http."""
-    for number, part in enumerate(_PATH_PARAMETER.split(path) if is_http else [path]):
+    for number, part in enumerate(re.split(_PATH_PARAMETER, path) if is_http else [path]):
         yield part, "…" if number % 3 == 2 else part
 
 

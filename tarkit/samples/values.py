@@ -156,6 +156,8 @@ def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
     Returns:
         Arrays by name.
     """
+    import zipfile
+
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         # zipfile reads no more bytes of an entry than its declared size.
         if (size := sum(entry.file_size for entry in archive.infolist())) > max_bytes:
