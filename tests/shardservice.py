@@ -10,7 +10,8 @@ from typing import Any
 
 from object_servers import free_ports
 
-from tarkit.service.messages import protocol
+from tarkit.service.elasticdl import master_protocol
+from tarkit.service.messages import shard_protocol
 
 
 class Service:
@@ -67,13 +68,14 @@ class Service:
 
 class Caller:
     """Calls of a service by name: ``caller("Exchange", worker="a", want=1)``. A context manager. On a channel of
-    ``grpc.aio``, what a call gives is awaited."""
+    ``grpc.aio``, what a call gives is awaited. elasticdl: they are those of its protocol."""
 
-    def __init__(self, address: str, name: str = "shards", channel: Any = None) -> None:
+    def __init__(self, address: str, *, elasticdl: bool = False, channel: Any = None) -> None:
         import grpc
 
         self.channel = channel or grpc.insecure_channel(address)
-        self.stubs = {call.name: (call.request, call.stub(self.channel)) for call in protocol(name).calls}
+        protocol = master_protocol() if elasticdl else shard_protocol()
+        self.stubs = {call.name: (call.request, call.stub(self.channel)) for call in protocol.calls}
 
     def __call__(self, method: str, /, timeout: float | None = 120, **fields: Any) -> Any:
         request, stub = self.stubs[method]

@@ -14,9 +14,11 @@ import pytest
 
 from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.server import serving
+from tarkit.service.shardcalls import ShardCalls
 
 
 class InThread:
@@ -65,7 +67,8 @@ class InThread:
         journal = Journal(str(self._state))
         async with Dispatcher(journal, self._rules, grace=0.5) as self.dispatcher:
             listen = f"127.0.0.1:{self.port}"
-            async with serving(self.dispatcher, listen, security=self._security) as self.port:
+            protocols = (ShardCalls, ElasticDLCalls)
+            async with serving(self.dispatcher, listen, protocols=protocols, security=self._security) as self.port:
                 self._ready.set()
                 await self._end.wait()
         journal.close()

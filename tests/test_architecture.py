@@ -36,7 +36,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"steps": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables"},
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
-    {"service": "client connection credentials dataset leases progress serve"},
+    {"service": "client connection credentials dataset elasticdl leases progress serve server shardcalls"},
     {"runs": "counts donerecord engine process runrecord status work"},
     {"trainers": "arrays audit"},
     {"spark": "records"},

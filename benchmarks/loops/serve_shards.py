@@ -18,10 +18,12 @@ from tarkit.readers.tar import TarDataReader
 from tarkit.service.client import NoShard, ShardClient, read_shards
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.ledger import Ledger
 from tarkit.service.server import serving
+from tarkit.service.shardcalls import ShardCalls
 
 
 def answer(seconds: float, **evidence: Any) -> None:
@@ -49,7 +51,7 @@ def service(state: str, name: str, size: str, per_shard: str, files: str = "", e
         journal = Journal(state)
         async with Dispatcher(journal, LeaseRules(floor=2.0, first=2.0, ceiling=2.0)) as dispatcher:
             await dispatcher.declare(dataset)
-            async with serving(dispatcher, "127.0.0.1:0") as port:
+            async with serving(dispatcher, "127.0.0.1:0", protocols=(ShardCalls, ElasticDLCalls)) as port:
                 sys.stdout.write(f"{port}\n")
                 sys.stdout.flush()
                 await asyncio.Event().wait()

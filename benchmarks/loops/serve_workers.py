@@ -43,9 +43,9 @@ def elasticdl() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], 
 
 def master() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any]]:
     """The same of ``proto.Master`` as elasticai-api has it, and tarkit."""
-    from tarkit.service.messages import protocol
+    from tarkit.service.elasticdl import master_protocol
 
-    calls = {call.name: call for call in protocol("elasticdl").calls}
+    calls = {call.name: call for call in master_protocol().calls}
     fetch, done = calls["get_dataset_task"], calls["report_dataset_task_result"]
 
     def report(reply: bytes, _worker: int) -> Any:
@@ -58,12 +58,10 @@ def master() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any
 
 
 def shards() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any]]:
-    """The same of tarkit's own protocol, where one call can report a task and fetch the next one
-    (``joined``).
-    """
-    from tarkit.service.messages import protocol
+    """The same of tarkit's own protocol, where one call can report a task and fetch the next one (``joined``)."""
+    from tarkit.service.messages import shard_protocol
 
-    (exchange,) = (call for call in protocol("shards").calls if call.name == "Exchange")
+    (exchange,) = (call for call in shard_protocol().calls if call.name == "Exchange")
 
     def report(reply: bytes, worker: int) -> Any:
         for lease in exchange.reply.FromString(reply).leases:

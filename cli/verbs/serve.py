@@ -178,8 +178,11 @@ def command(
     reject_options(["watcher"], "goes with --watch")
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
+    from tarkit.service.elasticdl import ElasticDLCalls
     from tarkit.service.leases import LeaseRules
     from tarkit.service.serve import ServeSettings, files_to_serve, serve
+    from tarkit.service.server import MakeAnswers
+    from tarkit.service.shardcalls import ShardCalls
 
     from ..shared.eventloop import run_until_signal
 
@@ -211,9 +214,10 @@ def command(
     if data or custom_reader:
         files = files_to_serve(data or "", reader_type, custom_reader, params)
         datasets = [DataSet.of_files(dataset_name, files, records_per_shard, **shape)]
+    protocols: dict[str, MakeAnswers] = {"tarkit": ShardCalls, "elasticdl": ElasticDLCalls}
     with ServiceProgress(settings.state, quiet=quiet) as progress:
         try:
-            run_until_signal(serve(datasets, settings, progress))
+            run_until_signal(serve(datasets, settings, progress, (*protocols.values(),)))
         except Terminated:
             # Who ends a service that only answers so knows that no worker is left to ask.
             if not progress.is_over:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tarkit.errors import ServiceLostError, UsageError, printable, quoted
 from tarkit.extras import library
 from tarkit.service.credentials import bytes_of_file, host_and_port, token_of_file
-from tarkit.service.messages import protocol
+from tarkit.service.messages import shard_protocol
 from tarkit.service.progress import DataSetProgress, progress_of_message
 from tarkit.store.forks import is_inherited
 from tarkit.store.retry import Retry
@@ -74,7 +74,7 @@ class ServiceConnection:
                 "this process was forked from one that had a connection to a shard service, and gRPC does not work "
                 "in it; connect in the children only, or start them with the method 'spawn'"
             )
-        calls = protocol("shards").calls
+        calls = shard_protocol().calls
         self.patience = patience
         self._address = address
         self.broken = (grpc.RpcError, grpc.FutureCancelledError)

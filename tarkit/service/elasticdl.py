@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 from tarkit.errors import UsageError
@@ -20,7 +21,7 @@ from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, Sh
 from tarkit.service.heldcalls import StoppingError
 from tarkit.service.leases import NoShard
 from tarkit.service.ledger import Ledger
-from tarkit.service.messages import protocol
+from tarkit.service.messages import Protocol, read_protocol
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +39,22 @@ _LOOK = 0.1
 _ONE = ShardRequest(1, published=True)
 
 
+def master_protocol() -> Protocol:
+    """Return the protocol of ElasticDL's clients, ``elasticdl.proto``.
+
+    Raises:
+        MissingExtraError: protobuf is not installed.
+    """
+    return read_protocol(Path(__file__).with_name("elasticdl.binpb"))
+
+
 class ElasticDLCalls:
     """The calls of ``elasticdl.proto``, as messages."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._messages = protocol("elasticdl").messages
+        self.protocol = master_protocol()
+        self._messages = self.protocol.messages
 
     def _name(self, name: str) -> str:
         """Clients that name no data set send none, or the default name.

@@ -1,14 +1,13 @@
-"""The messages and calls of ``shards.proto`` and ``elasticdl.proto``, as classes of the protobuf
-library.
+"""Messages and calls of a protocol, as classes of the protobuf library.
 
-They are made from ``protocols.binpb``, the descriptors of both files, so no code is generated, and any release of
-protobuf from 3.20 on serves. After a change of a .proto file, write it anew::
+They are made from ``NAME.binpb``, the descriptors of ``NAME.proto``, so no code is generated, and
+any release of protobuf from 3.20 on serves. After a change of a .proto file, write it anew::
 
     cd tarkit/service
-    python -m grpc_tools.protoc -I. --descriptor_set_out=protocols.binpb shards.proto elasticdl.proto
+    python -m grpc_tools.protoc -I. --descriptor_set_out=shards.binpb shards.proto
 
-The classes of each file are in a pool of their own: those of ElasticDL's client can be imported
-beside them.
+The classes of each file are in a pool of their own: code that protoc generated for another client
+can be imported beside them.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from typing import Protocol as Interface
 
 from tarkit.extras import library
 
@@ -56,17 +56,36 @@ class Protocol:
     calls: list[Call]
 
 
+class Answers(Interface):
+    """Answers of a service to the calls of one protocol: a method for each call, by its name."""
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of the calls."""
+
+
+def shard_protocol() -> Protocol:
+    """Return tarkit's own protocol, ``shards.proto``.
+
+    Raises:
+        MissingExtraError: protobuf is not installed.
+    """
+    return read_protocol(Path(__file__).with_name("shards.binpb"))
+
+
 @cache
-def protocol(name: str) -> Protocol:
-    """The protocol of ``NAME.proto``.
+def read_protocol(path: Path) -> Protocol:
+    """Read a protocol from its descriptors.
+
+    Args:
+        path: ``NAME.binpb``, of one .proto file that imports no other.
 
     Raises:
         MissingExtraError: protobuf is not installed.
     """
     descriptors = library("google.protobuf.descriptor_pb2", "the shard service", "service")
     factory = library("google.protobuf.message_factory", "the shard service", "service")
-    files = descriptors.FileDescriptorSet.FromString(Path(__file__).with_name("protocols.binpb").read_bytes())
-    (file,) = (each for each in files.file if each.name == f"{name}.proto")
+    (file,) = descriptors.FileDescriptorSet.FromString(path.read_bytes()).file
     classes = {f".{full_name}": made for full_name, made in factory.GetMessages([file]).items()}
     calls = [
         Call(

@@ -22,7 +22,8 @@ from tarkit.service.http import serving_http
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.progress import DataSetProgress
-from tarkit.service.server import serving
+from tarkit.service.server import MakeAnswers, serving
+from tarkit.service.shardcalls import ShardCalls
 from tarkit.store.publish import open_publish
 
 STATE = "tarkit-serve.state"
@@ -98,12 +99,20 @@ class ServeReporter(Protocol):
         """The service that listened stops, whether the data sets have ended or not."""
 
 
-async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter) -> None:
+async def serve(
+    datasets: Sequence[DataSet],
+    settings: ServeSettings,
+    reporter: ServeReporter,
+    protocols: Sequence[MakeAnswers] = (ShardCalls,),
+) -> None:
     """Hand out data sets until all have ended.
 
     Without one, those that clients declare, until it is cancelled.
 
     The first data set is that of callers who name none.
+
+    Args:
+        protocols: for each protocol that is spoken, what makes its answers.
 
     Raises:
         UsageError: the state is of another data set, or has another service; the port is taken or
@@ -115,7 +124,7 @@ async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: 
         raise UsageError(f"--state is {settings.state!r}; give a file, or {NO_STATE!r} to keep the state in memory")
     with closing(Journal(":memory:" if settings.state == NO_STATE else settings.state)) as journal:
         async with Dispatcher(journal, settings.rules, run=settings.run) as dispatcher:
-            await _serve(dispatcher, datasets, settings, reporter)
+            await _serve(dispatcher, datasets, settings, reporter, protocols)
 
 
 def _withdraw(path: str, content: bytes) -> None:
@@ -126,7 +135,11 @@ def _withdraw(path: str, content: bytes) -> None:
 
 
 async def _serve(
-    dispatcher: Dispatcher, datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter
+    dispatcher: Dispatcher,
+    datasets: Sequence[DataSet],
+    settings: ServeSettings,
+    reporter: ServeReporter,
+    protocols: Sequence[MakeAnswers],
 ) -> None:
     host, until_ended = settings.listen.rpartition(":")[0], bool(datasets) or settings.until_ended
     # Last: a service that could not listen leaves no data set in the state.
@@ -137,7 +150,14 @@ async def _serve(
             pages = serving_http(settings.http, dispatcher, settings.state, insecure=settings.insecure)
             http = await stack.enter_async_context(pages)
         port = await stack.enter_async_context(
-            serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure, before=declare)
+            serving(
+                dispatcher,
+                settings.listen,
+                protocols=protocols,
+                security=settings.security,
+                insecure=settings.insecure,
+                before=declare,
+            )
         )
         address = f"{host}:{port}"
         if settings.ready_file:

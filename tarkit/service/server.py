@@ -1,13 +1,11 @@
-"""The shard service on a port: gRPC, tarkit's protocol and that of ElasticDL's clients side by
-side.
-"""
+"""The shard service on a port: gRPC, one protocol or several side by side."""
 
 from __future__ import annotations
 
 import hmac
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,10 +13,9 @@ from tarkit.errors import TarkitError, UsageError, printable, quoted
 from tarkit.extras import library
 from tarkit.service.credentials import Security, host_and_port, is_loopback
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, TooManyError
-from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.heldcalls import StoppingError
 from tarkit.service.ledger import TooManyDeadError
-from tarkit.service.messages import Call, protocol
+from tarkit.service.messages import Answers, Call
 from tarkit.service.shardcalls import ShardCalls
 
 _log = logging.getLogger(__name__)
@@ -35,12 +32,16 @@ _STATUSES = {
     UsageError: "INVALID_ARGUMENT",
 }
 
+MakeAnswers = Callable[[Dispatcher], Answers]
+"""Makes the answers to the calls of a protocol."""
+
 
 @asynccontextmanager
 async def serving(
     dispatcher: Dispatcher,
     listen: str,
     *,
+    protocols: Sequence[MakeAnswers] = (ShardCalls,),
     security: Security | None = None,
     insecure: bool = False,
     before: Callable[[], Awaitable[None]] | None = None,
@@ -49,6 +50,7 @@ async def serving(
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
+        protocols: for each protocol that is spoken, what makes its answers.
         insecure: listen elsewhere than on loopback without TLS or without a token.
         before: is awaited when the port is had, before the first call is answered.
 
@@ -74,8 +76,8 @@ async def serving(
         ],
     )
     handlers: dict[str, Any] = {}
-    for name, calls in (("shards", ShardCalls(dispatcher)), ("elasticdl", ElasticDLCalls(dispatcher))):
-        handlers |= {call.path: _handler(grpc, call, getattr(calls, call.name)) for call in protocol(name).calls}
+    for answers in (make(dispatcher) for make in protocols):
+        handlers |= {call.path: _handler(grpc, call, getattr(answers, call.name)) for call in answers.protocol.calls}
     server.add_generic_rpc_handlers((_guarded(grpc, handlers, security.token),))
     try:
         if security.certificate:

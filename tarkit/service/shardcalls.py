@@ -14,7 +14,7 @@ from tarkit.service.connection import WATCHER
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.leases import Lease, NoShard, Verdict
-from tarkit.service.messages import protocol
+from tarkit.service.messages import shard_protocol
 from tarkit.service.progress import DataSetProgress
 
 _VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
@@ -25,7 +25,8 @@ class ShardCalls:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._messages = protocol("shards").messages
+        self.protocol = shard_protocol()
+        self._messages = self.protocol.messages
 
     async def Declare(self, request: Any, context: Any) -> Any:
         """Add a data set, or take part in one."""

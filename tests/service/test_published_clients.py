@@ -283,8 +283,9 @@ from tarkit.service.client import ShardClient
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.messages import protocol
+from tarkit.service.elasticdl import ElasticDLCalls, master_protocol
 from tarkit.service.server import serving
+from tarkit.service.shardcalls import ShardCalls
 
 def work(port):
     import grpc
@@ -298,7 +299,7 @@ def work(port):
         assert sorted(read) == sorted([*range(22)] * 2), read
         saved = client.save()
         client.restore(saved)
-    calls = {call.name: call for call in protocol("elasticdl").calls}
+    calls = {call.name: call for call in master_protocol().calls}
     with grpc.insecure_channel(address) as channel:
         def ask(name, **fields):
             return calls[name].stub(channel)(calls[name].request(**fields))
@@ -310,7 +311,8 @@ def work(port):
 
 async def main():
     journal = Journal(tempfile.mkdtemp() + "/state")
-    async with Dispatcher(journal) as dispatcher, serving(dispatcher, "127.0.0.1:0") as port:
+    protocols = (ShardCalls, ElasticDLCalls)
+    async with Dispatcher(journal) as dispatcher, serving(dispatcher, "127.0.0.1:0", protocols=protocols) as port:
         await asyncio.to_thread(work, port)
     journal.close()
 

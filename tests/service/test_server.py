@@ -17,10 +17,12 @@ from shardthread import held_back
 from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.credentials import Security, security_of_files
 from tarkit.service.dispatcher import Dispatcher, Limits, ShardRequest
+from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules, NoShard
 from tarkit.service.ledger import Ledger
 from tarkit.service.server import serving
+from tarkit.service.shardcalls import ShardCalls
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -34,7 +36,7 @@ class Server:
 
     def __init__(self, dispatcher: Dispatcher, channel: Any) -> None:
         self.dispatcher, self.channel = dispatcher, channel
-        self._callers = [Caller("", name, channel) for name in ("shards", "elasticdl")]
+        self._callers = [Caller("", elasticdl=each, channel=channel) for each in (False, True)]
 
     def call(self, method: str, /, *, elasticdl: bool = False, **fields: Any) -> Any:
         return self._callers[elasticdl](method, **fields)
@@ -50,7 +52,7 @@ def with_server(
         kept = journal or Journal(":memory:")
         async with (
             Dispatcher(kept, rules, **{"tick": 0.02, **options}) as dispatcher,
-            serving(dispatcher, "127.0.0.1:0") as port,
+            serving(dispatcher, "127.0.0.1:0", protocols=(ShardCalls, ElasticDLCalls)) as port,
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             await calls(Server(dispatcher, channel))
@@ -757,6 +759,23 @@ def test_tls_and_a_token(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
 def test_files_of_keys_that_are_refused(files: Iterable[str | None], kind: type[Exception], reason: str) -> None:
     with pytest.raises(kind, match=reason):
         security_of_files(*(None if name is None else str(PEM / name) for name in files))
+
+
+def test_without_more_a_server_speaks_tarkits_own_protocol_only() -> None:
+    async def run() -> None:
+        journal = Journal(":memory:")
+        async with (
+            Dispatcher(journal) as dispatcher,
+            serving(dispatcher, "127.0.0.1:0") as port,
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            own, elasticdl = (Caller("", elasticdl=each, channel=channel) for each in (False, True))
+            assert not (await own("GetProgress")).progress
+            code, _ = await refusal(elasticdl("get_task"))
+            assert code == "UNIMPLEMENTED"
+        journal.close()
+
+    asyncio.run(run())
 
 
 def test_a_message_is_not_read_without_the_token() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from object_servers import free_ports
 
-from tarkit.service import messages
+from tarkit.service import elasticdl, messages
 from tarkit.service.dataset import MOST_FILE
 from tarkit.service.dispatcher import Limits
+from tarkit.service.elasticdl import master_protocol
 from tarkit.service.leases import LeaseRules
-from tarkit.service.messages import protocol
+from tarkit.service.messages import shard_protocol
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -46,8 +47,8 @@ def test_the_first_run(tmp_path: Path) -> None:
 
 
 def test_all_calls_are_on_the_page() -> None:
-    for name in ("shards", "elasticdl"):
-        for call in protocol(name).calls:
+    for protocol in (shard_protocol(), master_protocol()):
+        for call in protocol.calls:
             assert f"`{call.name}" in PAGE, call.name
 
 
@@ -70,8 +71,10 @@ def test_the_descriptors_are_those_of_the_files(tmp_path: Path) -> None:
     compiler = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools compiles the files")
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-    here, made = Path(messages.__file__).parent, tmp_path / "made"
-    files = ["shards.proto", "elasticdl.proto"]
-    assert not compiler.main(["protoc", f"-I{here}", f"--descriptor_set_out={made}", *files])
-    read, expected = (FileDescriptorSet.FromString(path.read_bytes()) for path in (here / "protocols.binpb", made))
-    assert read == expected
+    made = tmp_path / "made"
+    for module, name in ((messages, "shards"), (elasticdl, "elasticdl")):
+        here = Path(module.__file__).parent
+        assert not compiler.main(["protoc", f"-I{here}", f"--descriptor_set_out={made}", f"{name}.proto"])
+        files = here / f"{name}.binpb", made
+        read, expected = (FileDescriptorSet.FromString(path.read_bytes()) for path in files)
+        assert read == expected

@@ -72,7 +72,7 @@ def test_the_reason_of_a_replaced_file_is_with_its_dead_shard(tmp_path: Path, mo
 
 def test_a_task_of_elasticdls_protocol_has_it_where_its_clients_ignore_it(tmp_path: Path) -> None:
     rows(tmp_path / "a.csv", 0)
-    with InThread(tmp_path / "state") as service, Caller(service.address, "elasticdl") as call:
+    with InThread(tmp_path / "state") as service, Caller(service.address, elasticdl=True) as call:
         ShardClient(service.address, declared(tmp_path / "a.csv")).connect()
         task = call("get_dataset_task", worker_id=0, dataset_name="rows")
         reader = create_data_reader(str(tmp_path / "a.csv"))
