@@ -11,7 +11,7 @@ import sys
 
 import tensorflow as tf
 
-from tarkit.service.client import build_data_shard_service
+from tarkit.elasticdl import build_data_shard_service
 
 COLUMNS = ("sepal_length", "sepal_width", "petal_length", "petal_width")
 CLASSES = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")

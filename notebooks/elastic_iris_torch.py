@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import torch
 
-from tarkit.service.client import build_data_shard_service
+from tarkit.elasticdl import build_data_shard_service
 
 CLASSES = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
 BATCH = 16

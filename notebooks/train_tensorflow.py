@@ -5,9 +5,9 @@ import sys
 
 import tensorflow as tf
 
-from tarkit.lasterror import release_at_exit
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.reader import Task, TaskShard, shards_of
+from tarkit.trainers.lasterror import release_at_exit
 
 FEATURES = {"image": tf.io.FixedLenFeature([28 * 28], tf.float32), "label": tf.io.FixedLenFeature([], tf.int64)}
 reader = create_data_reader(sys.argv[1], records_per_task=32)

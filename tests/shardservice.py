@@ -10,7 +10,7 @@ from typing import Any
 
 from object_servers import free_ports
 
-from tarkit.service.elasticdl import master_protocol
+from tarkit.elasticdl.mastercalls import master_protocol
 from tarkit.service.messages import shard_protocol
 
 

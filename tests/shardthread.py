@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tarkit.elasticdl.mastercalls import ElasticDLCalls
 from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.server import serving

@@ -402,7 +402,7 @@ def test_keras_reports_batches_of_records_that_were_fetched(service: Any) -> Non
     import numpy as np
     import tensorflow as tf
 
-    from tarkit.service.client import build_data_shard_service
+    from tarkit.elasticdl import build_data_shard_service
     from tarkit.trainers.tensorflow import ReportBatchDone
 
     given = {"dataset_size": 40, "num_epochs": 1, "num_minibatches_per_shard": 2, "dataset_name": "records"}

@@ -15,10 +15,10 @@ import yaml
 from installed import program_path
 from kubetplrun import VERSIONS, Outcome, kubernetes_validate, kubetpl
 
+from tarkit.elasticdl.trainarguments import amounts_of, variables, volumes_of
 from tarkit.errors import UsageError
 from tarkit.k8s.local.policy import JobLedger, LocalJob
 from tarkit.k8s.podfields import substitute
-from tarkit.k8s.train.arguments import amounts_of, variables, volumes_of
 from tarkit.service.client import ShardClient
 
 COMMON = ("--job_name", "iris", "--image_name", "example.com/tarkit:1", "--job_command", "python train.py $X")

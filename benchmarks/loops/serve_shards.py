@@ -14,11 +14,11 @@ import threading
 import time
 from typing import Any
 
+from tarkit.elasticdl.mastercalls import ElasticDLCalls
 from tarkit.readers.tar import TarDataReader
 from tarkit.service.client import NoShard, ShardClient, read_shards
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.ledger import Ledger

@@ -43,7 +43,7 @@ def elasticdl() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], 
 
 def master() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any]]:
     """The same of ``proto.Master`` as elasticai-api has it, and tarkit."""
-    from tarkit.service.elasticdl import master_protocol
+    from tarkit.elasticdl.mastercalls import master_protocol
 
     calls = {call.name: call for call in master_protocol().calls}
     fetch, done = calls["get_dataset_task"], calls["report_dataset_task_result"]

@@ -176,9 +176,9 @@ def command(
         reject_options(set(options) - {*_WATCH}, "is an option of a service; --watch starts none")
         return watch_service(watched, tls_certificate, token_file, watcher, quiet=quiet)
     reject_options(["watcher"], "goes with --watch")
+    from tarkit.elasticdl.mastercalls import ElasticDLCalls
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
-    from tarkit.service.elasticdl import ElasticDLCalls
     from tarkit.service.leases import LeaseRules
     from tarkit.service.serve import ServeSettings, files_to_serve, serve
     from tarkit.service.server import MakeAnswers

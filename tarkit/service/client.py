@@ -1,5 +1,4 @@
-"""What a trainer imports: ``ShardClient``, records of its shards, and the service objects of
-ElasticDL's clients.
+"""What a trainer imports: ``ShardClient``, and the records of its shards.
 
 From data to trainer: the records of the shards that a client is given, read by a reader,
 acknowledged when used.
@@ -17,10 +16,7 @@ from tarkit.errors import DataError, ReplacedError, counted, printable, quoted
 from tarkit.readers.identity import COUNT_ANEW, parsed_content
 from tarkit.readers.reader import AbstractDataReader
 from tarkit.service.dataset import DataSet as DataSet
-from tarkit.service.datashards import DataShardService as DataShardService
-from tarkit.service.datashards import build_data_shard_service as build_data_shard_service
 from tarkit.service.leases import NoShard as NoShard
-from tarkit.service.recordindices import RecordIndexService as RecordIndexService
 from tarkit.service.reports import HeldShard as HeldShard
 from tarkit.service.shardclient import ShardClient as ShardClient
 

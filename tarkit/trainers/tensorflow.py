@@ -14,9 +14,9 @@ from typing import Any
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
-from tarkit.lasterror import release_at_exit
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
+from tarkit.trainers.lasterror import release_at_exit
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource
 from tarkit.world import consumer
@@ -269,7 +269,7 @@ class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-de
     For batches of records that ``service.fetch_shard()`` gave, in the order in which it gave them.
 
     Args:
-        service: what :func:`tarkit.service.client.build_data_shard_service` made.
+        service: what :func:`tarkit.elasticdl.build_data_shard_service` made.
     """
 
     def __init__(self, service: Any) -> None:

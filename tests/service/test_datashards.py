@@ -17,16 +17,10 @@ from typing import Any
 import pytest
 from shardthread import InThread
 
+from tarkit.elasticdl import DataShardService, RecordIndexService, build_data_shard_service, recordindices
 from tarkit.errors import UsageError
-from tarkit.service import heldcalls, recordindices
-from tarkit.service.client import (
-    DataShardService,
-    HeldShard,
-    NoShard,
-    RecordIndexService,
-    ShardClient,
-    build_data_shard_service,
-)
+from tarkit.service import heldcalls
+from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.dataset import DataSet
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")

@@ -283,7 +283,7 @@ from tarkit.service.client import ShardClient
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.elasticdl import ElasticDLCalls, master_protocol
+from tarkit.elasticdl.mastercalls import ElasticDLCalls, master_protocol
 from tarkit.service.server import serving
 from tarkit.service.shardcalls import ShardCalls
 

@@ -14,10 +14,10 @@ import pytest
 from shardservice import Caller, Service
 from shardthread import held_back
 
+from tarkit.elasticdl.mastercalls import ElasticDLCalls
 from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.credentials import Security, security_of_files
 from tarkit.service.dispatcher import Dispatcher, Limits, ShardRequest
-from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules, NoShard
 from tarkit.service.ledger import Ledger
@@ -321,7 +321,7 @@ def test_a_call_before_the_declaration_is_held(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.sleep(0.2)
         await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
         assert (await early).shard.end == 8
-        monkeypatch.setattr("tarkit.service.elasticdl.UNDECLARED", 0.1)
+        monkeypatch.setattr("tarkit.elasticdl.mastercalls.UNDECLARED", 0.1)
         code, _ = await refusal(server.call("get_dataset_task", elasticdl=True, dataset_name="rose"))
         assert code == "NOT_FOUND"
 

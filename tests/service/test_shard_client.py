@@ -448,7 +448,8 @@ def lost_so_often(service: InThread, losses: int) -> bool:
 def test_a_record_that_ends_its_worker_however_it_ends_counts_as_a_loss(
     tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "import sys\nfrom tarkit.service.client import ShardClient, build_data_shard_service\n"
+    text = "import sys\nfrom tarkit.elasticdl import build_data_shard_service\n"
+    text += "from tarkit.service.client import ShardClient\n"
     with InThread(tmp_path / "state", LeaseRules(losses=2)) as service:
         monkeypatch.setenv("DLROVER_MASTER_ADDR", service.address)
         with ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as client:

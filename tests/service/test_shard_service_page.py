@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from object_servers import free_ports
 
-from tarkit.service import elasticdl, messages
+from tarkit.elasticdl import mastercalls
+from tarkit.elasticdl.mastercalls import master_protocol
+from tarkit.service import messages
 from tarkit.service.dataset import MOST_FILE
 from tarkit.service.dispatcher import Limits
-from tarkit.service.elasticdl import master_protocol
 from tarkit.service.leases import LeaseRules
 from tarkit.service.messages import shard_protocol
 
@@ -72,7 +73,7 @@ def test_the_descriptors_are_those_of_the_files(tmp_path: Path) -> None:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     made = tmp_path / "made"
-    for module, name in ((messages, "shards"), (elasticdl, "elasticdl")):
+    for module, name in ((messages, "shards"), (mastercalls, "elasticdl")):
         here = Path(module.__file__).parent
         assert not compiler.main(["protoc", f"-I{here}", f"--descriptor_set_out={made}", f"{name}.proto"])
         files = here / f"{name}.binpb", made

@@ -15,8 +15,8 @@ if any(importlib.util.find_spec(name) is None for name in ("tensorflow", "grpc")
 
 import tensorflow as tf
 
+from tarkit.elasticdl import RecordIndexService
 from tarkit.service import heldcalls
-from tarkit.service.client import RecordIndexService
 
 pytestmark = pytest.mark.tensorflow
 

@@ -17,7 +17,7 @@ from ...shared.sections import LongHelp
 from ..clusteroptions import not_empty
 
 if TYPE_CHECKING:
-    from tarkit.k8s.train.job import TrainJob
+    from tarkit.elasticdl.trainjob import TrainJob
 
 _EPILOG = """\b
 Examples:
@@ -254,6 +254,6 @@ def train_documents(words: list[str]) -> list[dict[str, Any]]:
 
 
 def _job(**given: Any) -> TrainJob:
-    from tarkit.k8s.train.arguments import train_job
+    from tarkit.elasticdl.trainarguments import train_job
 
     return train_job(given)

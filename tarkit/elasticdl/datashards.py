@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from tarkit.elasticdl.mastercalls import DEFAULT_NAME, MINIBATCHES
 from tarkit.errors import UsageError, counted
 from tarkit.readers.reader import Task, TaskShard
-from tarkit.service.dataset import TASK_TYPES, DataSet
-from tarkit.service.elasticdl import DEFAULT_NAME, MINIBATCHES
-from tarkit.service.leases import NoShard
-from tarkit.service.reports import HeldShard
-from tarkit.service.shardclient import ShardClient
+from tarkit.service.client import DataSet, HeldShard, NoShard, ShardClient
+from tarkit.service.dataset import TASK_TYPES
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _OLD_ADDRESS = "DLROVER_MASTER_ADDR", "MASTER_ADDR"

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tarkit.elasticdl.trainjob import Role, TrainJob
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.configuration import read_settings
 from tarkit.k8s.names import dns_subdomain
 from tarkit.k8s.quantity import canonical, whole
-from tarkit.k8s.train.job import Role, TrainJob
 from tarkit.k8s.wellknown import GPU
 from tarkit.k8s.yamltext import Document
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
+from tarkit.elasticdl.datashards import TRAINING, DataShardService
 from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.extras import library
-from tarkit.lasterror import release_at_exit
-from tarkit.service.datashards import TRAINING, DataShardService
+from tarkit.trainers.lasterror import release_at_exit
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""
