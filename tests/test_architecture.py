@@ -37,7 +37,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
     {
-        "service": "checkpoint client connection credentials dataset dispatcher heldcalls leases ledger messages "
+        "service": "checkpoint client connection credentials dataset dispatcher pendingcalls leases ledger messages "
         "progress serve server shardcalls"
     },
     {"runs": "counts donerecord engine process runrecord status work"},

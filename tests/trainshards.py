@@ -62,11 +62,11 @@ def copy_shard(shard: str, folder: Path, damage: int | None = None) -> str:
 def wait_for_full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a shard service, a batch is short only where no shard is left, which the service says after a while. Without
     this, it is so, too, where the last shards are handed out and still on their way, as on a busy machine."""
-    from tarkit.service import heldcalls
+    from tarkit.service import pendingcalls
     from tarkit.trainers import served
 
     monkeypatch.setattr(served, "_WAIT", 300.0)
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.1)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.1)
 
 
 def torchrun(program: str, world: int, *words: object) -> subprocess.CompletedProcess[str]:

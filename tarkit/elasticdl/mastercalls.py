@@ -18,10 +18,10 @@ from tarkit.readers.reader import IDENTITY
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, ShardRequest
-from tarkit.service.heldcalls import StoppingError
 from tarkit.service.leases import NoShard
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import Protocol, read_protocol
+from tarkit.service.pendingcalls import StoppingError
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class ElasticDLCalls:
     async def _declared(self, name: str) -> Ledger:
         """The ledger of a data set, once it is declared."""
         until = time.monotonic() + UNDECLARED
-        while not self._dispatcher.presence.closing:
+        while not self._dispatcher.heartbeats.closing:
             try:
                 return self._ledger(name)
             except NoSuchDataSetError:
@@ -107,7 +107,7 @@ class ElasticDLCalls:
         """A shard; or at the true end, an empty task."""
         ledger = await self._declared(request.dataset_name)
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
-        comes = worker not in self._dispatcher.presence.seen
+        comes = worker not in self._dispatcher.heartbeats.seen
         self._dispatcher.heard(worker)
         if comes:
             self._dispatcher.is_over(ledger, worker)

@@ -19,11 +19,11 @@ from tarkit.errors import StreamError, TarkitError, UsageError, counted, quoted
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
 from tarkit.service.durable import Durable
-from tarkit.service.heldcalls import HeldCalls, StoppingError
+from tarkit.service.heartbeats import Heartbeats
 from tarkit.service.journal import Journal
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger, TooManyDeadError
-from tarkit.service.presence import Presence
+from tarkit.service.pendingcalls import PendingCalls, StoppingError
 from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate
 
 _log = logging.getLogger(__name__)
@@ -135,8 +135,8 @@ class Dispatcher:
         self.differing = 0
         """Declarations that differed from the first, and were not refused."""
         self.deserted = False
-        self.presence = Presence(self._lose, grace, self.limits.workers, clock)
-        self.held = HeldCalls(self.presence, clock)
+        self.heartbeats = Heartbeats(self._lose, grace, self.limits.workers, clock)
+        self.pending = PendingCalls(self.heartbeats, clock)
         self._rates: dict[str, Rate] = {}
         self._durable = Durable(journal)
         self._clock, self._tick_seconds = clock, tick
@@ -159,8 +159,8 @@ class Dispatcher:
 
         Calls that end from now on do not mean that their worker is lost.
         """
-        self.presence.closing = True
-        self.held.stop()
+        self.heartbeats.closing = True
+        self.pending.stop()
 
     @property
     def trouble(self) -> StreamError | None:
@@ -198,7 +198,7 @@ class Dispatcher:
         """Those of a data set: they hold a shard of it, wait for one, or did so less than a lease
         ago.
         """
-        return self.held.workers(ledger).union(ledger.known_workers)
+        return self.pending.workers(ledger).union(ledger.known_workers)
 
     def desert(self) -> None:
         """No worker is left, and none is waited for any more: the data sets are aborted for those
@@ -277,7 +277,7 @@ class Dispatcher:
 
     async def _begin_again(self, ledger: Ledger) -> None:
         ledger.run = self.run
-        self.presence.forget_told()
+        self.heartbeats.forget_told()
         self._rates.pop(ledger.dataset.name, None)  # what the new state has done was not done now
         self._moved(ledger)
         await self._durable.written()
@@ -305,7 +305,7 @@ class Dispatcher:
             TooManyDeadError: so many shards are dead that no more are handed out.
             StoppingError: the service stops.
         """
-        if self.presence.closing:
+        if self.heartbeats.closing:
             raise StoppingError
         now = self._clock()
         verdicts = self._report(ledger, worker, reports, unused, now) if reports or unused else []
@@ -338,7 +338,7 @@ class Dispatcher:
             for verdict in verdicts:
                 self.verdicts[verdict.value] += 1
             if verdicts or unused:
-                self.held.moves(ledger)
+                self.pending.moves(ledger)
                 self._moved(ledger)
         return verdicts
 
@@ -351,22 +351,22 @@ class Dispatcher:
             try:
                 leases = self._take(ledger, worker, min(request.want, self.limits.shards))
             except TooManyDeadError:
-                self.presence.told(worker)
+                self.heartbeats.told(worker)
                 raise
             if isinstance(leases, list):
                 self._durable.changed(ledger)
-                self.held.moves(ledger)
+                self.pending.moves(ledger)
                 return leases
             if leases is NoShard.END:
                 await self._durable.written()
                 if ledger.ended:
-                    self.presence.told(worker)
+                    self.heartbeats.told(worker)
                     return leases
             elif until is not None and self._clock() >= until:
                 return leases
-            elif await self.held.hold(ledger, worker, until, published=request.published):
+            elif await self.pending.hold(ledger, worker, until, published=request.published):
                 if request.published:
-                    self.presence.told(worker)
+                    self.heartbeats.told(worker)
                 return NoShard.DRAIN
 
     def _take(self, ledger: Ledger, worker: str, want: int) -> list[Lease] | NoShard:
@@ -391,7 +391,7 @@ class Dispatcher:
         Raises:
             UsageError: a later call of the worker came first, so that ``held`` is out of date.
         """
-        calls = self.presence.calls.setdefault(worker, {})
+        calls = self.heartbeats.calls.setdefault(worker, {})
         if call <= calls.get(ledger.dataset.name, 0):
             raise UsageError(f"call {call} of worker {quoted(worker)} came after a later one; it is not answered")
         calls[ledger.dataset.name] = call
@@ -403,7 +403,7 @@ class Dispatcher:
         time.
         """
         self.heard(worker)
-        return self.presence.during(worker, bound=False)
+        return self.heartbeats.during(worker, bound=False)
 
     def heard(self, worker: str) -> None:
         """A worker called.
@@ -413,7 +413,7 @@ class Dispatcher:
         """
         if not 0 < len(worker.encode()) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
-        self.presence.heard(worker, self._clock())
+        self.heartbeats.heard(worker, self._clock())
 
     def is_over(self, ledger: Ledger, worker: str) -> bool:
         """Whether a worker comes when the data set has ended, which is logged.
@@ -442,7 +442,7 @@ class Dispatcher:
 
     def _moved(self, ledger: Ledger) -> None:
         """Shards came back, or are done: calls may be answered, once it is written."""
-        self.held.wake(ledger)
+        self.pending.wake(ledger)
         self._durable.changed(ledger)
 
     async def _tick(self) -> None:
@@ -452,7 +452,7 @@ class Dispatcher:
                 for ledger in self.ledgers.values():
                     now = self._clock()
                     self._expire(ledger, now)
-                    self.held.end_standstill(ledger, now)
+                    self.pending.end_standstill(ledger, now)
                     self._rates.setdefault(ledger.dataset.name, Rate(self._clock)).add(ledger.done)
                 self._ticked = self._clock()
             except Exception as error:  # else the service would stand still in silence
@@ -466,9 +466,9 @@ class Dispatcher:
         if ledger.next_deadline <= now:
             # Calls that came while this process stood still are not taken yet.
             still = now - self._ticked > _STOOD_STILL
-            there = [*(ledger.workers() if still else self.presence.attached)]
+            there = [*(ledger.workers() if still else self.heartbeats.attached)]
             held = {worker: ledger.renew(worker, now, works=still) for worker in there}
-            ledger.renew_seen(self.presence.seen)
+            ledger.renew_seen(self.heartbeats.seen)
             if ledger.expire(now):
                 for worker in there:
                     if held[worker] and not ledger.held(worker):

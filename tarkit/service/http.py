@@ -122,7 +122,7 @@ def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]
             return status, client.CONTENT_TYPE_LATEST, client.generate_latest(families).decode()
         if path != "/healthz":
             return HTTPStatus.NOT_FOUND, kind, "the pages are /, /metrics, /healthz\n"
-        if dispatcher.presence.closing:
+        if dispatcher.heartbeats.closing:
             return HTTPStatus.SERVICE_UNAVAILABLE, kind, "the service is stopping\n"
         if dispatcher.trouble is not None:
             return HTTPStatus.SERVICE_UNAVAILABLE, kind, f"no shard is handed out: {dispatcher.trouble}\n"
@@ -160,5 +160,5 @@ def _metrics(core: Any, dispatcher: Dispatcher) -> Iterator[Any]:
         reports.add_metric([verdict.value], dispatcher.verdicts[verdict.value])
     yield reports
     yield counter("tarkit_differing_declarations", "Declarations that differed from the first.", dispatcher.differing)
-    yield gauge("tarkit_held_calls", "Calls that wait for a shard or the end.", dispatcher.held.number)
+    yield gauge("tarkit_held_calls", "Calls that wait for a shard or the end.", dispatcher.pending.number)
     yield gauge("tarkit_state_writable", "0 while the state cannot be written.", float(dispatcher.trouble is None))

@@ -29,7 +29,7 @@ class HeldShard:
         token: of its lease.
         ranges: what is to be done of it, [first, end) in the order of its records: all of it,
             unless another worker reported a part before it was lost.
-        worker: the word of the session that holds it.
+        worker: the ID of the worker that holds it.
         identity: which content its file had when the records were counted; "": not known.
     """
 

@@ -166,16 +166,16 @@ async def _serve(
             with open_publish(settings.ready_file) as file:
                 file.write(content)
         reporter.listening(address, http)
-        before, presence = until_ended and dispatcher.ended, dispatcher.presence
-        presence.expected = settings.watchers
+        before, heartbeats = until_ended and dispatcher.ended, dispatcher.heartbeats
+        heartbeats.expected = settings.watchers
         if any(each.epoch for each in dispatcher.progress()):
-            presence.last = time.monotonic()
+            heartbeats.last = time.monotonic()
         try:
             while not (until_ended and dispatcher.ended):
-                if settings.desertion is not None and presence.is_deserted(settings.desertion):
+                if settings.desertion is not None and heartbeats.is_deserted(settings.desertion):
                     dispatcher.desert()
                     reporter.deserted(settings.desertion)
-                    await presence.drained(min(settings.drain, _TELL))
+                    await heartbeats.drained(min(settings.drain, _TELL))
                     return
                 reporter.progressed(dispatcher.progress)
                 await asyncio.sleep(_LOOK)
@@ -183,10 +183,10 @@ async def _serve(
             # Workers of a service that ended just before are not known to this one, nor are callers
             # without a name.
             if settings.watchers or settings.trainers:
-                presence.trainers = settings.trainers
-                await presence.drained(settings.drain, _REJOIN)
+                heartbeats.trainers = settings.trainers
+                await heartbeats.drained(settings.drain, _REJOIN)
             else:
-                await (asyncio.sleep if before or settings.until_ended else presence.drained)(settings.drain)
+                await (asyncio.sleep if before or settings.until_ended else heartbeats.drained)(settings.drain)
         finally:
             reporter.stopped(dispatcher.progress())
 

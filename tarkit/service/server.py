@@ -13,9 +13,9 @@ from tarkit.errors import TarkitError, UsageError, printable, quoted
 from tarkit.extras import library
 from tarkit.service.credentials import Security, host_and_port, is_loopback
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, TooManyError
-from tarkit.service.heldcalls import StoppingError
 from tarkit.service.ledger import TooManyDeadError
 from tarkit.service.messages import Answers, Call
+from tarkit.service.pendingcalls import StoppingError
 from tarkit.service.shardcalls import ShardCalls
 
 _log = logging.getLogger(__name__)

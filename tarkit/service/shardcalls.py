@@ -96,7 +96,7 @@ class ShardCalls:
         """Counts, of one data set or of all."""
         progress = self._dispatcher.progress(*[request.name] if request.name else ())
         if name := dict(context.invocation_metadata() or ()).get(WATCHER):
-            self._dispatcher.presence.watched(str(name), over=bool(progress) and all(each.over for each in progress))
+            self._dispatcher.heartbeats.watched(str(name), over=bool(progress) and all(each.over for each in progress))
         return self._messages.ProgressReply(progress=map(self._progress, progress))
 
     def _progress(self, progress: DataSetProgress) -> Any:

@@ -1,5 +1,5 @@
 """A client of the shard service for one process: configuration that can be sent to others, and a
-session of its own.
+connection of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tarkit.service.dataset import DataSet
 from tarkit.service.leases import NoShard
 from tarkit.service.progress import DataSetProgress, progress_of_message
 from tarkit.service.reports import HeldShard
-from tarkit.service.session import Session
+from tarkit.service.worker import ShardWorker
 
 _log = logging.getLogger(__name__)
 _AT_EXIT = 5.0
@@ -76,7 +76,7 @@ class ShardClient:
         self._name = dataset.name if isinstance(dataset, DataSet) else dataset
         self._pid = os.getpid()
         self._opening = threading.Lock()
-        self._session: Session | None = None
+        self._worker: ShardWorker | None = None
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -171,12 +171,12 @@ class ShardClient:
         reset; unknown: never leased; repeated: stale, of a report that was sent again because its
         answer was lost.
         """
-        return dict(session.reports.counts) if (session := self._own) else {}
+        return dict(worker.reports.counts) if (worker := self._own) else {}
 
     @property
     def ended(self) -> bool:
         """Whether the data set has ended, as far as this process was told."""
-        return session.ended if (session := self._own) else False
+        return worker.ended if (worker := self._own) else False
 
     @property
     def ended_before(self) -> bool:
@@ -186,12 +186,12 @@ class ShardClient:
         It is logged as a warning; a program should end with an exit code for it, such as 3. False
         where the service is of the run in which it has ended (``tarkit serve --run``).
         """
-        return session.ended_before if (session := self._own) else False
+        return worker.ended_before if (worker := self._own) else False
 
     @property
     def worker(self) -> str:
         """The word by which the service knows this process."""
-        return self._opened().worker
+        return self._opened().id
 
     def progress(self) -> DataSetProgress:
         """Counts of the data set, of all workers."""
@@ -205,9 +205,9 @@ class ShardClient:
 
         Reports of this process are in it.
         """
-        session = self._opened()
-        session.flush()
-        return str(session.connection.call("Save", name=self._name).content)
+        worker = self._opened()
+        worker.flush()
+        return str(worker.connection.call("Save", name=self._name).content)
 
     def restore(self, checkpoint: str) -> None:
         """Take a checkpoint for the state of the data set.
@@ -227,23 +227,23 @@ class ShardClient:
         self._opened().anew("Reset")
 
     @property
-    def _own(self) -> Session | None:
-        """The session, once it is open; not that of the process from which this one was forked."""
-        return self._session if self._session is not None and self._session.pid == os.getpid() else None
+    def _own(self) -> ShardWorker | None:
+        """The worker, once it is open; not that of the process from which this one was forked."""
+        return self._worker if self._worker is not None and self._worker.pid == os.getpid() else None
 
-    def _opened(self) -> Session:
+    def _opened(self) -> ShardWorker:
         if self._pid != os.getpid():
             # Nothing of a lock that a thread of the other process may have held.
             self._pid, self._opening = os.getpid(), threading.Lock()
         with self._opening:
             if self._closed:
                 raise UsageError("the client of the shard service is closed; make another one")
-            if (session := self._own) is None:
-                session = self._session = self._open()
+            if (worker := self._own) is None:
+                worker = self._worker = self._open()
                 _open_clients.add(self)
-            return session
+            return worker
 
-    def _open(self) -> Session:
+    def _open(self) -> ShardWorker:
         settings, dataset = self._settings, self._dataset
         connection = ServiceConnection(self._address, settings["token"], settings["certificate"], settings["patience"])
         try:
@@ -251,18 +251,18 @@ class ShardClient:
                 values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
                 files = [file._asdict() | {"identity": file.identity} for file in dataset.files]
                 connection.call("Declare", **values | {"files": files})
-            return Session(connection, self._name, settings["prefetch"], settings["label"])
+            return ShardWorker(connection, self._name, settings["prefetch"], settings["label"])
         except BaseException:
             connection.close()
             raise
 
     def _close(self, give_back: bool, seconds: float | None) -> None:
-        session = self._own
-        if self._closed or session is None:
+        worker = self._own
+        if self._closed or worker is None:
             return
         self._closed = True
         _open_clients.discard(self)
-        session.close(give_back=give_back, seconds=seconds)
+        worker.close(give_back=give_back, seconds=seconds)
 
 
 @atexit.register

@@ -35,7 +35,7 @@ def status_page(dispatcher: Dispatcher, state: str) -> str:
 
 def _lines(dispatcher: Dispatcher, state: str) -> Iterator[str]:
     verdicts = ", ".join(f"{number} {word}" for word, number in sorted(dispatcher.verdicts.items()))
-    yield f"<p>state {_text(state)}; {dispatcher.held.number} calls held; reports: {verdicts or 'none'}</p>"
+    yield f"<p>state {_text(state)}; {dispatcher.pending.number} calls held; reports: {verdicts or 'none'}</p>"
     if dispatcher.trouble is not None:
         yield f'<p class="bad">No shard is handed out: {_text(str(dispatcher.trouble))}</p>'
     progress = dispatcher.progress()
@@ -76,8 +76,8 @@ def _held(dispatcher: Dispatcher) -> dict[str, list[str]]:
 
     Those that hold shards first, the one that was silent for longest before the others.
     """
-    seen = dispatcher.presence.seen
-    held: dict[str, list[str]] = {name: [] for name in dispatcher.presence.attached}
+    seen = dispatcher.heartbeats.seen
+    held: dict[str, list[str]] = {name: [] for name in dispatcher.heartbeats.attached}
     for ledger in dispatcher.ledgers.values():
         held.update({name: [] for name in dispatcher.workers(ledger) if name not in held})
         for name, entries in ledger.workers().items():
@@ -88,13 +88,13 @@ def _held(dispatcher: Dispatcher) -> dict[str, list[str]]:
 
 
 def _workers(dispatcher: Dispatcher, held: dict[str, list[str]]) -> Iterator[tuple[str, ...]]:
-    presence, now = dispatcher.presence, time.monotonic()
+    heartbeats, now = dispatcher.heartbeats, time.monotonic()
     for name, shards in held.items():
-        seen = presence.seen.get(name)
+        seen = heartbeats.seen.get(name)
         ago = "before this service" if seen is None else f"{timedelta(seconds=int(now - seen))} ago"
         yield (
             _text(name),
-            ago + (", connected" if name in presence.attached else ""),
+            ago + (", connected" if name in heartbeats.attached else ""),
             _text("; ".join(shards) or "none"),
         )
 

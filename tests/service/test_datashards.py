@@ -19,7 +19,7 @@ from shardthread import InThread
 
 from tarkit.elasticdl import DataShardService, RecordIndexService, build_data_shard_service, recordindices
 from tarkit.errors import UsageError
-from tarkit.service import heldcalls
+from tarkit.service import pendingcalls
 from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.dataset import DataSet
 
@@ -31,7 +31,7 @@ Build = Callable[..., DataShardService]
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """``build_data_shard_service``, with a service behind it that waits shortly before it drains."""
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.2)
     made: list[DataShardService] = []
 
     def made_by(function: Callable[..., DataShardService] = build_data_shard_service, **arguments: Any) -> Any:
@@ -154,7 +154,7 @@ def test_a_program_that_comes_when_the_data_set_has_ended_is_told(
     second = build(**arguments)
     assert second.ended_before and second.fetch_shard() is None
     warning = "data set '_EDL_DEFAULT_TRAINING_DATA' had ended before this worker came, which gets no record of it"
-    assert [each.name for each in caplog.records if warning in each.getMessage()] == ["tarkit.service.session"]
+    assert [each.name for each in caplog.records if warning in each.getMessage()] == ["tarkit.service.worker"]
     second.reset_dataset()
     assert not second.ended_before
     assert batches_of(records_of_shards(second), 4, second.report_batch_done) == [*range(6)]
@@ -294,7 +294,7 @@ def test_numbers_come_after_a_reset_that_failed(build: Build, monkeypatch: pytes
 
 def test_numbers_that_come_back_come_to_a_trainer_that_was_slow(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """All shards are held while nothing is reported, as where a model is compiled at first."""
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.1)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.1)
     drained, fetch = threading.Event(), ShardClient.fetch
 
     def fetched(client: ShardClient, timeout: float | None = None) -> Any:
@@ -375,7 +375,7 @@ def test_a_fetch_ends_when_it_is_closed(build: Build) -> None:
 def test_a_process_that_was_killed_while_it_waited_stops_no_other(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 60)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 60)
     service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
     assert [service.fetch_record_index() for _ in range(8)] == [*range(8)]
     waits, waiting = os.pipe()

@@ -14,7 +14,7 @@ from tarkit.formats.recordio import RecordWriter
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.reader import AbstractDataReader, shards_of
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.service import heldcalls
+from tarkit.service import pendingcalls
 from tarkit.service.client import NoShard, ServedRecord, ShardClient, acknowledge, read_shards, served_records
 from tarkit.service.dataset import DataSet
 
@@ -107,7 +107,7 @@ def test_a_shuffle_buffer_loses_nothing_when_its_worker_dies(tmp_path: Path) -> 
 
 
 def test_a_buffer_that_waits_for_the_end_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.2)
     with InThread(tmp_path / "state") as service, ShardClient(service.address, squares(22, 2)) as client:
         used: list[int] = []
         while not client.ended:

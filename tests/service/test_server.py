@@ -136,12 +136,12 @@ def test_each_refusal_has_its_status() -> None:
         assert len((await server.call("Exchange", worker="w", want=3)).leases) == 3
         held, attending = server.call("Exchange", worker="h", want=1), server.call("Attend", worker="w")
         await attending.read()
-        await until(lambda: server.dispatcher.held.number == 1)
+        await until(lambda: server.dispatcher.pending.number == 1)
         for _ in range(2):
             code, _ = await refusal(server.call("Exchange", worker="one too many", want=1))
             assert code == "RESOURCE_EXHAUSTED"
         held.cancel()
-        await until(lambda: server.dispatcher.held.number == 0)
+        await until(lambda: server.dispatcher.pending.number == 0)
         assert (await server.call("GetProgress")).progress
         attending.cancel()
 
@@ -197,7 +197,7 @@ def test_workers_who_wait_for_each_other_are_told_to_finish() -> None:
             assert (await server.call("Exchange", **ask)).end
 
         both = asyncio.gather(train("a"), train("b"))
-        await until(lambda: server.dispatcher.held.number == 2)
+        await until(lambda: server.dispatcher.pending.number == 2)
         for now[0] in (0.0, 4.9):
             await asyncio.sleep(0.1)  # it looks at them
             assert drained == []
@@ -227,7 +227,7 @@ def test_a_client_of_elasticdl_whose_batch_needs_records_of_two_strict_epochs_ge
         first, last = await task(), await task()
         await report(first)
         third = asyncio.ensure_future(task())
-        await until(lambda: server.dispatcher.held.number == 1)
+        await until(lambda: server.dispatcher.pending.number == 1)
         for now[0] in (0.0, 4.9):
             await asyncio.sleep(0.1)  # it looks at them
             assert not third.done()
@@ -339,7 +339,7 @@ def test_a_thousand_calls_are_held_and_reports_are_answered() -> None:
             asyncio.ensure_future(server.call("get_dataset_task", elasticdl=True, worker_id=number))
             for number in range(500)
         ]
-        await until(lambda: server.dispatcher.held.number == 1000)
+        await until(lambda: server.dispatcher.pending.number == 1000)
         times, waits = [], []
         for lease in leases[:60]:
             # Other programs do not count; but a report that is held takes no time of the processor.
@@ -348,7 +348,7 @@ def test_a_thousand_calls_are_held_and_reports_are_answered() -> None:
             times.append(time.process_time() - began)
             waits.append(time.monotonic() - sent)
         assert sorted(times)[30] < 0.01 and sorted(waits)[30] < 0.5
-        assert server.dispatcher.held.number == 1000
+        assert server.dispatcher.pending.number == 1000
         await server.call("Exchange", worker="w", call=1, held=[each.token for each in leases[61:]])
         await until(lambda: any(each.done() for each in held))
         (first,) = (each for each in held if each.done())
@@ -369,7 +369,7 @@ def test_a_held_call_that_breaks_loses_the_worker() -> None:
             await server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
         # A published client that asks ahead, and is killed: its connection is what breaks.
         held = server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
-        await until(lambda: server.dispatcher.held.number == 1)
+        await until(lambda: server.dispatcher.pending.number == 1)
         held.cancel()
         await until(lambda: server.dispatcher.ledgers["iris"].progress().todo == 2)
         assert [lease.start for lease in (await server.call("Exchange", worker="w", want=2)).leases] == [0, 8]
@@ -390,10 +390,10 @@ def test_a_worker_whose_attendance_breaks_may_come_back(monkeypatch: pytest.Monk
         now[0] = 0.5  # longer than a lease: who attends keeps it
         await asyncio.sleep(0.1)  # it looks at the leases; from now on they last, and only the grace passes
         assert server.dispatcher.ledgers["iris"].progress().leased == 2
-        graces = held_back(asyncio.get_running_loop(), server.dispatcher.presence._lose, monkeypatch)
+        graces = held_back(asyncio.get_running_loop(), server.dispatcher.heartbeats._lose, monkeypatch)
         for stream in attending.values():
             stream.cancel()
-        await until(lambda: not server.dispatcher.presence.attached)
+        await until(lambda: not server.dispatcher.heartbeats.attached)
         again = server.call("Attend", worker="a")
         await again.read()
         assert [seconds for seconds, _ in graces] == [2.0, 2.0]
@@ -449,7 +449,7 @@ def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longe
         again = asyncio.ensure_future(server.call("Exchange", worker="c", want=1))
         last = (await again).leases[0].token
         waits = asyncio.ensure_future(server.call("get_dataset_task", elasticdl=True, dataset_name="d"))
-        await until(lambda: server.dispatcher.held.number == 1)
+        await until(lambda: server.dispatcher.pending.number == 1)
         ledger = server.dispatcher.ledger("d")
         with server.dispatcher.attend("a"), server.dispatcher.attend("c"):
             for now[0] in (1.5, 3.0, 4.5, 6.0):
@@ -568,7 +568,7 @@ def test_a_silent_worker_is_lost_after_its_lease() -> None:
         await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
         await server.call("Exchange", worker="a", want=1)
         held = asyncio.ensure_future(server.call("Exchange", worker="b", want=1))
-        await until(lambda: server.dispatcher.held.number == 1)
+        await until(lambda: server.dispatcher.pending.number == 1)
         now[0] = 0.29
         await asyncio.sleep(0.1)  # it looks at the leases
         assert not held.done()
@@ -581,22 +581,22 @@ def test_a_silent_worker_is_lost_after_its_lease() -> None:
 def test_expected_watchers_and_those_that_came_see_the_end_before_the_service_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tarkit.service.presence._TICK", 0.01)
+    monkeypatch.setattr("tarkit.service.heartbeats._TICK", 0.01)
     now = [0.0]
 
     async def calls(server: Server) -> None:
-        presence = server.dispatcher.presence
-        presence.expected = frozenset(["ps-0"])
-        presence.watched("worker-0", over=False)
-        presence.watched("worker-1", over=False)  # it is never heard of again
+        heartbeats = server.dispatcher.heartbeats
+        heartbeats.expected = frozenset(["ps-0"])
+        heartbeats.watched("worker-0", over=False)
+        heartbeats.watched("worker-1", over=False)  # it is never heard of again
         now[0] = 500.0
-        presence.watched("worker-0", over=False)
-        drained = asyncio.ensure_future(presence.drained(900.0, 10.0))
+        heartbeats.watched("worker-0", over=False)
+        drained = asyncio.ensure_future(heartbeats.drained(900.0, 10.0))
         for passed, name in ((11.0, "worker-0"), (20.0, "ps-0")):
             now[0] = 500.0 + passed
             await asyncio.sleep(0.1)
             assert not drained.done()
-            presence.watched(name, over=True)
+            heartbeats.watched(name, over=True)
         await asyncio.sleep(0.1)
         assert not drained.done()
         now[0] = 901.0  # worker-1 was heard of longer ago than the service waits
@@ -609,21 +609,21 @@ def test_workers_that_are_all_gone_are_noticed_and_watchers_of_nothing_do_not_co
     now = [0.0]
 
     async def calls(server: Server) -> None:
-        presence = server.dispatcher.presence
-        presence.expected = frozenset(["ps-0"])
+        heartbeats = server.dispatcher.heartbeats
+        heartbeats.expected = frozenset(["ps-0"])
         now[0] = 5000.0
-        presence.watched("ps-0", over=False)
-        assert not presence.is_deserted(900.0)  # no worker was here yet
+        heartbeats.watched("ps-0", over=False)
+        assert not heartbeats.is_deserted(900.0)  # no worker was here yet
         await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
         await server.call("Exchange", worker="a", want=1)
         now[0] += 901.0
-        presence.watched("ps-0", over=False)
-        assert presence.is_deserted(900.0)
-        presence.watched("worker-0", over=False)
-        assert not presence.is_deserted(900.0)
+        heartbeats.watched("ps-0", over=False)
+        assert heartbeats.is_deserted(900.0)
+        heartbeats.watched("worker-0", over=False)
+        assert not heartbeats.is_deserted(900.0)
         now[0] += 901.0
-        with presence.during("a", bound=False):
-            assert not presence.is_deserted(900.0)  # a call of it is open
+        with heartbeats.during("a", bound=False):
+            assert not heartbeats.is_deserted(900.0)  # a call of it is open
         server.dispatcher.desert()
         assert [(each.aborted, each.over) for each in server.dispatcher.progress()] == [(True, True)]
 
@@ -631,7 +631,7 @@ def test_workers_that_are_all_gone_are_noticed_and_watchers_of_nothing_do_not_co
 
 
 def test_known_workers_are_told_of_the_end_before_the_service_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.service.presence._TICK", 0.01)
+    monkeypatch.setattr("tarkit.service.heartbeats._TICK", 0.01)
     now = [0.0]
 
     async def calls(server: Server) -> None:
@@ -640,7 +640,7 @@ def test_known_workers_are_told_of_the_end_before_the_service_goes(monkeypatch: 
         lease = (await server.call("Exchange", worker="a", want=1)).leases[0]
         await server.call("Exchange", worker="a", reports=[{"token": lease.token}])
         assert (await server.call("Exchange", worker="a", want=1)).end
-        drained = asyncio.ensure_future(server.dispatcher.presence.drained(30.0))
+        drained = asyncio.ensure_future(server.dispatcher.heartbeats.drained(30.0))
         await asyncio.sleep(0.1)
         now[0] = 29.0  # longer than for workers that are not known
         await asyncio.sleep(0.1)
@@ -648,7 +648,7 @@ def test_known_workers_are_told_of_the_end_before_the_service_goes(monkeypatch: 
         assert (await server.call("Exchange", worker="b", want=1)).end
         await drained
         await server.call("Exchange", worker="c")
-        drained = asyncio.ensure_future(server.dispatcher.presence.drained(30.0))
+        drained = asyncio.ensure_future(server.dispatcher.heartbeats.drained(30.0))
         await asyncio.sleep(0.1)
         now[0] = 60.0  # no longer than was asked for
         await drained
@@ -665,7 +665,7 @@ def test_held_calls_of_a_service_that_stops_are_unavailable() -> None:
             server.call("get_dataset_task", elasticdl=True, dataset_name="iris"),
             server.call("get_dataset_task", elasticdl=True, dataset_name="rose"),
         ]
-        await until(lambda: server.dispatcher.held.number == 2)
+        await until(lambda: server.dispatcher.pending.number == 2)
         server.dispatcher.close()
         for each in held:
             assert await refusal(each) == ("UNAVAILABLE", "the service is stopping; ask again")
@@ -801,7 +801,7 @@ def test_calls_are_refused_when_too_many_shards_are_dead() -> None:
         leases = (await server.call("Exchange", worker="a", want=3)).leases
         held = [asyncio.ensure_future(server.call("Exchange", worker=f"b{number}", want=1)) for number in range(3)]
         held.append(asyncio.ensure_future(server.call("get_task", elasticdl=True)))
-        await until(lambda: server.dispatcher.held.number == 4)
+        await until(lambda: server.dispatcher.pending.number == 4)
         await server.call("Exchange", worker="a", reports=[{"token": leases[0].token, "error": "no such file"}])
         await server.call("Exchange", worker="a", reports=[{"token": each.token} for each in leases[1:]])
         for call in held:

@@ -22,7 +22,7 @@ from shardthread import InThread, held_back
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError
 from tarkit.readers.reader import Shard
-from tarkit.service import heldcalls, session
+from tarkit.service import pendingcalls
 from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
@@ -78,7 +78,7 @@ def test_a_tenth_of_a_second_of_work_is_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, number: int
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("tarkit.service.worker.time", SimpleNamespace(monotonic=lambda: now[0]))
     with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("d", 100, 1)) as client:
         for _ in range(30):
             client.done(taken(client))
@@ -156,7 +156,7 @@ def test_a_thread_that_waits_for_its_reports_goes_on_when_another_closes(tmp_pat
     client.done(shard)
     thread = threading.Thread(target=flush, daemon=True)
     thread.start()
-    until(lambda: client._session._news._waiters)
+    until(lambda: client._worker._news._waiters)
     with pytest.raises(ServiceLostError, match="reports of 1 shard were not answered in time"):
         client._close(give_back=True, seconds=0.2)
     thread.join(120)
@@ -164,7 +164,7 @@ def test_a_thread_that_waits_for_its_reports_goes_on_when_another_closes(tmp_pat
 
 
 def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_GIVING_BACK", 300.0)
+    monkeypatch.setattr("tarkit.service.worker._GIVING_BACK", 300.0)
     with Service(tmp_path) as service:
         client = ShardClient(service.address, IRIS, patience=0.5, prefetch=0)
         shard = taken(client)
@@ -350,7 +350,7 @@ def test_after_an_exception_only_the_shards_in_hand_count_as_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with InThread(tmp_path / "state", LeaseRules(losses=1)) as service:
-        graces = held_back(service.loop, service.dispatcher.presence._lose, monkeypatch)
+        graces = held_back(service.loop, service.dispatcher.heartbeats._lose, monkeypatch)
         with (
             pytest.raises(ZeroDivisionError),
             ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=4) as client,
@@ -634,7 +634,7 @@ def test_a_checkpoint_has_the_reports_of_before(tmp_path: Path) -> None:
 def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.3)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.3)
     with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("iris", 22, 8, 1)) as client:
         batch: list[HeldShard] = []
         full = 0
@@ -652,7 +652,7 @@ def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
 
 
 def test_a_worker_that_works_is_not_taken_for_one_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.1)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.1)
     with (
         InThread(tmp_path / "state") as service,
         ShardClient(service.address, DataSet("iris", 16, 8, 1), prefetch=0) as works,

@@ -16,7 +16,7 @@ if any(importlib.util.find_spec(name) is None for name in ("tensorflow", "grpc")
 import tensorflow as tf
 
 from tarkit.elasticdl import RecordIndexService
-from tarkit.service import heldcalls
+from tarkit.service import pendingcalls
 
 pytestmark = pytest.mark.tensorflow
 
@@ -26,7 +26,7 @@ Build = Callable[..., RecordIndexService]
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """A ``RecordIndexService`` of 22 records, in shards of 8; the last batch of 4 waits shortly for the end."""
-    monkeypatch.setattr(heldcalls, "_STANDSTILL", 0.2)
+    monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.2)
 
     def made(**options: Any) -> RecordIndexService:
         return RecordIndexService(4, 2, 22, num_minibatches_per_shard=2, dataset_name="flowers", **options)

@@ -34,7 +34,7 @@ miss it. As shards, which are 1 at least and so many at most.
 """
 
 
-class Session:
+class ShardWorker:
     """Three threads: one asks for shards, one sends reports, one holds a call open for as long as
     the worker lives.
 
@@ -44,7 +44,7 @@ class Session:
 
     def __init__(self, connection: ServiceConnection, name: str, prefetch: int | None, label: str = "") -> None:
         self.pid = os.getpid()
-        self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
+        self.id = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
         self.ended = False
         self._drain = False
         self.connection, self._name, self._prefetch = connection, name, prefetch
@@ -69,7 +69,7 @@ class Session:
         self._error: TarkitError | None = None
         self._stopped = threading.Event()
         # Whether the data set is there is found out before anything is begun.
-        self.ended_before = bool(connection.call("Exchange", worker=self.worker, name=name).end)
+        self.ended_before = bool(connection.call("Exchange", worker=self.id, name=name).end)
         """Whether the data set had ended before this worker came."""
         if self.ended_before:
             _log.warning(
@@ -138,7 +138,7 @@ class Session:
 
         Never waits for the service.
         """
-        if shard.worker != self.worker:
+        if shard.worker != self.id:
             raise UsageError(
                 f"shard {printable(redact(shard.name))} {shard.start} to {shard.end} was handed to another process, or "
                 "before this client was opened; report it where it was fetched"
@@ -228,7 +228,7 @@ class Session:
     # Its threads.
 
     def _run(self, step: Callable[[], None], news: threading.Condition, wanted: Callable[[], object]) -> None:
-        """A thread: a step each time that it is wanted, until the session is closed."""
+        """A thread: a step each time that it is wanted, until the worker is closed."""
         try:
             while True:
                 with self._lock:
@@ -245,7 +245,7 @@ class Session:
 
     def _request(self, want: int, held: Iterable[int]) -> dict[str, Any]:
         self._asked += 1
-        exchange = {"worker": self.worker, "name": self._name, "call": self._asked, "held": held}
+        exchange = {"worker": self.id, "name": self._name, "call": self._asked, "held": held}
         return {**exchange, "want": want, "wait": _HELD if self._waits else _NOT_HELD}
 
     def _pause(self) -> None:
@@ -301,14 +301,14 @@ class Session:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
             self.reports.lease(lease.token, lease.end - lease.start, ranges)
             where = lease.name, lease.start, lease.end, tuple(lease.indices)
-            self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.worker, lease.identity))
+            self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.id, lease.identity))
 
     def _send(self) -> None:
         self._hurry.wait(_LINGER)
         with self._lock:
             self._hurry.clear()
             reports = self.reports.take()
-        reply = self.connection.start("Exchange", worker=self.worker, name=self._name, reports=reports).result()
+        reply = self.connection.start("Exchange", worker=self.id, name=self._name, reports=reports).result()
         with self._lock:
             self.reports.answered(reply.verdicts)
             self._news.notify_all()
@@ -319,7 +319,7 @@ class Session:
                 return
         answered = False
         try:
-            for attending in self.connection.start("Attend", worker=self.worker):
+            for attending in self.connection.start("Attend", worker=self.id):
                 self._lose_idle(attending.ceiling or math.inf)  # 0: a service of before
                 answered = True
             self._stopped.wait(1.0)
@@ -341,7 +341,7 @@ class Session:
             counted(len(tokens), "shard"),
             ceiling,
         )
-        self.connection.start("Exchange", worker=self.worker, name=self._name, idle=tokens).result()
+        self.connection.start("Exchange", worker=self.id, name=self._name, idle=tokens).result()
         with self._lock:
             self.reports.lost(tokens)
 

@@ -17,7 +17,7 @@ _LEAST = 3.0
 _TICK = 0.1
 
 
-class Presence:
+class Heartbeats:
     """Args:
     lost: called with a worker that is gone.
     grace: seconds between the break of a connection and the loss of its worker, in which it may

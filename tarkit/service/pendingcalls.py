@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarkit.errors import TarkitError, counted, quoted
+from tarkit.service.heartbeats import Heartbeats
 from tarkit.service.ledger import Ledger
-from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)
 _STANDSTILL = 5.0
@@ -42,13 +42,13 @@ class _Held:
     woken: asyncio.Future[bool]
 
 
-class HeldCalls:
+class PendingCalls:
     """Args:
     clock: seconds that never go back.
     """
 
-    def __init__(self, presence: Presence, clock: Callable[[], float]) -> None:
-        self._presence, self._clock = presence, clock
+    def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float]) -> None:
+        self._heartbeats, self._clock = heartbeats, clock
         self._waiting: dict[str, dict[_Held, None]] = {}
         self._moved: dict[str, float] = {}
         """Data set -> when a shard of it was last handed out or reported."""
@@ -74,11 +74,11 @@ class HeldCalls:
         held = _Held(worker, published, asyncio.get_running_loop().create_future())
         waiting[held] = None
         try:
-            with self._presence.during(worker, bound=published):
+            with self._heartbeats.during(worker, bound=published):
                 await asyncio.wait({held.woken}, timeout=None if until is None else max(0.0, until - self._clock()))
         finally:
             waiting.pop(held, None)
-        if self._presence.closing:
+        if self._heartbeats.closing:
             raise StoppingError
         return held.woken.done() and held.woken.result()
 
