@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from tarkit.elasticdl.mastercalls import ElasticDLCalls
-from tarkit.service.credentials import Security
+from tarkit.service.connection import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
-from tarkit.service.server import serving
-from tarkit.service.shardcalls import ShardCalls
+from tarkit.service.server import ShardCalls, serving
 
 
 class InThread:

@@ -36,10 +36,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"steps": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables"},
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
-    {
-        "service": "checkpoint client connection credentials dataset dispatcher pendingcalls leases ledger messages "
-        "progress serve server shardcalls"
-    },
+    {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},

@@ -22,8 +22,7 @@ from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.ledger import Ledger
-from tarkit.service.server import serving
-from tarkit.service.shardcalls import ShardCalls
+from tarkit.service.server import ShardCalls, serving
 
 
 def answer(seconds: float, **evidence: Any) -> None:

@@ -177,12 +177,11 @@ def command(
         return watch_service(watched, tls_certificate, token_file, watcher, quiet=quiet)
     reject_options(["watcher"], "goes with --watch")
     from tarkit.elasticdl.mastercalls import ElasticDLCalls
-    from tarkit.service.credentials import security_of_files
+    from tarkit.service.connection import security_of_files
     from tarkit.service.dataset import DataSet
     from tarkit.service.leases import LeaseRules
     from tarkit.service.serve import ServeSettings, files_to_serve, serve
-    from tarkit.service.server import MakeAnswers
-    from tarkit.service.shardcalls import ShardCalls
+    from tarkit.service.server import MakeAnswers, ShardCalls
 
     from ..shared.eventloop import run_until_signal
 

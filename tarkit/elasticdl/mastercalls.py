@@ -17,11 +17,10 @@ from tarkit.errors import UsageError
 from tarkit.readers.reader import IDENTITY
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
-from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, ShardRequest
-from tarkit.service.leases import NoShard
+from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.leases import NoShard, NoSuchDataSetError, Report, ShardRequest, StoppingError
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import Protocol, read_protocol
-from tarkit.service.pendingcalls import StoppingError
 
 _log = logging.getLogger(__name__)
 

@@ -1,9 +1,12 @@
-"""The shard service: it hands ranges of records to trainers whose workers come and go.
+"""The shard service hands ranges of records to trainers whose workers come and go.
 
 The door: ``client`` for trainers; ``serve`` and ``connection`` for programs, with ``dataset``,
-``leases``, ``credentials`` and ``progress``; ``ledger`` and ``journal`` for programs with a
-transport of their own. ``ledger`` knows neither threads, nor the network, nor the clock.
-``journal`` keeps it in a file, and ``durable`` knows what is on the disk. ``dispatcher`` holds
-calls. ``server`` speaks tarkit's protocol (``shardcalls``) and that of ElasticDL's published
-clients (``elasticdl``). ``http`` shows what goes on.
+``leases`` and ``progress``; ``dispatcher``, ``ledger``, ``messages`` and ``checkpoint`` for another
+protocol, which ``server`` speaks beside tarkit's own.
+
+The way of a call: ``client`` (what a trainer uses), ``worker`` (tasks fetched ahead), ``reports``
+(what it holds and has done), ``connection``, ``server`` (gRPC), ``dispatcher`` (all data sets of a
+service), with ``heartbeats`` and ``pendingcalls`` (who is there, and who waits), ``ledger`` (which
+task is with which worker; it knows neither threads, nor the network, nor the clock), ``journal``
+(the ledgers on the disk).
 """

@@ -14,9 +14,8 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable, quoted
 from tarkit.service.dataset import INT32, MOST_RECORDS
-from tarkit.service.leases import Outstanding
+from tarkit.service.leases import Outstanding, covered_records
 from tarkit.service.ledger import Ledger
-from tarkit.service.ranges import covered_records
 
 _STATES = {"doing": "leased", "todo": "todo", "dead": "dead"}
 """Key -> the ledger's word for such shards."""

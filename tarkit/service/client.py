@@ -1,26 +1,288 @@
-"""What a trainer imports: ``ShardClient``, and the records of its shards.
+"""Client of the shard service: ``ShardClient``, and the records of the shards that it is given.
 
+A client is configuration that can be sent to other processes, each of which is a worker of its own.
 From data to trainer: the records of the shards that a client is given, read by a reader,
 acknowledged when used.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import threading
+import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from functools import partial
 from itertools import chain, groupby, starmap
 from operator import attrgetter
+from types import TracebackType
 from typing import Any, NamedTuple
 
-from tarkit.errors import DataError, ReplacedError, counted, printable, quoted
+from tarkit.errors import DataError, ReplacedError, TarkitError, UsageError, counted, printable, quoted
 from tarkit.readers.identity import COUNT_ANEW, parsed_content
 from tarkit.readers.reader import AbstractDataReader
+from tarkit.service.connection import ServiceConnection
 from tarkit.service.dataset import DataSet as DataSet
 from tarkit.service.leases import NoShard as NoShard
+from tarkit.service.progress import DataSetProgress, progress_of_message
 from tarkit.service.reports import HeldShard as HeldShard
-from tarkit.service.shardclient import ShardClient as ShardClient
+from tarkit.service.worker import ShardWorker
 
 _log = logging.getLogger(__name__)
+_AT_EXIT = 5.0
+"""Seconds that the end of the interpreter waits for reports."""
+_open_clients: weakref.WeakSet[ShardClient] = weakref.WeakSet()
+
+
+class ShardClient:
+    """The part of one process in a data set of a shard service.
+
+    >>> with ShardClient("localhost:50001", "iris") as client:  # doctest: +SKIP
+    ...     for shard in client:
+    ...         train(shard.records)
+    ...         client.done(shard)
+
+    It connects when it is first used. Handed to another process, it is its configuration: there it
+    begins anew, as another worker. A process that is forked after a client has connected cannot
+    have one, as gRPC does not work in it: connect in the children only, or start them with spawn.
+    Threads may share a client.
+
+    Args:
+        address: ``HOST:PORT`` of the service.
+        dataset: the name of a data set that is declared, "" for the only one; or a declaration,
+            which must be the same in all workers.
+        prefetch: number of shards that are fetched ahead of the one that is asked for; None: as
+            many as this process uses in a tenth of a second, from 1 to 64.
+        patience: seconds for which a service that does not answer is tried again. A Job of
+            Kubernetes whose pod was lost a few times waits ten minutes before it makes the next
+            one.
+        token: the bearer token that the service asks for.
+        certificate: PEM of the authority that signed the service's certificate; with it, TLS is
+            spoken.
+        label: the beginning of the worker's word, which the service shows.
+
+    Raises:
+        UsageError: an argument that cannot be; and from all methods, that the service refuses what
+            it was asked.
+        ServiceLostError: from all methods, the service did not answer for ``patience`` seconds.
+        MissingExtraError: grpcio or protobuf is not installed.
+    """
+
+    def __init__(
+        self, address: str, dataset: str | DataSet = "", *, prefetch: int | None = None, patience: float = 780.0,
+        token: str = "", certificate: bytes = b"", label: str = "",
+    ) -> None:  # fmt: skip
+        if (prefetch is not None and prefetch < 0) or not patience >= 0:
+            raise UsageError(f"prefetch is {prefetch} and patience is {patience}; both must be 0 or more")
+        self._settings: dict[str, Any] = {
+            "prefetch": prefetch, "patience": patience, "token": token, "certificate": certificate, "label": label
+        }  # fmt: skip
+        self._address, self._dataset = address, dataset
+        self._name = dataset.name if isinstance(dataset, DataSet) else dataset
+        self._pid = os.getpid()
+        self._opening = threading.Lock()
+        self._worker: ShardWorker | None = None
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(ShardClient, self._address, self._dataset, **self._settings), ()
+
+    def __enter__(self) -> ShardClient:
+        self._opened()
+        return self
+
+    def connect(self) -> None:
+        """Take part now: declare the data set, or see that it is there.
+
+        Every other method does it first.
+        """
+        self._opened()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close it.
+
+        After an exception of the body, or an exit with a code other than 0, shards in its hands
+        count as lost, as one of them may be why.
+        """
+        if error is None:
+            self.close()
+            return
+        lost = isinstance(error, Exception) or (isinstance(error, SystemExit) and bool(error.code))
+        try:
+            self._close(give_back=not lost, seconds=_AT_EXIT)
+        except TarkitError as problem:
+            _log.warning("%s", problem)
+
+    def __iter__(self) -> Iterator[HeldShard]:
+        """Shards to the end of the data set.
+
+        Or to where none comes before this process reports what it holds.
+        """
+        while isinstance(shard := self.fetch(), HeldShard):
+            yield shard
+
+    def fetch(self, timeout: float | None = None) -> HeldShard | NoShard:
+        """The next shard; or ``NoShard.END``.
+
+        Or ``NoShard.WAIT``, that there was none for ``timeout`` seconds.
+
+        A worker waits for the shards of others: they come back when those are lost. Where all that
+        is left is with workers that wait themselves, which happens when batches are made across
+        shards, ``NoShard.DRAIN`` is the answer to one that holds shards: report them, and ask
+        again.
+        """
+        return self._opened().fetch(timeout)
+
+    def done(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None = None) -> None:
+        """A shard was used; or ``ranges`` of it, [first, end) in the order of its records.
+
+        Returns at once.
+
+        Raises:
+            UsageError: a range that the shard does not have, or a shard that another process
+                fetched.
+        """
+        self._opened().report(shard, ranges, "")
+
+    def failed(self, shard: HeldShard, reason: str) -> None:
+        """What is left of a shard could not be used; it is handed out again, or is dead.
+
+        Returns at once.
+        """
+        # A name of a file may have bytes that no message can have.
+        text = reason.encode("utf-8", "backslashreplace").decode()
+        self._opened().report(shard, None, text or "the trainer gave no reason")
+
+    def flush(self) -> None:
+        """Return when all reports are on the service's disk."""
+        self._opened().flush()
+
+    def close(self, *, give_back: bool = True) -> None:
+        """Send all reports, and give back the shards that are not done.
+
+        A closed client cannot be used again.
+
+        Args:
+            give_back: False: those that were fetched count as lost, as one of them may be why their
+                worker ended.
+        """
+        self._close(give_back=give_back, seconds=None)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Answers to the reports of this process. accepted.
+
+        Late: accepted after the lease had ended; stale: the shard had been completed, taken over or
+        reset; unknown: never leased; repeated: stale, of a report that was sent again because its
+        answer was lost.
+        """
+        return dict(worker.reports.counts) if (worker := self._own) else {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the data set has ended, as far as this process was told."""
+        return worker.ended if (worker := self._own) else False
+
+    @property
+    def ended_before(self) -> bool:
+        """Whether the data set had ended before this process took part: it gets no record, as where
+        a program is run a second time on a service that goes on.
+
+        It is logged as a warning; a program should end with an exit code for it, such as 3. False
+        where the service is of the run in which it has ended (``tarkit serve --run``).
+        """
+        return worker.ended_before if (worker := self._own) else False
+
+    @property
+    def worker(self) -> str:
+        """The word by which the service knows this process."""
+        return self._opened().id
+
+    def progress(self) -> DataSetProgress:
+        """Counts of the data set, of all workers."""
+        progress = self._opened().connection.call("GetProgress", name=self._name).progress
+        if len(progress) != 1:
+            raise UsageError(f"the service has {counted(len(progress), 'data set')}; name the one that is meant")
+        return progress_of_message(progress[0])
+
+    def save(self) -> str:
+        """A checkpoint of the data set: JSON text of what is not done.
+
+        Reports of this process are in it.
+        """
+        worker = self._opened()
+        worker.flush()
+        return str(worker.connection.call("Save", name=self._name).content)
+
+    def restore(self, checkpoint: str) -> None:
+        """Take a checkpoint for the state of the data set.
+
+        Shards that any worker holds are stale.
+
+        Raises:
+            UsageError: not a checkpoint of this data set.
+        """
+        self._opened().anew("Restore", content=checkpoint)
+
+    def reset(self) -> None:
+        """Begin the data set anew.
+
+        Shards that any worker holds are stale.
+        """
+        self._opened().anew("Reset")
+
+    @property
+    def _own(self) -> ShardWorker | None:
+        """The worker, once it is open; not that of the process from which this one was forked."""
+        return self._worker if self._worker is not None and self._worker.pid == os.getpid() else None
+
+    def _opened(self) -> ShardWorker:
+        if self._pid != os.getpid():
+            # Nothing of a lock that a thread of the other process may have held.
+            self._pid, self._opening = os.getpid(), threading.Lock()
+        with self._opening:
+            if self._closed:
+                raise UsageError("the client of the shard service is closed; make another one")
+            if (worker := self._own) is None:
+                worker = self._worker = self._open()
+                _open_clients.add(self)
+            return worker
+
+    def _open(self) -> ShardWorker:
+        settings, dataset = self._settings, self._dataset
+        connection = ServiceConnection(self._address, settings["token"], settings["certificate"], settings["patience"])
+        try:
+            if isinstance(dataset, DataSet):
+                values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
+                files = [file._asdict() | {"identity": file.identity} for file in dataset.files]
+                connection.call("Declare", **values | {"files": files})
+            return ShardWorker(connection, self._name, settings["prefetch"], settings["label"])
+        except BaseException:
+            connection.close()
+            raise
+
+    def _close(self, give_back: bool, seconds: float | None) -> None:
+        worker = self._own
+        if self._closed or worker is None:
+            return
+        self._closed = True
+        _open_clients.discard(self)
+        worker.close(give_back=give_back, seconds=seconds)
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """What a program that never closed its client has reported is sent, if the service is there.
+
+    The shards in its hands count as lost: one of them may be why it ends.
+    """
+    for client in list(_open_clients):
+        try:
+            client._close(give_back=False, seconds=_AT_EXIT)
+        except TarkitError as error:
+            _log.warning("%s", error)
 
 
 class ServedRecord(NamedTuple):

@@ -13,17 +13,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tarkit.errors import StreamError, TarkitError, UsageError, counted, quoted
+from tarkit.errors import StreamError, UsageError, counted, quoted
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
-from tarkit.service.durable import Durable
 from tarkit.service.heartbeats import Heartbeats
-from tarkit.service.journal import Journal
-from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
-from tarkit.service.ledger import Ledger, TooManyDeadError
-from tarkit.service.pendingcalls import PendingCalls, StoppingError
+from tarkit.service.journal import GroupCommit, Journal
+from tarkit.service.leases import (
+    Lease,
+    LeaseRules,
+    Limits,
+    NoShard,
+    NoSuchDataSetError,
+    OtherDataSetError,
+    Report,
+    ShardRequest,
+    StoppingError,
+    TooManyDeadError,
+    TooManyError,
+    Verdict,
+)
+from tarkit.service.ledger import Ledger
+from tarkit.service.pendingcalls import PendingCalls
 from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate
 
 _log = logging.getLogger(__name__)
@@ -37,71 +49,6 @@ knows begin anew.
 """
 _FIRST_TOKENS = 1 << 40
 """A data set that is declared begins its tokens at random, below this."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What callers may ask for.
-
-    Attributes:
-        datasets: number of data sets.
-        calls: open at once.
-        shards: leases of a call.
-        indices: numbers of shuffled records, of a call, as they take time.
-        message: bytes.
-        worker: bytes of a worker's name.
-        workers: how many are remembered.
-    """
-
-    datasets: int = 1000
-    calls: int = 40_000
-    shards: int = 1000
-    indices: int = 1_000_000
-    message: int = 256 << 20
-    worker: int = 1024
-    workers: int = 100_000
-
-
-class NoSuchDataSetError(TarkitError):
-    """A data set that was not declared."""
-
-
-class OtherDataSetError(TarkitError):
-    """A data set of that name is there, and is another one."""
-
-
-class TooManyError(TarkitError):
-    """A limit of the service was reached."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """Of a lease.
-
-    Attributes:
-        ranges: those of its records that are done; None: all.
-        error: why it failed; "": it did not.
-    """
-
-    token: int
-    ranges: Sequence[tuple[int, int]] | None = None
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class ShardRequest:
-    """What a worker asks for.
-
-    Attributes:
-        want: shards at most.
-        wait: seconds after which the answer is WAIT; None: it is never.
-        published: a client of ElasticDL. The worker is its connection: when a call of it breaks, it
-            is lost. To it DRAIN would be the end, so it is answered so in the last epoch only.
-    """
-
-    want: int
-    wait: float | None = None
-    published: bool = False
 
 
 class Dispatcher:
@@ -138,12 +85,12 @@ class Dispatcher:
         self.heartbeats = Heartbeats(self._lose, grace, self.limits.workers, clock)
         self.pending = PendingCalls(self.heartbeats, clock)
         self._rates: dict[str, Rate] = {}
-        self._durable = Durable(journal)
+        self._commits = GroupCommit(journal)
         self._clock, self._tick_seconds = clock, tick
         self._ticked = clock()
 
     async def __aenter__(self) -> Dispatcher:
-        self._durable.start()
+        self._commits.start()
         self._ticking = asyncio.create_task(self._tick())
         return self
 
@@ -152,7 +99,7 @@ class Dispatcher:
         self.close()
         self._ticking.cancel()
         await asyncio.wait({self._ticking})
-        await self._durable.stop()
+        await self._commits.stop()
 
     def close(self) -> None:
         """End held calls with StoppingError.
@@ -168,7 +115,7 @@ class Dispatcher:
 
         Meanwhile no shard is handed out, and no report answered.
         """
-        return self._durable.trouble
+        return self._commits.trouble
 
     @property
     def ended(self) -> bool:
@@ -234,15 +181,15 @@ class Dispatcher:
             ledger = self.ledgers[dataset.name] = Ledger(dataset, self.rules)
             # Workers may come with tokens of a state that is gone, where they were of other shards.
             ledger.run, ledger.last_token = self.run, secrets.randbelow(_FIRST_TOKENS)
-            self._durable.add(dataset)
-            self._durable.changed(ledger)
+            self._commits.add(dataset)
+            self._commits.changed(ledger)
         elif differences := known.dataset.differences(dataset):
             text = f"data set {quoted(dataset.name)} is declared differently: {differences}"
             if not first_counts:
                 raise OtherDataSetError(text)
             self.differing += 1
             _log.warning("%s; the first declaration counts", text)
-        await self._durable.written()
+        await self._commits.written()
         return known is None
 
     def ledger(self, name: str) -> Ledger:
@@ -280,7 +227,7 @@ class Dispatcher:
         self.heartbeats.forget_told()
         self._rates.pop(ledger.dataset.name, None)  # what the new state has done was not done now
         self._moved(ledger)
-        await self._durable.written()
+        await self._commits.written()
 
     # Workers.
 
@@ -314,7 +261,7 @@ class Dispatcher:
             if request is not None:
                 wait = 0.0 if reports else request.wait
                 answer = await self._lease(ledger, worker, request, None if wait is None else now + wait)
-            await self._durable.written()
+            await self._commits.written()
         except asyncio.CancelledError:
             if isinstance(answer, list):  # the caller has gone without them
                 ledger.release(worker, [lease.token for lease in answer])
@@ -346,19 +293,19 @@ class Dispatcher:
         self, ledger: Ledger, worker: str, request: ShardRequest, until: float | None
     ) -> list[Lease] | NoShard:
         while True:
-            if self._durable.trouble is not None:
-                await self._durable.written()
+            if self._commits.trouble is not None:
+                await self._commits.written()
             try:
                 leases = self._take(ledger, worker, min(request.want, self.limits.shards))
             except TooManyDeadError:
                 self.heartbeats.told(worker)
                 raise
             if isinstance(leases, list):
-                self._durable.changed(ledger)
+                self._commits.changed(ledger)
                 self.pending.moves(ledger)
                 return leases
             if leases is NoShard.END:
-                await self._durable.written()
+                await self._commits.written()
                 if ledger.ended:
                     self.heartbeats.told(worker)
                     return leases
@@ -443,7 +390,7 @@ class Dispatcher:
     def _moved(self, ledger: Ledger) -> None:
         """Shards came back, or are done: calls may be answered, once it is written."""
         self.pending.wake(ledger)
-        self._durable.changed(ledger)
+        self._commits.changed(ledger)
 
     async def _tick(self) -> None:
         while True:

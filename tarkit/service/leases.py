@@ -1,13 +1,17 @@
-"""What a ledger holds and answers: shards that were handed out, leases and their rules, verdicts on
-reports.
+"""Leases of shards, their rules, verdicts on reports, and ranges of a shard's records.
+
+A range is [first, end) in the order of the shard's records. Ranges are sorted, and none is adjacent
+to another.
 """
 
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tarkit.errors import UsageError
+from tarkit.errors import TarkitError, UsageError
 from tarkit.readers.reader import TaskShard
 
 
@@ -50,6 +54,82 @@ class LeaseRules:
                 f"the shortest lease (floor) is {self.floor:g} s and the longest (ceiling) {self.ceiling:g} s; both "
                 "must be above 0, and the shortest not above the longest"
             )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What callers may ask for.
+
+    Attributes:
+        datasets: number of data sets.
+        calls: open at once.
+        shards: leases of a call.
+        indices: numbers of shuffled records, of a call, as they take time.
+        message: bytes.
+        worker: bytes of a worker's name.
+        workers: how many are remembered.
+    """
+
+    datasets: int = 1000
+    calls: int = 40_000
+    shards: int = 1000
+    indices: int = 1_000_000
+    message: int = 256 << 20
+    worker: int = 1024
+    workers: int = 100_000
+
+
+class NoSuchDataSetError(TarkitError):
+    """A data set that was not declared."""
+
+
+class OtherDataSetError(TarkitError):
+    """A data set of that name is there, and is another one."""
+
+
+class TooManyError(TarkitError):
+    """A limit of the service was reached."""
+
+
+class TooManyDeadError(TarkitError):
+    """So many shards are dead that no more are handed out."""
+
+
+class StoppingError(TarkitError):
+    """The service stops; another one may go on with its state."""
+
+    def __init__(self) -> None:
+        super().__init__("the service is stopping; ask again")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Of a lease.
+
+    Attributes:
+        ranges: those of its records that are done; None: all.
+        error: why it failed; "": it did not.
+    """
+
+    token: int
+    ranges: Sequence[tuple[int, int]] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ShardRequest:
+    """What a worker asks for.
+
+    Attributes:
+        want: shards at most.
+        wait: seconds after which the answer is WAIT; None: it is never.
+        published: a client of ElasticDL. The worker is its connection: when a call of it breaks, it
+            is lost. To it DRAIN would be the end, so it is answered so in the last epoch only.
+    """
+
+    want: int
+    wait: float | None = None
+    published: bool = False
 
 
 class NoShard(enum.Enum):
@@ -135,3 +215,55 @@ class Outstanding:
     def state(self) -> str:
         """``todo``: it came back; ``leased``; or ``dead``: it is not tried any more."""
         return "dead" if self.ended else "leased" if self.token else "todo"
+
+
+def covered_records(ranges: Sequence[tuple[int, int]]) -> int:
+    """Number of records in the ranges."""
+    return sum(end - first for first, end in ranges)
+
+
+def merged_ranges(
+    ranges: Sequence[tuple[int, int]], more: Iterable[tuple[int, int]], records: int
+) -> list[tuple[int, int]]:
+    """The union of ranges and of more, which may overlap.
+
+    Raises:
+        UsageError: one of these is not in a shard of so many records.
+    """
+    union = list(ranges)
+    for first, end in checked_ranges(more, records):
+        add_range(union, first, end)
+    return union
+
+
+def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tuple[int, int]]:
+    """The ranges.
+
+    Raises:
+        UsageError: one of them is not in a shard of so many records.
+    """
+    found = list(ranges)
+    for first, end in found:
+        if not 0 <= first < end <= records:
+            raise UsageError(f"records {first} to {end} are not in a shard of {records} records")
+    return found
+
+
+def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
+    """Add a range to ranges that are sorted and do not touch, which they are then, too."""
+    at = len(ranges)
+    if ranges and first < ranges[-1][1]:
+        at = bisect_left(ranges, (first,))
+    at -= at > 0 and first <= ranges[at - 1][1]
+    behind = at
+    while behind < len(ranges) and ranges[behind][0] <= end:
+        behind += 1
+    if behind > at:
+        first, end = min(first, ranges[at][0]), max(end, ranges[behind - 1][1])
+    ranges[at:behind] = [(first, end)]
+
+
+def missing_ranges(ranges: Sequence[tuple[int, int]], records: int) -> list[tuple[int, int]]:
+    """What the ranges leave of a shard of so many records."""
+    edges = [0, *(edge for pair in ranges for edge in pair), records]
+    return [(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end]

@@ -15,18 +15,23 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tarkit.errors import LINE, TarkitError, counted, quoted
+from tarkit.errors import LINE, counted, quoted
 from tarkit.service.dataset import DataSet
-from tarkit.service.leases import Lease, LeaseRules, NoShard, Outstanding, Verdict
+from tarkit.service.leases import (
+    Lease,
+    LeaseRules,
+    NoShard,
+    Outstanding,
+    TooManyDeadError,
+    Verdict,
+    covered_records,
+    merged_ranges,
+    missing_ranges,
+)
 from tarkit.service.progress import DataSetProgress, DeadShard
-from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
 
 ENDLESS = 2**62
 """How many shards are available where epochs have no end."""
-
-
-class TooManyDeadError(TarkitError):
-    """So many shards are dead that no more are handed out."""
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarkit.errors import TarkitError, counted, quoted
+from tarkit.errors import counted, quoted
 from tarkit.service.heartbeats import Heartbeats
+from tarkit.service.leases import StoppingError
 from tarkit.service.ledger import Ledger
 
 _log = logging.getLogger(__name__)
@@ -19,13 +20,6 @@ by one to finish what they hold.
 """
 _NO_DRAIN = 4
 """So many times as long for a worker that does not know DRAIN: to it, the answer is the end."""
-
-
-class StoppingError(TarkitError):
-    """The service stops; another one may go on with its state."""
-
-    def __init__(self) -> None:
-        super().__init__("the service is stopping; ask again")
 
 
 @dataclass(frozen=True, eq=False)

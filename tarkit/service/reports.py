@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tarkit.readers.reader import Task, TaskShard
-from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
+from tarkit.service.leases import add_range, checked_ranges, missing_ranges
 
 _VERDICTS = ("accepted", "late", "stale", "unknown")
 

@@ -15,15 +15,14 @@ from typing import Protocol
 from tarkit.errors import TarkitError, UsageError, printable, quoted
 from tarkit.readers.create import create_data_reader, custom_data_reader
 from tarkit.readers.reader import Shard, shards_of
-from tarkit.service.credentials import Security
+from tarkit.service.connection import Security
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, OtherDataSetError
-from tarkit.service.http import serving_http
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules
+from tarkit.service.leases import LeaseRules, OtherDataSetError
 from tarkit.service.progress import DataSetProgress
-from tarkit.service.server import MakeAnswers, serving
-from tarkit.service.shardcalls import ShardCalls
+from tarkit.service.server import MakeAnswers, ShardCalls, serving
+from tarkit.service.statuspage import serving_http
 from tarkit.store.publish import open_publish
 
 STATE = "tarkit-serve.state"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarkit.service.credentials import host_and_port, is_loopback
+from tarkit.service.connection import host_and_port, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ import pytest
 
 from tarkit.errors import StreamError, UsageError
 from tarkit.readers.reader import Shard
-from tarkit.service import checkpoint, http
+from tarkit.service import checkpoint, statuspage
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules
+from tarkit.service.leases import LeaseRules, Report, ShardRequest
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 parser = pytest.importorskip("prometheus_client.parser", reason="/metrics needs prometheus-client")
@@ -59,7 +59,7 @@ def with_pages(
         journal = Journal(":memory:")
         async with (
             Dispatcher(journal, LeaseRules(**rules), clock=clock, tick=0.02) as dispatcher,
-            http.serving_http("0", dispatcher, "FILE", insecure=False) as address,
+            statuspage.serving_http("0", dispatcher, "FILE", insecure=False) as address,
         ):
 
             def asked(path: str) -> tuple[int, str]:
@@ -282,11 +282,11 @@ def test_hostile_names_are_escaped() -> None:
 def test_health_is_503_with_the_reason() -> None:
     async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
         assert await ask("/healthz") == (200, "ok\n")
-        dispatcher._durable.trouble = StreamError("the state cannot be written: disk is full", url="FILE")
+        dispatcher._commits.trouble = StreamError("the state cannot be written: disk is full", url="FILE")
         reason = "no shard is handed out: FILE: the state cannot be written: disk is full\n"
         assert await ask("/healthz") == (503, reason)
         assert "No shard is handed out: FILE: the state cannot be written" in await text_of(ask)
-        dispatcher._durable.trouble = None
+        dispatcher._commits.trouble = None
         dispatcher.close()
         assert await ask("/healthz") == (503, "the service is stopping\n")
 
@@ -296,13 +296,13 @@ def test_health_is_503_with_the_reason() -> None:
 def test_callers_that_are_slow_are_cut_and_others_are_answered(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(http._Handler, "timeout", 0.5)
+    monkeypatch.setattr(statuspage._Handler, "timeout", 0.5)
 
     async def run() -> None:
         journal = Journal(":memory:")
         async with (
             Dispatcher(journal) as dispatcher,
-            http.serving_http("0", dispatcher, "FILE", insecure=False) as address,
+            statuspage.serving_http("0", dispatcher, "FILE", insecure=False) as address,
         ):
             host, _, port = address.rpartition(":")
             silent = [socket.create_connection((host, int(port)), 120) for _ in range(20)]
@@ -313,7 +313,7 @@ def test_callers_that_are_slow_are_cut_and_others_are_answered(
                 assert await asyncio.to_thread(each.recv, 100) == b"", "it was not cut"
                 each.close()
             # One that asks, and reads nothing for longer than that.
-            monkeypatch.setattr(http, "status_page", lambda *_: "x" * 50_000_000)
+            monkeypatch.setattr(statuspage, "status_page", lambda *_: "x" * 50_000_000)
             with socket.create_connection((host, int(port)), 120) as caller:
                 caller.sendall(b"GET / HTTP/1.0\r\n\r\n")
                 assert (await asyncio.to_thread(select.select, [caller], [], [], 120))[0]
@@ -330,7 +330,7 @@ def test_an_unexpected_error_is_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def calls(dispatcher: Dispatcher, ask: Ask) -> None:
-        monkeypatch.setattr(http, "status_page", lambda *_: 1 // 0)
+        monkeypatch.setattr(statuspage, "status_page", lambda *_: 1 // 0)
         assert await ask("/") == (500, "this is a bug in tarkit; see the messages of the service\n")
 
     with_pages(calls)
@@ -349,7 +349,7 @@ def test_an_address_of_ipv6() -> None:
         journal = Journal(":memory:")
         async with (
             Dispatcher(journal) as dispatcher,
-            http.serving_http("[::1]:0", dispatcher, "FILE", insecure=False) as address,
+            statuspage.serving_http("[::1]:0", dispatcher, "FILE", insecure=False) as address,
         ):
             with await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/healthz", None, 120) as asked:
                 assert asked.read() == b"ok\n"
@@ -371,7 +371,7 @@ def test_an_address_of_ipv6() -> None:
 def test_addresses_that_are_refused(listen: str, reason: str) -> None:
     async def run() -> None:
         dispatcher = Dispatcher(Journal(":memory:"))
-        async with http.serving_http(listen, dispatcher, "FILE", insecure=False):
+        async with statuspage.serving_http(listen, dispatcher, "FILE", insecure=False):
             pass
 
     with pytest.raises(UsageError, match=reason):

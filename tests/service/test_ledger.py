@@ -11,8 +11,8 @@ import pytest
 
 from tarkit.errors import UsageError
 from tarkit.service.dataset import DataSet
-from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
-from tarkit.service.ledger import Ledger, TooManyDeadError
+from tarkit.service.leases import Lease, LeaseRules, NoShard, TooManyDeadError, Verdict
+from tarkit.service.ledger import Ledger
 
 RULES = LeaseRules(floor=10.0, ceiling=100.0, first=30.0, factor=3.0, errors=3, losses=2)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.service.permutation import Permutation
+from tarkit.service.dataset import Permutation
 
 
 def whole(order: Permutation) -> list[int]:

@@ -285,7 +285,7 @@ from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.elasticdl.mastercalls import ElasticDLCalls, master_protocol
 from tarkit.service.server import serving
-from tarkit.service.shardcalls import ShardCalls
+from tarkit.service.server import ShardCalls
 
 def work(port):
     import grpc

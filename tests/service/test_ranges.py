@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.service.ranges import add_range, covered_records, merged_ranges, missing_ranges
+from tarkit.service.leases import add_range, covered_records, merged_ranges, missing_ranges
 
 SIZE = 12
 PAIRS = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, SIZE)).filter(lambda pair: pair[0] < pair[1]))

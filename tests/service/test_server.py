@@ -16,13 +16,12 @@ from shardthread import held_back
 
 from tarkit.elasticdl.mastercalls import ElasticDLCalls
 from tarkit.errors import MissingInputError, StreamError, UsageError
-from tarkit.service.credentials import Security, security_of_files
-from tarkit.service.dispatcher import Dispatcher, Limits, ShardRequest
+from tarkit.service.connection import Security, security_of_files
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules, NoShard
+from tarkit.service.leases import LeaseRules, Limits, NoShard, ShardRequest
 from tarkit.service.ledger import Ledger
-from tarkit.service.server import serving
-from tarkit.service.shardcalls import ShardCalls
+from tarkit.service.server import ShardCalls, serving
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -692,7 +691,7 @@ def test_a_full_disk_stops_handing_out_and_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = FullJournal(str(tmp_path / "state"))
-    monkeypatch.setattr("tarkit.service.durable._RETRY", 0.1)
+    monkeypatch.setattr("tarkit.service.journal._RETRY", 0.1)
 
     async def calls(server: Server) -> None:
         dispatcher = server.dispatcher

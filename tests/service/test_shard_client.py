@@ -24,7 +24,7 @@ from tarkit.errors import ServiceLostError, TarkitError, UsageError
 from tarkit.readers.reader import Shard
 from tarkit.service import pendingcalls
 from tarkit.service.client import HeldShard, NoShard, ShardClient
-from tarkit.service.credentials import Security
+from tarkit.service.connection import Security
 from tarkit.service.dataset import DataSet
 from tarkit.service.leases import LeaseRules
 from tarkit.service.reports import Reports

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tarkit.service.checkpoint import checkpoint, restore
-from tarkit.service.dataset import DataSet
+from tarkit.service.dataset import DataSet, Permutation
 from tarkit.service.leases import Lease
 from tarkit.service.ledger import Ledger
-from tarkit.service.permutation import Permutation
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "shard-service.md").read_text(encoding="utf-8")
 

@@ -15,8 +15,7 @@ from tarkit.elasticdl import mastercalls
 from tarkit.elasticdl.mastercalls import master_protocol
 from tarkit.service import messages
 from tarkit.service.dataset import MOST_FILE
-from tarkit.service.dispatcher import Limits
-from tarkit.service.leases import LeaseRules
+from tarkit.service.leases import LeaseRules, Limits
 from tarkit.service.messages import shard_protocol
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from tarkit.service.dataset import DataSet
-from tarkit.service.durable import Durable
-from tarkit.service.journal import Change, Journal
+from tarkit.service.journal import Change, GroupCommit, Journal
 from tarkit.service.ledger import Ledger
 
 SIZE = 1000
@@ -35,16 +34,16 @@ def writes_of(*waves: list[int]) -> list[tuple[int, int]]:
 
         async def call() -> None:
             ledger.lease("a", 0.0)
-            durable.changed(ledger)
-            await durable.written()
+            commits.changed(ledger)
+            await commits.written()
 
         async def come(_seconds: float = 0.0) -> None:
             callers.extend(asyncio.create_task(call()) for _ in range(coming.pop(0) if coming else 0))
             await asyncio.sleep(0)
 
-        durable = Durable(journal, come)
-        durable.add(ledger.dataset)
-        durable.start()
+        commits = GroupCommit(journal, come)
+        commits.add(ledger.dataset)
+        commits.start()
         for wave in waves:
             before = journal.writes
             coming[:] = wave
@@ -52,7 +51,7 @@ def writes_of(*waves: list[int]) -> list[tuple[int, int]]:
             while callers:
                 await callers.pop()
             found.append((journal.writes - before, sum(coming)))
-        await durable.stop()
+        await commits.stop()
         journal.close()
 
     asyncio.run(run())
