@@ -1,8 +1,9 @@
-"""The service object of ElasticDL's clients, over a client of tarkit: batches are counted, shards
-are reported.
+"""``DataShardService`` of ElasticDL's clients, over tarkit's client: it counts batches.
+
+From the counts it knows which shards are done, and reports them.
 
 Source of the names and arguments: the packages elasticai-api 1.4 and elasticdl-api 1.0 on PyPI.
-What differs is in docs/shard-service.md, "Coming from elasticai_api".
+The differences are in docs/shard-service.md, "Coming from elasticai_api".
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from tarkit.elasticdl.mastercalls import DEFAULT_NAME, MINIBATCHES
 from tarkit.errors import UsageError, counted
 from tarkit.readers.reader import Task, TaskShard
 from tarkit.service.client import DataSet, HeldShard, NoShard, ShardClient
-from tarkit.service.dataset import TASK_TYPES
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _OLD_ADDRESS = "DLROVER_MASTER_ADDR", "MASTER_ADDR"
-TRAINING = TASK_TYPES["training"]
+TRAINING = 1
+"""The type of a task."""
 
 
 @dataclass
 class _Pending:
-    """A part of a shard that was fetched, records ``first`` to before ``end`` of it.
+    """A part of a fetched shard: its records from ``first`` to before ``end``.
 
     Attributes:
         count: records that batches have used.
@@ -49,8 +50,7 @@ class _Pending:
 
 
 class DataShardService:
-    """Shards, and a count of the records of finished batches from which the service learns that
-    shards are done.
+    """Fetch shards, and report them as done by the number of records of finished batches.
 
     Args:
         batch_size: records of a batch.
@@ -75,7 +75,7 @@ class DataShardService:
     """
 
     _shuffled = "shuffle_shards"
-    """Field of a DataSet: what ``shuffle`` sets."""
+    """Field of a DataSet that ``shuffle`` sets."""
 
     def __init__(
         self, batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None, shuffle: bool = False,
@@ -120,7 +120,9 @@ class DataShardService:
         self.close()
 
     def fetch_shard(self) -> HeldShard | None:
-        """The next shard, with ``name``, ``start``, ``end`` and ``indices``; None: the end.
+        """Return the next shard; None at the end.
+
+        It has ``name``, ``start``, ``end`` and ``indices``.
 
         Where all that is left is with workers that wait for the end to finish a batch, it is None
         for one of them, so that the batch comes; called again, it waits for what may come back.
@@ -129,7 +131,7 @@ class DataShardService:
         return None if found is None else found[1].part
 
     def get_task(self, task_type: Any = None) -> Task:
-        """The next shard with its number, ``task.task_id``.
+        """Return the next shard with its number, ``task.task_id``.
 
         At the end, a task of type 0 without records.
         """
@@ -139,7 +141,7 @@ class DataShardService:
         return self._task(*found)
 
     def get_current_task(self) -> Task | None:
-        """The oldest shard that is not reported; None: there is none."""
+        """Return the oldest shard that is not reported, or None."""
         with self._lock:
             return next((self._task(*each) for each in self._pending.items()), None)
 
@@ -156,7 +158,7 @@ class DataShardService:
         if not isinstance(found, HeldShard):
             return None
         with self._lock:
-            # What is left of a shard, a part of which was reported before its worker was lost, may
+            # The rest of a shard, a part of which was reported before its worker was lost, may
             # be in pieces.
             self._parts += [_Pending(found, first, end) for first, end in found.ranges]
             return self._hand_out()
@@ -167,7 +169,7 @@ class DataShardService:
         return self._last_task, pending
 
     def report_batch_done(self, batch_size: int | None = None, err_msg: str = "", task_ids: Sequence[int] = ()) -> bool:
-        """A batch was used: its records count for the shards that were fetched, the oldest first.
+        """Report a finished batch: its records count for the fetched shards, the oldest first.
 
         Args:
             batch_size: its records; None or 0: that of the constructor.
@@ -176,7 +178,7 @@ class DataShardService:
             task_ids: of the shards that it is from; none: all.
 
         Returns:
-            Whether a shard was reported.
+            True if a shard was reported.
         """
         if batch_size is not None and batch_size < 0:
             raise UsageError(f"batch_size is {batch_size}; it must be the number of records of the batch")
@@ -208,14 +210,14 @@ class DataShardService:
             self._source.done(pending.shard, [(pending.first, pending.end)])
 
     def report_all_task_error(self, err_msg: str) -> None:
-        """All shards that are held have failed."""
+        """Report all shards that are held as failed."""
         with self._lock:
             for number in list(self._pending):
                 self._pending[number].errors.append(err_msg or "the trainer gave no reason")
                 self._report(number)
 
     def get_minibatch_count_per_epoch(self) -> int:
-        """Whole batches of an epoch.
+        """Return the number of whole batches of an epoch.
 
         Raises:
             UsageError: the size of the data set was not given.
@@ -230,13 +232,13 @@ class DataShardService:
         self._forget()
 
     def get_shard_checkpoint(self) -> str:
-        """JSON text of what is not done."""
+        """Return a checkpoint: JSON text of the shards that are not done."""
         return self._source.save()
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """Take a checkpoint for the state of the data set.
+        """Restore the state of the data set from a checkpoint.
 
-        False: it is not one of this data set, which is logged.
+        Returns False, and logs it, if the checkpoint is not one of this data set.
         """
         try:
             self._source.restore(shard_checkpoint)
@@ -252,24 +254,25 @@ class DataShardService:
             self._pending.clear()
 
     def get_current_epoch(self) -> int:
-        """Epochs that have begun."""
+        """Return the number of epochs that have begun."""
         return self._source.progress().epoch
 
     @property
     def ended(self) -> bool:
-        """Whether the data set has ended, as far as this process was told."""
+        """True once the service has answered this process with the end of the data set."""
         return self._source.ended
 
     @property
     def ended_before(self) -> bool:
-        """Whether the data set had ended before this process took part, as of
-        ``ShardClient.ended_before``.
+        """True if the data set had ended before this process took part.
+
+        It gets no record then: see ``ShardClient.ended_before``.
         """
         return self._source.ended_before
 
     @property
     def counts(self) -> dict[str, int]:
-        """Answers to the reports, as of ``ShardClient.counts``."""
+        """Number of each answer to the reports: see ``ShardClient.counts``."""
         return self._source.counts
 
     def flush(self) -> None:
@@ -285,4 +288,4 @@ class DataShardService:
 
 
 build_data_shard_service = DataShardService
-"""The name by which the published clients make it."""
+"""The function by which programs of the published clients make it."""

@@ -1,5 +1,6 @@
-"""The calls of ElasticDL's ``proto.Master``, as its published clients make them: elasticai-api 1.4,
-elasticdl-api 1.0.
+"""Answers to the calls of ElasticDL's published clients, its service ``proto.Master``.
+
+The clients are elasticai-api 1.4 and elasticdl-api 1.0.
 
 To these clients each answer without a shard is the end of the data. So a call is held until there
 is a shard or the true end, and an error is a status, which they try again.
@@ -25,17 +26,17 @@ from tarkit.service.messages import Protocol, read_protocol
 _log = logging.getLogger(__name__)
 
 DEFAULT_NAME = "_EDL_DEFAULT_TRAINING_DATA"
-"""Of the data set of a client that names none."""
+"""Name of the data set of a client that names none."""
 
 MINIBATCHES = 8
-"""In a shard, where a client leaves it to the service."""
+"""Batches of a shard, where a client leaves their number to the service."""
 
 UNDECLARED = 60.0
 """Seconds for which a call is held whose data set was not declared yet."""
 _LOOK = 0.1
 
 # Processes may share a number; connections do not: the worker is its connection.
-_ONE = ShardRequest(1, published=True)
+_ONE = ShardRequest(1, bound=True)
 
 
 def master_protocol() -> Protocol:
@@ -48,7 +49,7 @@ def master_protocol() -> Protocol:
 
 
 class ElasticDLCalls:
-    """The calls of ``elasticdl.proto``, as messages."""
+    """Answers to the calls of ``elasticdl.proto``: messages in, messages out."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -56,7 +57,7 @@ class ElasticDLCalls:
         self._messages = self.protocol.messages
 
     def _name(self, name: str) -> str:
-        """Clients that name no data set send none, or the default name.
+        """The name of a data set; clients that name none send none, or the default name.
 
         Both mean the service's own, if it has one.
         """
@@ -103,7 +104,7 @@ class ElasticDLCalls:
     report_training_params = report_dataset_shard_params
 
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
-        """A shard; or at the true end, an empty task."""
+        """Answer with a shard; or at the true end, with an empty task."""
         ledger = await self._declared(request.dataset_name)
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
         comes = worker not in self._dispatcher.heartbeats.seen
@@ -124,9 +125,9 @@ class ElasticDLCalls:
     get_task = get_dataset_task
 
     async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
-        """A shard is done, or failed.
+        """Take the report that a shard is done, or failed.
 
-        One that is not held any more is counted, and no error.
+        A report on a shard that is not held any more is counted, and is not an error.
         """
         ledger = self._ledger(request.dataset_name)
         report = Report(_token(ledger, request.task_id), None, request.err_message)
@@ -136,21 +137,21 @@ class ElasticDLCalls:
     report_task_result = report_dataset_task_result
 
     async def reset_dataset(self, request: Any, context: Any) -> Any:
-        """Begin anew."""
+        """Begin the data set anew."""
         await self._dispatcher.reset(self._ledger(request.dataset_name))
         return self._messages.Empty()
 
     async def get_dataset_epoch(self, request: Any, context: Any) -> Any:
-        """Epochs that have begun."""
+        """Answer with the number of epochs that have begun."""
         return self._messages.GetDatasetEpochResponse(epoch=self._ledger(request.dataset_name).epoch)
 
     async def get_shard_checkpoint(self, request: Any, context: Any) -> Any:
-        """What is not done."""
+        """Answer with a checkpoint of the data set."""
         ledger = self._ledger(request.dataset_name)
         return self._messages.ShardCheckpoint(content=checkpoint.checkpoint(ledger))
 
     async def report_shard_checkpoint(self, request: Any, context: Any) -> Any:
-        """Take a checkpoint for the state of the data set that it names."""
+        """Restore the state of the data set that a checkpoint names."""
         try:
             ledger = self._dispatcher.ledger(checkpoint.name_in(request.content))
             await self._dispatcher.restore(ledger, request.content)
@@ -160,13 +161,13 @@ class ElasticDLCalls:
         return self._messages.ReportShardCheckpointResponse(success=True)
 
     async def report_used_resource(self, request: Any, context: Any) -> Any:
-        """Not about data: taken, and left alone."""
+        """Answer a call that is not about data, and ignore it."""
         return self._messages.Empty()
 
     report_global_step = report_model_metric = report_prestop = report_autotune_status = report_used_resource
 
 
 def _token(ledger: Ledger, task_id: int) -> int:
-    """The last token given that has these 31 bits: a task's number has no more."""
+    """The last token that was given with these 31 bits: a task's number has no more."""
     token = (ledger.last_token & ~INT32) | (task_id & INT32)
     return token if token <= ledger.last_token else token - INT32 - 1

@@ -1,5 +1,6 @@
-"""Numbers of records one by one, for data that is read by number: ``RecordIndexService`` of
-ElasticDL's clients.
+"""``RecordIndexService`` of ElasticDL's clients: numbers of records, one by one.
+
+It is for data that is read by the number of a record.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class _NoNumber(NamedTuple):
-    """In the queue in the place of a number: the end, or an error.
+    """An entry of the queue that is not a number: the end, or an error.
 
     Attributes:
         turn: not the end, but until this turn is over, no number comes before a report.
@@ -33,9 +34,9 @@ class _NoNumber(NamedTuple):
 
 
 class _Queue:
-    """What processes share.
+    """A queue that processes share.
 
-    One that waits holds no lock, as it does in a SimpleQueue: it may be killed.
+    A process that waits holds no lock, as it does in a SimpleQueue: it may be killed.
     """
 
     def __init__(self, context: Any) -> None:
@@ -52,7 +53,7 @@ class _Queue:
         return found
 
     def get_now(self) -> int | _NoNumber | None:
-        """None: it is empty."""
+        """The next entry, or None if the queue is empty."""
         with self._reading:
             return self._reader.recv() if self._reader.poll() else None
 
@@ -61,15 +62,16 @@ class _Queue:
 
 
 class RecordIndexService(DataShardService):
-    """Numbers of records, in the process that made it and in those that it starts, such as a
-    DataLoader's.
+    """Numbers of records, for the process that made it and for its children.
+
+    These may be the workers of a DataLoader.
 
     A thread fetches shards and puts the numbers of their records into a queue, which the processes
     share. Batches are reported, with ``report_batch_done``, in the process that made it.
 
     Args:
         batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name,
-            options: as of :class:`DataShardService`.
+            options: see :class:`DataShardService`.
         shuffle: the records come in another order in each epoch.
         master_client, num_workers: not needed; taken, so that a program need not change.
         start_method: of the processes that it is handed to, "fork" or "spawn"; None: the default of
@@ -95,14 +97,14 @@ class RecordIndexService(DataShardService):
         # Shards that were fetched, and those that were reported.
         self._turn = context.RawValue("Q")
         self._numbers: Iterator[int] = iter(())
-        """Of the shard that was fetched last, those that are not in the queue yet."""
+        """Numbers of the shard that was fetched last that are not in the queue yet."""
         self._feed()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_queue": self._queue, "_ahead": self._ahead, "_turn": self._turn}
 
     def fetch_record_index(self) -> int:
-        """The number of the next record.
+        """Return the number of the next record.
 
         Raises:
             StopIteration: the end; or all that is left is with workers that wait, so that what this
@@ -120,7 +122,7 @@ class RecordIndexService(DataShardService):
         return found
 
     def record_index_gen(self) -> Iterator[int]:
-        """Numbers of records, to the end."""
+        """Yield the numbers of records, to the end."""
         while True:
             try:
                 number = self.fetch_record_index()
@@ -129,7 +131,7 @@ class RecordIndexService(DataShardService):
             yield number
 
     def get_tf_dataset(self, record_files: Sequence[str] | None = None) -> Any:
-        """A ``tf.data.Dataset`` of the numbers, int64 scalars.
+        """Make a ``tf.data.Dataset`` of the numbers, int64 scalars.
 
         With ``record_files``, the names of all files, it is of the name of each record's file,
         string scalars. An error, such as a lost service, is one of TensorFlow's own there, with the
@@ -157,9 +159,9 @@ class RecordIndexService(DataShardService):
         self._anew(super().reset_dataset)
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """As of :class:`DataShardService`.
+        """Restore the state of the data set from a checkpoint; False if it is refused.
 
-        Numbers in the queue are dropped, unless the checkpoint is refused.
+        Numbers in the queue are dropped, unless it is refused.
         """
         restore = super().restore_shard_from_checkpoint
         return self._anew(lambda: restore(shard_checkpoint))
@@ -180,7 +182,7 @@ class RecordIndexService(DataShardService):
             self._feed()
 
     def close(self) -> None:
-        """As of :class:`DataShardService`."""
+        """Send all reports, give back the shards that are not done, and end the thread."""
         self._stop()
         self._drop()
         try:
@@ -190,10 +192,7 @@ class RecordIndexService(DataShardService):
             self._queue.put(_NoNumber(error=UsageError(closed)))
 
     def _drop(self) -> list[int]:
-        """Empty the queue.
-
-        Returns the numbers that were in it.
-        """
+        """Empty the queue, and return its numbers."""
         dropped = []
         while (found := self._queue.get_now()) is not None:
             if isinstance(found, int):

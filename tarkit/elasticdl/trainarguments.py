@@ -1,8 +1,7 @@
-"""The arguments of ``elasticdl train``, and the texts in which it takes resources, volumes and
-variables.
+"""Arguments of ``elasticdl train``, with its texts for resources, volumes and variables.
 
-Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed over in silence is an
-error.
+Source of the forms: the documents of ElasticDL's client 1.0.0. Arguments that
+it ignored in silence are errors.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _RESOURCE = {"disk": "ephemeral-storage", "gpu": GPU}
 
 
 def amounts_of(text: str, flag: str) -> dict[str, str]:
-    """``cpu=0.3,memory=1024Mi,gpu=1`` as amounts of a container.
+    """Parse ``cpu=0.3,memory=1024Mi,gpu=1`` as amounts of a container.
 
     Args:
         flag: for messages.
@@ -59,8 +58,9 @@ def amounts_of(text: str, flag: str) -> dict[str, str]:
 
 
 def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
-    """``claim_name=c,mount_path=/data,sub_path=x; host_path=/d,mount_path=/e`` as volumes and
-    mounts of a container.
+    """Parse the text of ``--volume`` as volumes and mounts of a container.
+
+    Such as ``claim_name=c,mount_path=/data,sub_path=x; host_path=/d,mount_path=/e``.
 
     Raises:
         UsageError: an unknown or repeated key; neither or both of claim and path; no mount path.
@@ -99,7 +99,9 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
 
 
 def variables(text: str) -> dict[str, str]:
-    """``A=1,B=x,y,C=2`` as variables: a comma belongs to the value unless a name and ``=`` follow.
+    """Parse ``A=1,B=x,y,C=2`` as variables.
+
+    A comma belongs to the value unless a name and ``=`` follow.
 
     Raises:
         UsageError: what is not a variable, or a repeated one.
@@ -124,7 +126,7 @@ def _pairs(text: str, flag: str) -> Iterator[tuple[str, str]]:
 
 
 def priority(text: str, flag: str) -> str:
-    """A priority class.
+    """Check the name of a priority class, and return it.
 
     A share of pods that are high is refused: the pods of one Job have one class.
     """
@@ -134,7 +136,7 @@ def priority(text: str, flag: str) -> str:
 
 
 PLACEMENT = ("deadline", "ttl", "queue", "node_selector", "namespace")
-"""Settings of other generators, which are those of all Jobs of a training job."""
+"""Settings of other generators that all Jobs of a training job share."""
 _OF_DATA = {
     "training_data": "--data",
     "custom_data_reader": "--custom_data_reader",
@@ -147,7 +149,7 @@ _OF_DATA = {
 
 
 def train_job(given: Mapping[str, Any]) -> TrainJob:
-    """The job that the arguments ask for.
+    """Make the training job that the arguments describe.
 
     Args:
         given: all of them by name, as ``kubetpl train`` takes them.
@@ -167,7 +169,7 @@ def train_job(given: Mapping[str, Any]) -> TrainJob:
         "worker": given["num_workers"],
         "evaluator": given["num_evaluators"],
     }
-    # Of kinds that this job does not have, too: each argument is checked.
+    # Each argument is checked, also those of roles that this job does not have.
     roles = [_role(given, kind, number) for kind, number in numbers.items()]
     volumes, mounts = volumes_of(given["volume"])
     if given["state_claim"] and (wrong := dns_subdomain(given["state_claim"])):
@@ -215,7 +217,7 @@ def _role(given: Mapping[str, Any], kind: str, number: int) -> Role:
 
 
 def _serve(given: Mapping[str, Any]) -> Iterator[str]:
-    """The options of ``tarkit serve``."""
+    """The options of ``tarkit serve``, one word each."""
     data = {name: given[name] for name in _OF_DATA if given[name] not in (None, "")}
     if data and not data.keys() & {"training_data", "custom_data_reader"}:
         raise UsageError(f"--{next(iter(data))} goes with --training_data; else the trainers declare their data sets")

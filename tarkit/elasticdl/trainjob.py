@@ -1,10 +1,10 @@
-"""The manifests of an elastic training job.
+"""The Kubernetes manifests of an elastic training job.
 
-A Job of one pod is the shard service, with its state on a claim, so that it goes on where it was
+A Job of one pod is the shard service, with its state on a claim, so that it resumes after it was
 killed. The workers are an Indexed Job: one that is lost comes back under its index, and more can be
-added while they run. What never ends by itself (parameter servers, an evaluator) ends when the
-service has handed out everything: a sidecar looks at it, so that the trainers' image needs nothing
-but a shell. No pod uses the API.
+added while they run. Pods that never end by themselves (parameter servers, an evaluator) end when
+the service has handed out everything: a sidecar looks at it, so that the trainers' image needs
+only a shell. No pod uses the API.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tarkit.k8s.wellknown import ELASTIC, SERVICE, WATCHERS
 from tarkit.k8s.yamltext import Document
 
 _FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
-"""Of TensorFlow's servers, one more for each index: so that several can be on one machine."""
+"""Port of a TensorFlow server; plus the index, so that several can be on one machine."""
 _TORCH_PORT = 29500
 _NUMBERS = {"chief": "100000", "evaluator": "200000"}
 """Digits before the index, so that to the service no worker has the same number."""
 _LONGEST = 128 << 10
 _RETRIES = 1000
 _NAME = "mytask"
-"""Of the job in the template."""
+"""Name of the job in the template."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """The pods of one kind.
+    """The pods of one role.
 
     Attributes:
         kind: worker, chief, ps or evaluator.
@@ -56,7 +56,7 @@ class Role:
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What an elastic training job is.
+    """An elastic training job: its roles, image, command and settings.
 
     Attributes:
         command: of all roles, a line for bash, or for sh where the image has no bash.
@@ -92,7 +92,7 @@ class TrainJob:
     placement: Settings = field(default_factory=Settings)
 
     def documents(self, here: str = "") -> list[Document]:
-        """The manifests, in the order in which they are created.
+        """Make the manifests, in the order in which they are to be created.
 
         Args:
             here: a folder of this machine on which they are to run: commands start in it, and the
@@ -119,7 +119,7 @@ class TrainJob:
         return found
 
     def _run_in(self, here: str, documents: Sequence[Document]) -> None:
-        """Have the documents run in a folder of this machine."""
+        """Change the manifests so that they run in a folder of this machine."""
         if self.model_zoo and os.path.abspath(self.model_zoo) != os.path.join(here, "model_zoo"):
             wrong = "commands start in the current folder here, and find it only as model_zoo in that"
             raise UsageError(f"--model_zoo {printable(self.model_zoo)}: {wrong}; go to the folder that it is in")
@@ -197,7 +197,10 @@ class TrainJob:
         return pod, container
 
     def _own_env(self, role: Role) -> Iterator[tuple[str, str]]:
-        """By which a trainer finds the others; the names are ElasticDL's, TensorFlow's, torchrun's."""
+        """Variables by which a trainer finds the others.
+
+        The names are those of ElasticDL, TensorFlow and torchrun.
+        """
         workers = sum(each.number for each in self.roles if each.kind == "worker")
         yield "WORKER_ID", f"{_NUMBERS.get(role.kind, '')}$(TARKIT_INDEX)"
         yield "WORKER_NUM", str(workers)
@@ -217,7 +220,7 @@ class TrainJob:
             yield "TF_CONFIG", text.replace('"@"', "$(TARKIT_INDEX)").replace(" ", "")
 
     def _cluster(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster: the evaluator is not part of it.
+        """TensorFlow's cluster, of which the evaluator is not a part.
 
         So many addresses as are too long in any case would only fill the memory.
         """
@@ -232,7 +235,7 @@ class TrainJob:
 
 
 def _renamed(thing: Any, old: str, new: str) -> Any:
-    """A copy in which a word of the template is another one, wherever it is."""
+    """Copy the template, and replace a word of it everywhere."""
     if isinstance(thing, str):
         return thing.replace(old, new)
     if isinstance(thing, list):

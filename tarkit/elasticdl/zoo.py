@@ -1,5 +1,6 @@
-"""A model zoo in an image: the Dockerfile of a folder of trainers, and the container engine that
-builds and pushes it.
+"""An image with a model zoo: its Dockerfile, and the commands that build and push it.
+
+A model zoo is a folder of trainers.
 
 The image has tarkit with its extra ``service``, and the folder at ``/model_zoo``; with ``/`` as the
 working folder, ``python -m model_zoo.iris.train`` runs a trainer of it. The arguments are those of
@@ -30,13 +31,13 @@ ENGINES = ("docker", "podman", "buildah")
 
 _IMAGE = re.compile(r"[\w][\w.:/@+-]*", re.ASCII)
 _INDEX = re.compile(r"https?://[^\s\\'\"/?#]+(/[\w.~+%@:/-]*)?", re.ASCII)
-"""Without a query: it may be a token."""
+"""A URL without a query, as that may be a token."""
 _PATH = re.compile(r"[\w.,+@=/ -]+")
 """Names without a character that a Dockerfile gives a meaning."""
 
 
 class ZooFiles(NamedTuple):
-    """What a zoo's image is made of.
+    """The files from which the image of a model zoo is built.
 
     Attributes:
         dockerfile: the text of the Dockerfile.
@@ -51,7 +52,7 @@ def zoo_files(
     folder: Path, *, model_zoo: str = ".", base_image: str, version: str, extra_pypi_index: str | None = None,
     local_pkg_dir: str | None = None,
 ) -> ZooFiles:  # fmt: skip
-    """What ``tarkit zoo init`` writes, for a build in ``folder``.
+    """Make the Dockerfile that ``tarkit zoo init`` writes, for a build in ``folder``.
 
     Args:
         model_zoo, local_pkg_dir: below ``folder``, because a build sees nothing else.
@@ -94,7 +95,7 @@ def zoo_files(
 
 
 def _package_steps(folder: Path, version: str, pip: str, local: str | None, *, indexed: bool) -> Iterator[str]:
-    """The steps that bring tarkit and its service.
+    """The steps of the Dockerfile that install tarkit and its service.
 
     Args:
         pip: the command that installs.
@@ -137,7 +138,7 @@ def _copy(*paths: str) -> str:
 
 
 def _below(folder: Path, path: str, option: str, is_right: Callable[[Path], bool]) -> str:
-    """A path as a Dockerfile in ``folder`` names it."""
+    """The path by which a Dockerfile in ``folder`` names a file or folder."""
     if not _PATH.fullmatch(path):
         raise UsageError(f"{option} {printable(path)!r}: a Dockerfile cannot name it; rename it")
     relative = Path(os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder)))
@@ -150,7 +151,7 @@ def _below(folder: Path, path: str, option: str, is_right: Callable[[Path], bool
 
 
 def find_engine() -> str:
-    """The first of ``ENGINES`` that is here.
+    """Find the first of ``ENGINES`` that is installed.
 
     Raises:
         CommandNotRunnableError: there is none (127).
@@ -162,7 +163,7 @@ def find_engine() -> str:
 
 
 def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()) -> list[str]:
-    """The command that builds the Dockerfile of a folder.
+    """Make the command that builds the Dockerfile of a folder.
 
     Args:
         more: further arguments of the engine.
@@ -181,7 +182,7 @@ def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()
 
 
 def push_command(engine: str, image: str, more: Sequence[str] = ()) -> list[str]:
-    """The command that pushes an image to its registry.
+    """Make the command that pushes an image to its registry.
 
     Raises:
         UsageError: not the name of an image.

@@ -1,4 +1,6 @@
-"""What of a data set is not done, as JSON text that a trainer keeps beside its model.
+"""Checkpoints of a data set: JSON text of its shards that are not done.
+
+A trainer keeps it beside its model.
 
 An object: ``dataset_name``, and ``fingerprint`` of its declaration; ``epoch``, how many have begun;
 ``handed_out``, how many shards of that epoch's order were; ``records``, how many are done; and of
@@ -18,7 +20,7 @@ from tarkit.service.leases import Outstanding, covered_records
 from tarkit.service.ledger import Ledger
 
 _STATES = {"doing": "leased", "todo": "todo", "dead": "dead"}
-"""Key -> the ledger's word for such shards."""
+"""Key -> the ledger's name of the state of such shards."""
 _KEYS = {
     "dataset_name": str,
     "fingerprint": str,
@@ -28,12 +30,12 @@ _KEYS = {
     **dict.fromkeys(_STATES, list),
 }
 MOST_BYTES = 16 << 20
-"""Of a checkpoint that is restored."""
+"""Bytes of a checkpoint that is restored, at most."""
 _DEAD = "it was not tried any more when the checkpoint was made"
 
 
 def checkpoint(ledger: Ledger) -> str:
-    """What is not done.
+    """Make the checkpoint of a ledger.
 
     Shards of which a part is done count as not done.
     """
@@ -50,8 +52,9 @@ def checkpoint(ledger: Ledger) -> str:
 
 
 def restore(ledger: Ledger, content: str, now: float) -> None:
-    """Make a checkpoint the state of a ledger: what was todo or doing is to be done, nothing is
-    leased.
+    """Restore a ledger from a checkpoint.
+
+    Shards that were todo or doing are to be done, and none is leased.
 
     Raises:
         UsageError: not a checkpoint, one of another data set, or shards that this data set does not
@@ -89,7 +92,7 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
 
 
 def name_in(content: str) -> str:
-    """The data set that a checkpoint is of.
+    """Return the name of the data set that a checkpoint is of.
 
     Raises:
         UsageError: not a checkpoint.

@@ -37,7 +37,7 @@ _open_clients: weakref.WeakSet[ShardClient] = weakref.WeakSet()
 
 
 class ShardClient:
-    """The part of one process in a data set of a shard service.
+    """A client of a shard service: the part that one process takes in a data set.
 
     >>> with ShardClient("localhost:50001", "iris") as client:  # doctest: +SKIP
     ...     for shard in client:
@@ -61,7 +61,7 @@ class ShardClient:
         token: the bearer token that the service asks for.
         certificate: PEM of the authority that signed the service's certificate; with it, TLS is
             spoken.
-        label: the beginning of the worker's word, which the service shows.
+        label: prefix of the worker ID, which the service shows.
 
     Raises:
         UsageError: an argument that cannot be; and from all methods, that the service refuses what
@@ -94,14 +94,14 @@ class ShardClient:
         return self
 
     def connect(self) -> None:
-        """Take part now: declare the data set, or see that it is there.
+        """Connect now: declare the data set, or check that it exists.
 
         Every other method does it first.
         """
         self._opened()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close it.
+        """Close the client.
 
         After an exception of the body, or an exit with a code other than 0, shards in its hands
         count as lost, as one of them may be why.
@@ -116,17 +116,17 @@ class ShardClient:
             _log.warning("%s", problem)
 
     def __iter__(self) -> Iterator[HeldShard]:
-        """Shards to the end of the data set.
+        """Yield shards to the end of the data set.
 
-        Or to where none comes before this process reports what it holds.
+        It ends early where no shard comes before this process reports those that it holds.
         """
         while isinstance(shard := self.fetch(), HeldShard):
             yield shard
 
     def fetch(self, timeout: float | None = None) -> HeldShard | NoShard:
-        """The next shard; or ``NoShard.END``.
+        """Return the next shard; or at the end of the data set, ``NoShard.END``.
 
-        Or ``NoShard.WAIT``, that there was none for ``timeout`` seconds.
+        Or ``NoShard.WAIT``, if there was none for ``timeout`` seconds.
 
         A worker waits for the shards of others: they come back when those are lost. Where all that
         is left is with workers that wait themselves, which happens when batches are made across
@@ -136,7 +136,7 @@ class ShardClient:
         return self._opened().fetch(timeout)
 
     def done(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None = None) -> None:
-        """A shard was used; or ``ranges`` of it, [first, end) in the order of its records.
+        """Report a shard as done; or ``ranges`` of it, [first, end) in the order of its records.
 
         Returns at once.
 
@@ -147,7 +147,7 @@ class ShardClient:
         self._opened().report(shard, ranges, "")
 
     def failed(self, shard: HeldShard, reason: str) -> None:
-        """What is left of a shard could not be used; it is handed out again, or is dead.
+        """Report the rest of a shard as failed: it is handed out again, or is dead.
 
         Returns at once.
         """
@@ -172,23 +172,24 @@ class ShardClient:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Answers to the reports of this process. accepted.
+        """Number of each answer to the reports of this process.
 
-        Late: accepted after the lease had ended; stale: the shard had been completed, taken over or
-        reset; unknown: never leased; repeated: stale, of a report that was sent again because its
-        answer was lost.
+        Accepted; late: accepted after the lease had ended; stale: the shard had been completed,
+        taken over or reset; unknown: never leased; repeated: stale, of a report that was sent again
+        because its answer was lost.
         """
         return dict(worker.reports.counts) if (worker := self._own) else {}
 
     @property
     def ended(self) -> bool:
-        """Whether the data set has ended, as far as this process was told."""
+        """True once the service has answered this process with the end of the data set."""
         return worker.ended if (worker := self._own) else False
 
     @property
     def ended_before(self) -> bool:
-        """Whether the data set had ended before this process took part: it gets no record, as where
-        a program is run a second time on a service that goes on.
+        """True if the data set had ended before this process took part.
+
+        It gets no record then, as where a program is run a second time on a service that goes on.
 
         It is logged as a warning; a program should end with an exit code for it, such as 3. False
         where the service is of the run in which it has ended (``tarkit serve --run``).
@@ -197,18 +198,18 @@ class ShardClient:
 
     @property
     def worker(self) -> str:
-        """The word by which the service knows this process."""
+        """ID by which the service knows this process."""
         return self._opened().id
 
     def progress(self) -> DataSetProgress:
-        """Counts of the data set, of all workers."""
+        """Ask the service for the counts of the data set, over all workers."""
         progress = self._opened().connection.call("GetProgress", name=self._name).progress
         if len(progress) != 1:
             raise UsageError(f"the service has {counted(len(progress), 'data set')}; name the one that is meant")
         return progress_of_message(progress[0])
 
     def save(self) -> str:
-        """A checkpoint of the data set: JSON text of what is not done.
+        """Return a checkpoint of the data set: JSON text of the shards that are not done.
 
         Reports of this process are in it.
         """
@@ -217,7 +218,7 @@ class ShardClient:
         return str(worker.connection.call("Save", name=self._name).content)
 
     def restore(self, checkpoint: str) -> None:
-        """Take a checkpoint for the state of the data set.
+        """Restore the state of the data set from a checkpoint.
 
         Shards that any worker holds are stale.
 
@@ -235,7 +236,7 @@ class ShardClient:
 
     @property
     def _own(self) -> ShardWorker | None:
-        """The worker, once it is open; not that of the process from which this one was forked."""
+        """The worker, once it is open in this process, and not in one from which it was forked."""
         return self._worker if self._worker is not None and self._worker.pid == os.getpid() else None
 
     def _opened(self) -> ShardWorker:
@@ -274,7 +275,7 @@ class ShardClient:
 
 @atexit.register
 def _close_at_exit() -> None:
-    """What a program that never closed its client has reported is sent, if the service is there.
+    """Send the reports of clients that the program never closed, if the service answers.
 
     The shards in its hands count as lost: one of them may be why it ends.
     """
@@ -299,7 +300,9 @@ class ServedRecord(NamedTuple):
 
 
 def served_records(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[ServedRecord]:
-    """The records of all shards that a client is given, to the end of the data set.
+    """Yield the records of all shards that a client is given, with their places.
+
+    It goes on to the end of the data set.
 
     They may be used in any order; ``acknowledge`` reports those that were.
 
@@ -352,7 +355,7 @@ def _records(shard: HeldShard, reader: AbstractDataReader) -> Iterator[ServedRec
 
 
 def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:
-    """These records were used: they are not handed out again.
+    """Report records as used, so that they are not handed out again.
 
     Returns at once.
     """
@@ -361,7 +364,7 @@ def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:
 
 
 def read_shards(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:
-    """The records of all shards that a client is given, as the reader gives them.
+    """Yield the records of all shards that a client is given, as the reader gives them.
 
     A record is acknowledged when the next one is asked for, so use it before; that it is in a batch
     or buffer then is not enough.

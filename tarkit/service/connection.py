@@ -1,4 +1,4 @@
-"""Addresses of shard services, TLS and tokens from files, and calls of ``shards.proto`` at an address.
+"""Addresses of shard services, their TLS and tokens, and calls of ``shards.proto``.
 
 A call that the service refuses raises at once; any other failure is tried again.
 """
@@ -31,9 +31,7 @@ WATCHER = "tarkit-watcher"
 """Metadata of a call: the name of a watcher that the service waits for at its end."""
 _REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
 _QUIET = 5.0
-"""Seconds without an answer after which it is logged, and again each time that twice as many have
-passed.
-"""
+"""Seconds without an answer after which it is logged, and again whenever they have doubled."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),
@@ -50,13 +48,13 @@ _OPTIONS = [
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """The parts of ``HOST:PORT``, of which the host may be empty; None: it has another form."""
+    """Split ``HOST:PORT``, whose host may be empty; None if it has another form."""
     found = _ADDRESS.fullmatch(address)
     return (found[1], int(found[2])) if found and int(found[2]) < 1 << 16 else None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host."""
+    """Return whether only this machine can reach a host."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -65,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Security:
-    """What a caller needs.
+    """The key and certificate of a service, and the token that its callers need.
 
     Attributes:
         key, certificate: PEM, for TLS; b"": none.
@@ -78,7 +76,7 @@ class Security:
 
 
 def security_of_files(key: str | None, certificate: str | None, token: str | None) -> Security:
-    """The security of a service.
+    """Read the key, certificate and token of a service from files.
 
     Args:
         key, certificate: PEM files.
@@ -101,7 +99,7 @@ def security_of_files(key: str | None, certificate: str | None, token: str | Non
 
 
 def token_of_file(path: str) -> str:
-    """The bearer token in the first line of a file.
+    """Read the bearer token from the first line of a file.
 
     Raises:
         UsageError: the line is empty, or has what a header cannot have.
@@ -114,7 +112,7 @@ def token_of_file(path: str) -> str:
 
 
 def bytes_of_file(path: str) -> bytes:
-    """All of a local file.
+    """Read a local file.
 
     Raises:
         MissingInputError: it cannot be read.
@@ -126,8 +124,10 @@ def bytes_of_file(path: str) -> bytes:
 
 
 def _check_pair(key: str, certificate: str) -> None:
-    """Raises:
-    UsageError: not a key and its certificate. gRPC would not say so.
+    """Check that a key belongs to its certificate, which gRPC does not report.
+
+    Raises:
+        UsageError: it does not, or needs a password.
     """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
@@ -139,7 +139,7 @@ def _check_pair(key: str, certificate: str) -> None:
 
 
 class Unwanted(Exception):
-    """The answer that was waited for is not wanted any more."""
+    """The caller does not want the answer any more for which it waited."""
 
 
 class ServiceConnection:
@@ -173,7 +173,7 @@ class ServiceConnection:
         self.patience = patience
         self._address = address
         self.broken = (grpc.RpcError, grpc.FutureCancelledError)
-        """What a call raises that has no answer."""
+        """Exceptions of a call that gets no answer."""
         self._tls = bool(certificate)
         if certificate and b"-----BEGIN CERTIFICATE-----" not in certificate:
             raise UsageError("the certificate of the shard service is not PEM: it has no BEGIN CERTIFICATE")
@@ -186,19 +186,23 @@ class ServiceConnection:
         self._stubs = {call.name: (call.stub(self._channel), call.request) for call in calls}
 
     def start(self, name: str, /, **fields: Any) -> Any:
-        """Begin a call: of one answer, with ``result()`` and ``cancel()``.
+        """Begin a call, without waiting for its answer.
 
-        Of many, an iterator with ``cancel()``.
+        A call of one answer has ``result()`` and ``cancel()``; one of many is an iterator with
+        ``cancel()``.
         """
         stub, request = self._stubs[name]
         return getattr(stub, "future", stub)(request(**fields), metadata=self._metadata)
 
     def call(self, name: str, patience: float | None = None, /, **fields: Any) -> Any:
-        """The answer to a call, which is tried again; it raises what :meth:`insist` does."""
+        """Make a call, try it again, and return its answer.
+
+        It raises the errors of :meth:`insist`.
+        """
         return self.insist(lambda: self.start(name, **fields).result(), threading.Event(), patience)
 
     def insist(self, attempt: Callable[[], T], stopped: threading.Event, patience: float | None = None) -> T:
-        """What ``attempt()`` returns in the end.
+        """Try until ``attempt()`` returns, and return its result.
 
         Raises:
             UsageError: the service refuses it, with its sentence.
@@ -231,7 +235,7 @@ class ServiceConnection:
         raise Unwanted
 
     def _reason(self, error: Any) -> str:
-        """Why a call failed that may be tried again.
+        """The reason why a call failed that may be tried again.
 
         Raises:
             UsageError: it may not.
@@ -266,7 +270,7 @@ def watched_progress(
     patience: float = 60.0,
     watcher: str = "",
 ) -> Iterator[list[DataSetProgress]]:
-    """The progress of all data sets, once a second, until all have ended.
+    """Yield the progress of all data sets, once a second, until all have ended.
 
     The last one shows the end.
 

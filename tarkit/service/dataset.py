@@ -1,4 +1,4 @@
-"""A data set: its records, how they are cut into shards, and the order of these in each epoch."""
+"""A data set: its records, their cut into shards, and the order of the shards in an epoch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tarkit.readers.identity import same_content
 from tarkit.readers.reader import Shard, TaskShard, records_twice
 
 _PAIRS = 3
-"""Of rounds."""
+"""Pairs of rounds."""
 _LEAST = 8
-"""Rows and columns: in a smaller table the rounds do not reach all orders equally often."""
+"""Rows and columns, at least: in a smaller table some orders come more often than others."""
 _WORD = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
@@ -56,7 +56,7 @@ class Permutation:
         return self._n
 
     def __getitem__(self, position: int) -> int:
-        """The number at a position.
+        """Return the number at a position.
 
         Raises:
             IndexError: the position is not in ``range(n)``.
@@ -78,8 +78,6 @@ class Permutation:
 
 INT32 = 2**31 - 1
 REMAINDERS = ("", "drop", "fill")
-TASK_TYPES = {"training": 1, "evaluation": 2, "prediction": 3}
-"""Words for the numbers that ElasticDL's protocol gives to them."""
 
 MOST_NAME = 1024
 """Bytes of a data set's name."""
@@ -92,7 +90,7 @@ MOST_RECORDS = 2**62
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as it is declared.
+    """The declaration of a data set.
 
     It never changes; the same declaration gives the same shards, in the same order.
 
@@ -110,7 +108,7 @@ class DataSet:
         remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves them
             out, "fill" begins them earlier, so that some records come twice.
         strict_epochs: an epoch begins when the one before is complete.
-        task_type: a value of ``TASK_TYPES``, which ElasticDL's clients get back with each shard.
+        task_type: 1 training, 2 evaluation, 3 prediction; other protocols send it with each shard.
 
     Raises:
         UsageError: a value that cannot be; the message names the field.
@@ -166,7 +164,7 @@ class DataSet:
 
     @staticmethod
     def _encoded(name: str) -> bytes:
-        """Names go through protobuf and UTF-8, which take no other text."""
+        """The bytes of a name, which protobuf takes as UTF-8 only."""
         try:
             return name.encode()
         except UnicodeEncodeError as error:
@@ -174,7 +172,7 @@ class DataSet:
 
     @classmethod
     def of_files(cls, name: str, files: Sequence[Shard], records_per_shard: int, **others: Any) -> DataSet:
-        """A data set of what a reader's ``create_shards()`` names.
+        """Make a data set of the files that a reader's ``create_shards()`` names.
 
         Files without a record are left out.
         """
@@ -183,7 +181,7 @@ class DataSet:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Of each file, the number of shards in all files up to it."""
+        """For each file, the number of shards in all files up to it."""
         return list(accumulate(self._cuts(file.records) for file in self._all_files))
 
     @cached_property
@@ -201,7 +199,7 @@ class DataSet:
         return self._ends[-1]
 
     def shard(self, epoch: int, position: int) -> TaskShard:
-        """The shard at a position, from 0, of the order of an epoch, from 1.
+        """Return the shard at a position, from 0, of the order of an epoch, from 1.
 
         ``indices`` has the numbers of its records, in the order in which they are wanted, if
         records are shuffled; else it is (), and the records are those from ``start`` to before
@@ -219,7 +217,7 @@ class DataSet:
         return replace(shard, indices=tuple(indices))
 
     def bounds(self, epoch: int, position: int) -> TaskShard:
-        """``shard``, without ``indices``: they take time."""
+        """Return the shard at a position without its ``indices``, which take time."""
         number = self._number(epoch, position)
         at = bisect_right(self._ends, number)
         file = self._all_files[at]
@@ -236,20 +234,20 @@ class DataSet:
         return position
 
     def to_json(self) -> str:
-        """The declaration as JSON, one line."""
+        """Return the declaration as one line of JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["files"] = [(*file, file.identity) if file.identity else file for file in self.files]
         return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> DataSet:
-        """What ``to_json`` wrote."""
+        """Make a data set from the text that ``to_json`` wrote."""
         values = json.loads(text)
         return cls(**values | {"files": tuple(Shard(*file) for file in values["files"])})
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same shards in the same order.
+        """Hash of the declaration, equal for equal shards in the same order.
 
         It does not cover ``task_type`` and the identities of files. 32 characters.
         """
@@ -257,7 +255,9 @@ class DataSet:
         return blake2b(plain.to_json().encode(), digest_size=16).hexdigest()
 
     def differences(self, other: DataSet) -> str:
-        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``.
+        """List the fields in which another declaration differs.
+
+        Such as ``size 150, not 149; seed 1, not 2``.
 
         "": in none, and no file was replaced.
         """
@@ -270,7 +270,7 @@ class DataSet:
 
 
 def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
-    """How many files, and the first that differs."""
+    """Describe the difference of two lists of files: their number, and the first that differs."""
     if mine == theirs and [file.identity for file in mine] == [file.identity for file in theirs]:
         return ""  # at once, as there may be millions
     text = f"{counted(len(mine), 'file')}, not {len(theirs)}" if len(mine) != len(theirs) else ""

@@ -1,7 +1,6 @@
-"""All data sets of a service in one place: what callers ask, the calls that are held, the journal,
-and the clock.
+"""The dispatcher: all data sets of a service, their callers, the journal and the clock.
 
-It runs in one event loop. What a caller is answered is on the disk before.
+It runs in one event loop. An answer is on the disk before the caller gets it.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate
 
 _log = logging.getLogger(__name__)
 _STOOD_STILL = 2.0
-"""Seconds without a look at the leases, after which it was this process that stood still, and not
-the workers.
-"""
+"""Seconds without a look at the leases after which this process stood still, not the workers."""
 _REJOIN = 5.0
 """Seconds that workers have to find a service that was started again, before the leases that it
 knows begin anew.
@@ -52,7 +49,7 @@ _FIRST_TOKENS = 1 << 40
 
 
 class Dispatcher:
-    """Hands out shards and takes reports, for any number of workers.
+    """Hand out shards and take reports, for any number of workers.
 
     An asynchronous context manager.
 
@@ -77,7 +74,7 @@ class Dispatcher:
         for each in self.ledgers.values():
             each.run = each.run if each.ended else run
         self.default = ""
-        """The data set of callers that name none; "": the only one."""
+        """Name of the data set of callers that name none; "": the only one."""
         self.verdicts: Counter[str] = Counter()
         self.differing = 0
         """Declarations that differed from the first, and were not refused."""
@@ -95,7 +92,7 @@ class Dispatcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Workers keep their leases: the next service goes on with them."""
+        """Stop; workers keep their leases for the next service."""
         self.close()
         self._ticking.cancel()
         await asyncio.wait({self._ticking})
@@ -111,7 +108,7 @@ class Dispatcher:
 
     @property
     def trouble(self) -> StreamError | None:
-        """Why the state cannot be written now.
+        """The error because of which the state cannot be written now, or None.
 
         Meanwhile no shard is handed out, and no report answered.
         """
@@ -119,12 +116,13 @@ class Dispatcher:
 
     @property
     def ended(self) -> bool:
-        """Whether there are data sets, and all of them are over."""
+        """True if there are data sets, and all of them are over."""
         return bool(self.ledgers) and all(each.progress().over for each in self.ledgers.values())
 
     def progress(self, *names: str) -> list[DataSetProgress]:
-        """Counts of these data sets, or of all: what the status page, the metrics and callers are
-        shown.
+        """Return the counts of these data sets, or of all.
+
+        The status page, the metrics and callers show them.
         """
         ledgers = [self.ledger(name) for name in names] or self.ledgers.values()
         found = [
@@ -142,15 +140,14 @@ class Dispatcher:
         return [replace(each, aborted=not each.ended) for each in found or [none]]
 
     def workers(self, ledger: Ledger) -> set[str]:
-        """Those of a data set: they hold a shard of it, wait for one, or did so less than a lease
-        ago.
+        """Return the workers of a data set.
+
+        They hold a shard of it, wait for one, or did so less than a lease ago.
         """
         return self.pending.workers(ledger).union(ledger.known_workers)
 
     def desert(self) -> None:
-        """No worker is left, and none is waited for any more: the data sets are aborted for those
-        who watch.
-        """
+        """Abort all data sets: no worker is left, and the service waits for none any more."""
         self.deserted = True
         for worker in {worker for each in self.ledgers.values() for worker in each.workers()}:
             self._lose(worker)
@@ -158,11 +155,10 @@ class Dispatcher:
     # Data sets.
 
     async def declare(self, dataset: DataSet, *, first_counts: bool = False) -> bool:
-        """Add a data set; False: it was there.
+        """Add a data set, and return whether it is new.
 
         Args:
-            first_counts: one that differs is counted and logged, not refused, as ElasticDL's
-                clients expect.
+            first_counts: one that differs is counted and logged, not refused.
 
         Raises:
             OtherDataSetError: one of that name is there, and differs; the message says how.
@@ -193,7 +189,7 @@ class Dispatcher:
         return known is None
 
     def ledger(self, name: str) -> Ledger:
-        """The ledger of a data set; "" is the default one, or the only one.
+        """Return the ledger of a data set; "" is the default one, or the only one.
 
         Raises:
             NoSuchDataSetError: it was not declared.
@@ -209,12 +205,12 @@ class Dispatcher:
             raise NoSuchDataSetError(f"no data set was named, and {len(self.ledgers)} were declared") from None
 
     async def reset(self, ledger: Ledger) -> None:
-        """Begin the data set anew; what is leased now is stale."""
+        """Begin the data set anew; leases of before are stale."""
         ledger.resume(0, 0, 0, (), self._clock())
         await self._begin_again(ledger)
 
     async def restore(self, ledger: Ledger, content: str) -> None:
-        """Take a checkpoint for the state of a data set.
+        """Restore the state of a data set from a checkpoint.
 
         Raises:
             UsageError: not a checkpoint of it.
@@ -311,8 +307,8 @@ class Dispatcher:
                     return leases
             elif until is not None and self._clock() >= until:
                 return leases
-            elif await self.pending.hold(ledger, worker, until, published=request.published):
-                if request.published:
+            elif await self.pending.hold(ledger, worker, until, bound=request.bound):
+                if request.bound:
                     self.heartbeats.told(worker)
                 return NoShard.DRAIN
 
@@ -330,7 +326,7 @@ class Dispatcher:
         return leases
 
     def unanswered(self, ledger: Ledger, worker: str, call: int, held: Iterable[int]) -> list[int]:
-        """Tokens of a worker's leases that it does not know of, because the answer was lost.
+        """Return the tokens of leases that a worker does not know, because the answer was lost.
 
         Args:
             call: the number of the call that says what the worker holds.
@@ -346,14 +342,15 @@ class Dispatcher:
         return [token for token in ledger.held(worker) if token not in known]
 
     def attend(self, worker: str) -> AbstractContextManager[None]:
-        """As long as it lasts, the worker is there, and its leases do not end before the longest
-        time.
+        """Keep a worker attached for as long as the context lasts.
+
+        Its leases do not end before the longest time.
         """
         self.heard(worker)
         return self.heartbeats.during(worker, bound=False)
 
     def heard(self, worker: str) -> None:
-        """A worker called.
+        """Note that a worker called.
 
         Raises:
             UsageError: its name is empty or too long.
@@ -363,7 +360,7 @@ class Dispatcher:
         self.heartbeats.heard(worker, self._clock())
 
     def is_over(self, ledger: Ledger, worker: str) -> bool:
-        """Whether a worker comes when the data set has ended, which is logged.
+        """Return whether a worker comes after the end of the data set, and log it.
 
         Not where it has ended in the run that this service is of: the worker is a late one of that
         run.
@@ -377,7 +374,7 @@ class Dispatcher:
         return over
 
     def lose_idle(self, ledger: Ledger, worker: str, tokens: Iterable[int]) -> None:
-        """A worker says that its threads do nothing for these leases."""
+        """Lose leases of which a worker reports that their threads do nothing."""
         if number := ledger.lose(worker, ledger.idle_reason, tokens):
             _log_idle(ledger, worker, number)
             self._moved(ledger)
@@ -388,7 +385,7 @@ class Dispatcher:
                 self._moved(ledger)
 
     def _moved(self, ledger: Ledger) -> None:
-        """Shards came back, or are done: calls may be answered, once it is written."""
+        """Have shards that came back, or are done, written; then calls may be answered."""
         self.pending.wake(ledger)
         self._commits.changed(ledger)
 
@@ -406,7 +403,7 @@ class Dispatcher:
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
 
     def _expire(self, ledger: Ledger, now: float) -> None:
-        """Lose the silent workers.
+        """Lose the workers that are silent.
 
         Before the ledger does it itself, which does not know who is attached.
         """

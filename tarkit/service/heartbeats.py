@@ -1,7 +1,6 @@
-"""Which workers are there: those that were heard of, those with an open call, and those that know
-of the end.
+"""Heartbeats: which workers were heard of, have an open call, or know of the end.
 
-Also named watchers: what runs beside a worker, or beside a process that takes no records and must
+A watcher has a name. It runs beside a worker, or beside a process that takes no records and must
 learn of the end.
 """
 
@@ -13,17 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _LEAST = 3.0
-"""Seconds for which workers are told of the end, whether one is known or not."""
+"""Seconds for which workers are answered with the end, even if none is known."""
 _TICK = 0.1
 
 
 class Heartbeats:
-    """Args:
-    lost: called with a worker that is gone.
-    grace: seconds between the break of a connection and the loss of its worker, in which it may
-        come back.
-    most: workers that are remembered.
-    clock: seconds that never go back.
+    """The workers and watchers of a service, and when each was last heard of.
+
+    Args:
+        lost: called with a worker that is gone.
+        grace: seconds between the break of a connection and the loss of its worker, in which it may
+            come back.
+        most: workers that are remembered.
+        clock: seconds that never go back.
     """
 
     def __init__(self, lost: Callable[[str], None], grace: float, most: int, clock: Callable[[], float]) -> None:
@@ -38,7 +39,7 @@ class Heartbeats:
         self._lost, self._grace, self._most, self._clock = lost, grace, most, clock
         self._told: set[str] = set()
         self.last: float | None = None
-        """When a worker, or what runs beside one, was last heard of; None: never."""
+        """When a worker, or a watcher beside one, was last heard of; None: never."""
         self.expected: frozenset[str] = frozenset()
         """Watchers that take no records. The service waits at its end until each has learnt of it.
         """
@@ -47,23 +48,23 @@ class Heartbeats:
         self._watchers: dict[str, float] = {}
 
     def heard(self, worker: str, now: float) -> None:
-        """A worker called."""
+        """Note that a worker called."""
         self.seen.pop(worker, None)
         self.seen[worker] = self.last = now
         if len(self.seen) > self._most:
             self._forget(next((each for each in self.seen if each not in self.attached), worker))
 
     def told(self, worker: str) -> None:
-        """A worker was told of the end."""
+        """Note that a worker was answered with the end."""
         if worker in self.seen:
             self._told.add(worker)
 
     def forget_told(self) -> None:
-        """The end is not the end any more."""
+        """Forget who knows of the end: more shards come."""
         self._told.clear()
 
     def watched(self, name: str, *, over: bool) -> None:
-        """A named watcher asked how far the data sets are.
+        """Note that a named watcher asked for the progress of the data sets.
 
         Args:
             over: it was answered that all are over.
@@ -80,14 +81,16 @@ class Heartbeats:
             self._told.add(name)
 
     def is_deserted(self, seconds: float) -> bool:
-        """Whether workers were here, and none was heard of for so long."""
+        """Return whether workers were here, and none was heard of for so many seconds."""
         return self.last is not None and not self.attached and self._clock() - self.last > seconds
 
     @contextmanager
     def during(self, worker: str, *, bound: bool) -> Iterator[None]:
-        """As long as it lasts, the worker is there: its leases do not end before the longest time.
+        """Keep a worker attached for as long as the context lasts.
 
-        Cancelled, its connection broke.
+        Its leases do not end before the longest time.
+
+        If it is cancelled, the worker's connection broke.
 
         Args:
             bound: the worker is its connection, so that it cannot come back.
@@ -107,8 +110,10 @@ class Heartbeats:
                 self.last = self._clock()
 
     async def drained(self, seconds: float, least: float = _LEAST) -> None:
-        """Return when each worker and named watcher was told of the end that was heard of in the
-        last so many seconds, and each expected one; or after so many seconds.
+        """Return when all workers and watchers know of the end, or after so many seconds.
+
+        These are the workers and named watchers that were heard of in the last so many seconds, and
+        the expected ones.
 
         Workers that are on their way are not known, and those who watch are to see the end: so not
         in the first seconds, which are ``least``.

@@ -1,22 +1,16 @@
-"""Ledgers in a file: a line for each batch of changes, on the disk and proven to be there before it
-is acknowledged.
+"""The journal: ledgers in a file, on the disk before a change is acknowledged.
 
 FILE has lines ``DIGEST TEXT``. The digest of a line is that of the digest before it and of its
 text, so it proves all lines before. The first text is a title, with the digest that the file
 continues; the second one has all rows, as they were when the file was written; each other one has
 the rows that changed at one time. FILE-ack has the digest of the last line that was acknowledged. A
-file without that digest has lost acknowledged work, for whatever reason, and is refused. What comes
-after it was never acknowledged: it may be cut anywhere.
+file without that digest has lost acknowledged work, for whatever reason, and is refused. Lines
+after it were never acknowledged, and may be cut anywhere.
 
 A row is a key, a JSON list of data set, epoch and position, and a value, JSON or "": the row is
 gone. A tab is between two of them. Epoch -1: the declaration, which may be long. Epoch 0: the
-counts. From epoch 1: a shard that was handed out and is not done. What is done leaves no row, so a
-file is small when it is written anew.
-
-``GroupCommit`` writes in a thread, while more changes: what changes during a write goes into the
-next one, for all who wait. Where many call, a write begins when no more of them come, a few
-milliseconds later: each write and each answer wakes threads, which costs more than the answer
-itself, and answers that go out together bring calls that come in together.
+counts. From epoch 1: a shard that was handed out and is not done. A shard that is done leaves no
+row, so a file is small when it is written anew.
 """
 
 from __future__ import annotations
@@ -44,12 +38,14 @@ from tarkit.store.sinks import write_all
 VERSION = 4
 _TITLE = "state of a tarkit shard service, version {}, after {}"
 _BEGINNING = "0" * 32
-"""In place of the digest of a line: nothing was acknowledged."""
+"""Digest of the last acknowledged line, where none was."""
 _SQLITE = re.compile(rb"SQLite format 3\0.{44}(.{4}).{4}tark", re.DOTALL)
-"""How a file of a version before 4 begins."""
+"""The first bytes of a file of a version before 4."""
 SKIPPED_TOKENS = 1 << 20
-"""At each start. Where the files are copies of before, workers may have tokens of leases that are
-not in them; given again, they would say of another shard that it is done.
+"""Tokens that are left out at each start.
+
+Where the files are older copies, workers may have tokens of leases that are not in them; given
+again, they would report another shard as done.
 """
 _CHANGES = 4 << 20
 """Bytes of changes, at least, after which a file is written anew."""
@@ -68,7 +64,7 @@ Change = dict[str, str]
 
 
 def change_of(ledger: Ledger) -> Change:
-    """What changed in a ledger since the last call."""
+    """Take the rows of a ledger that changed since the last call."""
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
     counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest, ledger.run]
@@ -80,7 +76,7 @@ def change_of(ledger: Ledger) -> Change:
 
 
 def declaration_of(dataset: DataSet) -> Change:
-    """A data set that is new; the first change of its ledger is written with it."""
+    """Make the row of a new data set, with which the first change of its ledger is written."""
     return {_key(dataset.name, -1, 0): json.dumps(dataset.to_json())}
 
 
@@ -93,7 +89,7 @@ def _text(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _line(before: str, text: str) -> tuple[str, bytes]:
-    """The digest of a line, and the line."""
+    """Make a line, and return its digest and the line."""
     digest = blake2b(f"{before} {text}".encode(), digest_size=16).hexdigest()
     return digest, f"{digest} {text}\n".encode()
 
@@ -164,7 +160,7 @@ class Journal:
         return DataError(reason, url=self.path, offset=offset, hint=hint)
 
     def _content(self) -> bytes:
-        """All of the file; b"": there is none.
+        """Read the file; b"" if there is none.
 
         Another version's is refused.
         """
@@ -217,7 +213,7 @@ class Journal:
                 self._rows.pop(key, None)
 
     def load(self, rules: LeaseRules, now: float) -> list[Ledger]:
-        """The ledgers as they were: what was leased is leased from now on, under the same tokens."""
+        """Make the ledgers of the state; its leases begin now, under the same tokens."""
         rows = sorted((json.loads(key), json.loads(value)) for key, value in self._rows.items())
         ledgers = []
         for _, of_dataset in groupby(rows, lambda row: row[0][0]):
@@ -233,7 +229,7 @@ class Journal:
         return ledgers
 
     def write(self, changes: Iterable[Change]) -> None:
-        """All of it, or none; on the disk when it returns.
+        """Write all changes or none; they are on the disk when it returns.
 
         It may be called in a thread.
 
@@ -269,13 +265,14 @@ class Journal:
         self._digest, self._size = digest, self._size + len(line)
 
     def _acknowledge(self) -> None:
-        """Without a wait for the disk: a loss of power may leave the digest of an earlier line,
-        which is not damage.
+        """Write the digest of the last line, without a wait for the disk.
+
+        A loss of power may leave the digest of an earlier line, which is not damage.
         """
         os.pwrite(self._ack, f"{self._digest}\n".encode(), 0)
 
     def _write_anew(self) -> None:
-        """Put a file without history in place of the one that is there."""
+        """Replace the file by one without history."""
         os.fsync(self._ack)  # else a loss of power may leave a digest that the new file does not name
         first, title = _line("", _TITLE.format(VERSION, self._digest))
         digest, line = _line(first, _text(self._rows.items()))
@@ -288,10 +285,10 @@ class Journal:
         self._most = 2 * len(line) + _CHANGES
 
     def _check_place(self) -> None:
-        """A file that was removed is written without an error, and gone with this process.
+        """Check that the files were not removed, which no write would report.
 
         Raises:
-            OSError: so it is.
+            OSError: one of them was removed, moved or replaced.
         """
         for place, file in ((self._place, self._file), (self._ack_place, self._ack)):
             with suppress(FileNotFoundError):
@@ -303,7 +300,7 @@ class Journal:
             )
 
     def close(self) -> None:
-        """Make the files free for other processes."""
+        """Release the files for other processes."""
         if self._ack >= 0:
             fcntl.flock(self._ack, fcntl.LOCK_UN)  # a process that was forked meanwhile has it open
         for file in (self._file, self._ack):
@@ -321,7 +318,12 @@ def _entry(
 
 
 class GroupCommit:
-    """A journal and those who wait for it.
+    """Writes to a journal, each for all callers that wait.
+
+    It writes in a thread, while more changes: these go into the next write. Where many call, a
+    write begins when no more of them come, a few milliseconds later: each write and each answer
+    wakes threads, which costs more than the answer itself, and answers that go out together bring
+    calls that come in together.
 
     Used from one event loop; ``start`` and ``stop`` are its lifetime.
 
@@ -331,7 +333,7 @@ class GroupCommit:
 
     def __init__(self, journal: Journal, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.trouble: StreamError | None = None
-        """Why the journal cannot be written now."""
+        """The error because of which the journal cannot be written now, or None."""
         self._journal, self._sleep = journal, sleep
         self._thread = ThreadPoolExecutor(1, "tarkit state")
         self._declared: list[DataSet] = []
@@ -340,14 +342,14 @@ class GroupCommit:
         """Taken from the ledgers, and not written yet."""
         self._to_write = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
-        """Those who wait for a write that is not begun."""
+        """Callers that wait for a write that is not begun."""
         self._writing: list[asyncio.Future[None]] = []
-        """Those who wait for ``_changes``."""
+        """Callers that wait for ``_changes``."""
         self._many = False
-        """Whether more than a few waited for the last write."""
+        """True if more than a few callers waited for the last write."""
 
     def start(self) -> None:
-        """Within the event loop that uses it."""
+        """Begin to write, within the event loop that uses it."""
         self._task = asyncio.create_task(self._write_all())
 
     async def stop(self) -> None:
@@ -371,7 +373,7 @@ class GroupCommit:
         self._to_write.set()
 
     async def written(self) -> None:
-        """Return when all that has changed until now is on the disk."""
+        """Return when all changes until now are on the disk."""
         if not self._changed and not self._changes:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -410,7 +412,7 @@ class GroupCommit:
             self._writing.clear()
 
     async def _gather(self) -> None:
-        """Where many call, let callers come for as long as more do."""
+        """Wait, where many call, for as long as more callers come."""
         for _ in range(_TIMES if self._many else 0):
             come = len(self._waiting)
             await self._sleep(_GATHER)

@@ -17,7 +17,7 @@ from tarkit.readers.reader import TaskShard
 
 @dataclass(frozen=True)
 class LeaseRules:
-    """How long a worker may be silent, and how often a shard is tried.
+    """Rules of leases: how long a worker may be silent, and how often a shard is tried.
 
     Times in seconds.
 
@@ -26,7 +26,7 @@ class LeaseRules:
     more than ``ceiling``; and ``first`` before a shard was completed. A worker that is heard of,
     but was given no shard and reported none for ``ceiling``, is lost as well.
 
-    Of shards that are leased, came back or are dead, each one takes memory.
+    Each shard that is leased, came back or is dead takes memory.
 
     Attributes:
         errors: a shard that was reported as failed so often is dead.
@@ -58,7 +58,7 @@ class LeaseRules:
 
 @dataclass(frozen=True)
 class Limits:
-    """What callers may ask for.
+    """Limits of the requests of callers.
 
     Attributes:
         datasets: number of data sets.
@@ -80,11 +80,11 @@ class Limits:
 
 
 class NoSuchDataSetError(TarkitError):
-    """A data set that was not declared."""
+    """The data set was not declared."""
 
 
 class OtherDataSetError(TarkitError):
-    """A data set of that name is there, and is another one."""
+    """A different data set of that name was declared."""
 
 
 class TooManyError(TarkitError):
@@ -96,7 +96,7 @@ class TooManyDeadError(TarkitError):
 
 
 class StoppingError(TarkitError):
-    """The service stops; another one may go on with its state."""
+    """The service stops; another one may resume with its state."""
 
     def __init__(self) -> None:
         super().__init__("the service is stopping; ask again")
@@ -104,7 +104,7 @@ class StoppingError(TarkitError):
 
 @dataclass(frozen=True)
 class Report:
-    """Of a lease.
+    """A report of a worker on a lease.
 
     Attributes:
         ranges: those of its records that are done; None: all.
@@ -118,34 +118,35 @@ class Report:
 
 @dataclass(frozen=True)
 class ShardRequest:
-    """What a worker asks for.
+    """A worker's request for shards.
 
     Attributes:
         want: shards at most.
         wait: seconds after which the answer is WAIT; None: it is never.
-        published: a client of ElasticDL. The worker is its connection: when a call of it breaks, it
-            is lost. To it DRAIN would be the end, so it is answered so in the last epoch only.
+        bound: the worker is its connection: when a call of it breaks, it is lost. To it DRAIN would
+            be the end, so it is answered so in the last epoch only.
     """
 
     want: int
     wait: float | None = None
-    published: bool = False
+    bound: bool = False
 
 
 class NoShard(enum.Enum):
-    """What ``lease`` answers when it has no shard."""
+    """Answers to a request for a shard where there is none."""
 
     WAIT = "wait"
-    """One that is leased may come back, or an epoch may begin when it is done."""
+    """A leased shard may come back, or an epoch may begin when it is done."""
     END = "end"
     DRAIN = "drain"
-    """Not of a ledger: all that is left is with workers who wait themselves, so each is to finish
-    what it holds.
+    """All shards that are left are with workers that wait: each is to finish those that it holds.
+
+    A ledger never answers it.
     """
 
 
 class Verdict(enum.Enum):
-    """What became of a report."""
+    """Verdict on a report."""
 
     ACCEPTED = "accepted"
     LATE = "late"
@@ -213,19 +214,19 @@ class Outstanding:
 
     @property
     def state(self) -> str:
-        """``todo``: it came back; ``leased``; or ``dead``: it is not tried any more."""
+        """``todo`` if it came back, ``leased``, or ``dead`` if it is not tried any more."""
         return "dead" if self.ended else "leased" if self.token else "todo"
 
 
 def covered_records(ranges: Sequence[tuple[int, int]]) -> int:
-    """Number of records in the ranges."""
+    """Count the records in the ranges."""
     return sum(end - first for first, end in ranges)
 
 
 def merged_ranges(
     ranges: Sequence[tuple[int, int]], more: Iterable[tuple[int, int]], records: int
 ) -> list[tuple[int, int]]:
-    """The union of ranges and of more, which may overlap.
+    """Return the union of ranges and of more, which may overlap.
 
     Raises:
         UsageError: one of these is not in a shard of so many records.
@@ -237,7 +238,7 @@ def merged_ranges(
 
 
 def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """The ranges.
+    """Check that ranges are in a shard, and return them.
 
     Raises:
         UsageError: one of them is not in a shard of so many records.
@@ -250,7 +251,7 @@ def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tupl
 
 
 def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
-    """Add a range to ranges that are sorted and do not touch, which they are then, too."""
+    """Add a range to ranges, which stay sorted and apart."""
     at = len(ranges)
     if ranges and first < ranges[-1][1]:
         at = bisect_left(ranges, (first,))
@@ -264,6 +265,6 @@ def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
 
 
 def missing_ranges(ranges: Sequence[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """What the ranges leave of a shard of so many records."""
+    """Return the ranges of a shard that are not in these."""
     edges = [0, *(edge for pair in ranges for edge in pair), records]
     return [(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end]

@@ -1,4 +1,4 @@
-"""Which shard is with which worker: pure, without threads, transport or clock.
+"""The ledger: which shard is with which worker; without threads, transport or clock.
 
 Time is an argument, in seconds of any clock.
 
@@ -31,12 +31,12 @@ from tarkit.service.leases import (
 from tarkit.service.progress import DataSetProgress, DeadShard
 
 ENDLESS = 2**62
-"""How many shards are available where epochs have no end."""
+"""Number of shards that are available where epochs have no end."""
 
 
 @dataclass(slots=True)
 class _Holder:
-    """A worker.
+    """A worker that holds shards, or did.
 
     Attributes:
         deadline: when it is lost, unless it is heard of.
@@ -56,42 +56,38 @@ class Ledger:
         self.dataset = dataset
         self.rules = rules or LeaseRules()
         self.epoch = 0
-        """Of the epochs that have begun, the last one; 0: none has."""
+        """The last epoch that has begun; 0: none has."""
         self.handed_out = 0
-        """How many shards of the epoch were leased at least once: so many from the beginning of its
-        order.
-        """
+        """Number of shards of the epoch that were leased at least once, the first of its order."""
         self.run = ""
-        """The run that it is of, where the service has the identity of one."""
+        """Identity of its run, where the service has one."""
         self.last_token = 0
         self.records = 0
-        """How many are done, of all epochs."""
+        """Number of records that are done, of all epochs."""
         self.entries: dict[tuple[int, int], Outstanding] = {}
         """Epoch and position -> shard."""
         self.longest = 0.0
         """Seconds that the longest of the last completed shards took; 0: not known."""
         self.leased = 0
-        """How many shards workers hold."""
+        """Number of shards that workers hold."""
         self.lost_leases = 0
-        """Those that ended because their worker was lost; of this process, not of the state."""
+        """Number of leases that ended because their worker was lost, since this process began."""
         self.next_deadline = math.inf
-        """Before it, ``expire`` has nothing to do."""
+        """Time before which ``expire`` has nothing to do."""
         self._changed: set[tuple[int, int]] = set()
         self._taken: set[tuple[int, int]] = set()
         self._first: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._last: OrderedDict[tuple[int, int], None] = OrderedDict()
-        """Came back: those to hand out before the rest of the epoch, and those after it, which have
-        failed.
-        """
+        """Shards that came back: before the rest of the epoch, and the failed ones after it."""
         self._dead: dict[tuple[int, int], Outstanding] = {}
         self._by_token: dict[int, Outstanding] = {}
         self._holders: dict[str, _Holder] = {}
         self._durations: deque[float] = deque(maxlen=100)
 
-    # What workers ask and report.
+    # Calls of workers.
 
     def lease(self, worker: str, now: float) -> Lease | NoShard:
-        """A shard for a worker, or whether it is to wait, or the end.
+        """Lease a shard to a worker, or answer that it is to wait, or the end.
 
         Raises:
             TooManyDeadError: so many shards are dead that no more are handed out.
@@ -115,7 +111,7 @@ class Ledger:
         return Lease(entry.token, entry.epoch, shard, self.seconds, todo)
 
     def complete(self, token: int, now: float, ranges: Iterable[tuple[int, int]] | None = None) -> Verdict:
-        """A shard is done.
+        """Take the report that a shard is done.
 
         With ``ranges``, only these of its records, as [first, end) in their order. Once all records
         are, the shard is done.
@@ -146,7 +142,9 @@ class Ledger:
         return Verdict.ACCEPTED if held else Verdict.LATE
 
     def fail(self, token: int, now: float, reason: str) -> Verdict:
-        """A trainer could not use a shard: it comes back after the rest of the epoch, or is dead.
+        """Take the report that a shard failed.
+
+        It comes back after the rest of the epoch, or is dead.
 
         A shard that the worker does not hold any more has failed by that already.
         """
@@ -161,8 +159,9 @@ class Ledger:
         return Verdict.ACCEPTED
 
     def renew(self, worker: str, now: float, *, works: bool = False) -> int:
-        """The worker was heard of: its leases begin anew, up to ``ceiling`` after it last was at
-        work.
+        """Renew the leases of a worker that was heard of.
+
+        They last no longer than ``ceiling`` after it last was at work.
 
         Returns how many it has.
 
@@ -179,7 +178,7 @@ class Ledger:
         return len(holder.held)
 
     def renew_seen(self, seen: Mapping[str, float]) -> None:
-        """Workers were last heard of at these times: leases begin anew that end later by it.
+        """Renew the leases of workers that were last heard of at these times.
 
         Before ``expire``, where a call that renews the leases of all data sets would cost more than
         all the rest of it.
@@ -189,7 +188,7 @@ class Ledger:
                 self.renew(worker, at)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
-        """A worker gives shards back that it did not use, or all: not a failure of the shard.
+        """Take back shards that a worker did not use, or all, which is not a failure.
 
         Returns their number.
         """
@@ -204,8 +203,9 @@ class Ledger:
     def lose(
         self, worker: str, reason: str = "the worker's connection broke", tokens: Iterable[int] | None = None
     ) -> int:
-        """A worker is gone, or does nothing for some of its leases: they come back before the rest
-        of the epoch.
+        """Take back the leases of a worker that is lost, or those for which it does nothing.
+
+        Their shards come back before the rest of the epoch.
 
         Returns their number.
         """
@@ -223,7 +223,7 @@ class Ledger:
         return len(lost)
 
     def expire(self, now: float) -> int:
-        """Workers that were silent for too long are lost, and those that did nothing.
+        """Lose the workers that were silent, or did nothing, for too long.
 
         Returns the number of their leases.
         """
@@ -237,22 +237,22 @@ class Ledger:
         self.next_deadline = min((holder.deadline for holder in self._holders.values()), default=math.inf)
         return lost
 
-    # What the service asks.
+    # Queries of the service.
 
     @property
     def idle_reason(self) -> str:
-        """Why a worker is lost that is heard of."""
+        """Reason for the loss of a worker that is heard of."""
         return f"the worker was given no shard and reported none for {self.rules.ceiling:g} s"
 
     @property
     def seconds(self) -> float:
-        """How long a lease is that is given now."""
+        """Seconds of a lease that begins now."""
         rules = self.rules
         return min(max(rules.factor * self.longest or rules.first, rules.floor), rules.ceiling)
 
     @property
     def ended(self) -> bool:
-        """Whether no shard is left to hand out, and none is with a worker.
+        """True if no shard is left to hand out, and none is with a worker.
 
         Dead ones may be left.
         """
@@ -260,7 +260,7 @@ class Ledger:
 
     @property
     def available(self) -> int:
-        """How many shards ``lease`` would give now, one after another."""
+        """Number of shards that could be leased now."""
         back, shards, epochs = len(self._first) + len(self._last), self.dataset.shards, self.dataset.epochs
         rest = shards - self.handed_out if self.epoch else 0
         if self._may_begin(rest + back):
@@ -269,21 +269,21 @@ class Ledger:
 
     @property
     def aborted(self) -> bool:
-        """Whether shards are left that are not handed out, because too many are dead."""
+        """True if shards are left that are not handed out, because too many are dead."""
         return len(self._dead) >= self.rules.dead and self.available > 0
 
     @property
     def _room(self) -> int:
-        """How many shards more may be handed out and not done."""
+        """Number of further shards that may be handed out and not done."""
         return max(0, self.rules.outstanding - len(self.entries) + len(self._dead))
 
     def in_order(self) -> list[Outstanding]:
-        """All entries; those that came back in the order in which they will be handed out."""
+        """Return all entries; those that came back are in the order of their next leases."""
         back = [self.entries[key] for key in (*self._first, *self._last)]
         return back + [entry for entry in self.entries.values() if entry.state != "todo"]
 
     def progress(self, listed: int = 0) -> DataSetProgress:
-        """Counts of the epochs that have begun.
+        """Return the counts of the epochs that have begun.
 
         Args:
             listed: how many dead shards are named, at most.
@@ -307,22 +307,22 @@ class Ledger:
 
     @property
     def todo(self) -> int:
-        """How many shards of the epochs that have begun were never handed out, or came back."""
+        """Number of shards of the begun epochs that were never handed out, or came back."""
         return len(self._first) + len(self._last) + (self.dataset.shards - self.handed_out if self.epoch else 0)
 
     @property
     def done(self) -> int:
-        """How many shards are done, of the epochs that have begun."""
+        """Number of shards that are done, of the epochs that have begun."""
         return self.epoch * self.dataset.shards - self.todo - self.leased - len(self._dead)
 
     @property
     def last_epoch(self) -> bool:
-        """Whether no other epoch begins after this one."""
+        """True if no other epoch begins after this one."""
         return bool(self.dataset.epochs) and self.epoch >= self.dataset.epochs
 
     @property
     def epochs_done(self) -> int:
-        """Epochs of which each shard is done or dead."""
+        """Number of epochs of which each shard is done or dead."""
         # Shards are handed out epoch by epoch, so the first one that is outstanding is of the first
         # such epoch.
         first = next((entry.epoch for entry in self.entries.values() if not entry.ended), None)
@@ -332,20 +332,20 @@ class Ledger:
 
     @property
     def known_workers(self) -> Collection[str]:
-        """Those that hold a shard, or held one and were not silent since for as long as a lease."""
+        """Workers that hold a shard, or held one and were heard of less than a lease ago."""
         return self._holders.keys()
 
     def held(self, worker: str) -> dict[int, Outstanding]:
-        """Token -> shard, of the leases that a worker has."""
+        """Return the leases of a worker: token -> shard."""
         holder = self._holders.get(worker)
         return dict(holder.held) if holder else {}
 
     def workers(self) -> dict[str, list[Outstanding]]:
-        """Worker -> what it holds; without workers that hold nothing."""
+        """Return the workers that hold shards: worker -> these shards."""
         return {worker: list(holder.held.values()) for worker, holder in self._holders.items() if holder.held}
 
     def dead(self, most: int | None = None) -> list[DeadShard]:
-        """The shards that are not tried any more, in the order in which they died.
+        """List the dead shards, in the order in which they died.
 
         Only the first ``most`` of them.
         """
@@ -356,15 +356,15 @@ class Ledger:
         ]
 
     def learn(self, seconds: float) -> None:
-        """A shard took so long, or in a service before this one the longest did."""
+        """Note the seconds that a shard took, from which the length of leases follows."""
         self._durations.append(seconds)
         self.longest = max(self._durations)
 
     def resume(self, epoch: int, handed_out: int, records: int, entries: Iterable[Outstanding], now: float) -> None:
-        """Take a state for this one; 0, 0, 0 and no entries is the beginning.
+        """Replace the state; 0, 0, 0 and no entries is the beginning.
 
         Tokens that were given before and are not in it are stale. Entries with a token are leased
-        from now on. What it says must be possible for the data set.
+        from now on. The state must be possible for the data set.
         """
         self.epoch, self.handed_out, self.records = epoch, handed_out, records
         given = list(entries)
@@ -383,8 +383,9 @@ class Ledger:
         self._changed = self._taken | self.entries.keys()
 
     def take_changes(self) -> tuple[list[Outstanding], list[tuple[int, int]]]:
-        """What changed in ``entries`` since the last call: those that are new or changed, and keys
-        that are gone.
+        """Take the changes of ``entries`` since the last call.
+
+        Returns the entries that are new or changed, and the keys that are gone.
         """
         changed = [self.entries[key] for key in self._changed if key in self.entries]
         gone = [key for key in self._changed if key not in self.entries]
@@ -394,10 +395,10 @@ class Ledger:
         return changed, gone
 
     def begin_next_epoch(self) -> bool:
-        """Begin the epoch after this one of strict ones, although shards are leased.
+        """Begin the next of strict epochs although shards are leased, and return whether it did.
 
-        A batch may need records of both. False: there is no other epoch, or this one has shards to
-        hand out.
+        A batch may need records of both. It does not if there is no other epoch, or this one has
+        shards to hand out.
         """
         left = not self.epoch or self.handed_out < self.dataset.shards or self._first or self._last
         if not self.dataset.strict_epochs or self.last_epoch or left:
@@ -408,7 +409,7 @@ class Ledger:
     # Its own steps.
 
     def _may_begin(self, todo: int) -> bool:
-        """Whether another epoch may begin once ``todo`` shards are handed out."""
+        """Return whether another epoch may begin once ``todo`` shards are handed out."""
         if self.epoch and self.dataset.strict_epochs and (todo or self.leased):
             return False
         return not self.dataset.epochs or self.epoch < self.dataset.epochs
@@ -434,7 +435,7 @@ class Ledger:
         return Verdict.STALE if 0 < token <= self.last_token else Verdict.UNKNOWN
 
     def _hold(self, entry: Outstanding, now: float) -> None:
-        """A worker has a shard."""
+        """Give a shard to a worker."""
         self._by_token[entry.token] = entry
         self._holders.setdefault(entry.worker, _Holder()).held[entry.token] = entry
         self.leased += 1
@@ -447,7 +448,7 @@ class Ledger:
         entry.token, entry.worker, entry.granted = 0, "", None
 
     def _back(self, entry: Outstanding, dead: bool = False, reason: str = "") -> None:
-        """A shard that was leased is todo, or dead."""
+        """Make a leased shard todo, or dead."""
         self._changed.add(entry.key)
         if dead:
             entry.ended = reason[:LINE] or "no reason was given"
@@ -458,7 +459,7 @@ class Ledger:
             self._first[entry.key] = None
 
     def _finish(self, entry: Outstanding) -> None:
-        """A shard is done, wherever it was."""
+        """Remove a shard that is done."""
         for token in (entry.token, *entry.lost):
             self._by_token.pop(token, None)
         self._unlease(entry)

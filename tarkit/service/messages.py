@@ -39,14 +39,14 @@ class Call:
     stream: bool
 
     def stub(self, channel: Any) -> Any:
-        """What makes the call on a channel of gRPC."""
+        """Return the function that makes the call on a channel of gRPC."""
         make = channel.unary_stream if self.stream else channel.unary_unary
         return make(self.path, self.request.SerializeToString, self.reply.FromString)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a file defines.
+    """A protocol: the messages and calls of a .proto file.
 
     Attributes:
         messages: classes, as attributes.

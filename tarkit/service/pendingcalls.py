@@ -1,4 +1,4 @@
-"""Calls that wait for a shard or the end, oldest first."""
+"""Pending calls: those that wait for a shard or the end, oldest first."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from tarkit.service.ledger import Ledger
 
 _log = logging.getLogger(__name__)
 _STANDSTILL = 5.0
-"""Seconds without a shard that was handed out or reported, after which, where the workers that hold
-all that is left all wait, the next of strict epochs begins; in the last epoch, they are told one
-by one to finish what they hold.
+"""Seconds of standstill: no shard was handed out or reported, and all that hold one wait.
+
+Then the next of strict epochs begins; in the last epoch, they are answered one by one to finish the
+shards that they hold.
 """
 _NO_DRAIN = 4
-"""So many times as long for a worker that does not know DRAIN: to it, the answer is the end."""
+"""Factor of that time for a worker that does not know DRAIN: to it, the answer is the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,18 +28,20 @@ class _Held:
     """A call that waits.
 
     Attributes:
-        published: of a client of ElasticDL, to which DRAIN is the end.
+        bound: the worker is its connection, and DRAIN is the end to it.
         woken: with True, DRAIN is the answer.
     """
 
     worker: str
-    published: bool
+    bound: bool
     woken: asyncio.Future[bool]
 
 
 class PendingCalls:
-    """Args:
-    clock: seconds that never go back.
+    """The pending calls of all data sets.
+
+    Args:
+        clock: seconds that never go back.
     """
 
     def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float]) -> None:
@@ -49,26 +52,26 @@ class PendingCalls:
 
     @property
     def number(self) -> int:
-        """How many calls wait."""
+        """Number of calls that wait."""
         return sum(map(len, self._waiting.values()))
 
     def workers(self, ledger: Ledger) -> set[str]:
-        """Whose calls wait for a data set."""
+        """Return the workers whose calls wait for a data set."""
         return {held.worker for held in self._waiting.get(ledger.dataset.name, {})}
 
-    async def hold(self, ledger: Ledger, worker: str, until: float | None, *, published: bool) -> bool:
+    async def hold(self, ledger: Ledger, worker: str, until: float | None, *, bound: bool) -> bool:
         """Wait until there may be a shard or the end.
 
-        Whether the worker is to finish what it holds first.
+        Returns True if the worker is to finish first the shards that it holds.
 
         Raises:
             StoppingError: the service stops.
         """
         waiting = self._waiting.setdefault(ledger.dataset.name, {})
-        held = _Held(worker, published, asyncio.get_running_loop().create_future())
+        held = _Held(worker, bound, asyncio.get_running_loop().create_future())
         waiting[held] = None
         try:
-            with self._heartbeats.during(worker, bound=published):
+            with self._heartbeats.during(worker, bound=bound):
                 await asyncio.wait({held.woken}, timeout=None if until is None else max(0.0, until - self._clock()))
         finally:
             waiting.pop(held, None)
@@ -77,7 +80,7 @@ class PendingCalls:
         return held.woken.done() and held.woken.result()
 
     def wake(self, ledger: Ledger) -> None:
-        """Have calls look again, if there is a shard, the end, or no more are handed out."""
+        """Have calls look again, if there is a shard or the end, or no more are handed out."""
         waiting = self._waiting.get(ledger.dataset.name)
         if waiting and (ledger.available or ledger.ended):
             _answer(waiting)
@@ -88,11 +91,13 @@ class PendingCalls:
             _answer(waiting)
 
     def moves(self, ledger: Ledger) -> None:
-        """A shard was handed out or reported."""
+        """Note that a shard was handed out or reported."""
         self._moved[ledger.dataset.name] = self._clock()
 
     def end_standstill(self, ledger: Ledger, now: float) -> None:
-        """Where all workers wait who hold what is left, begin the next of strict epochs.
+        """End a standstill, in which all workers wait that hold a shard.
+
+        The next of strict epochs begins.
 
         In the last one, answer one of them with DRAIN. A batch across two epochs cannot be finished
         before, and to most loops DRAIN is the end.
@@ -114,7 +119,7 @@ class PendingCalls:
             self.wake(ledger)
             return
         for held in waiting:
-            if held.worker in holders and (not held.published or (long and ledger.last_epoch)):
+            if held.worker in holders and (not held.bound or (long and ledger.last_epoch)):
                 del waiting[held]
                 held.woken.set_result(True)
                 self.moves(ledger)

@@ -1,4 +1,4 @@
-"""How far a data set is: its counts, its rate, and the exit code that it ends with."""
+"""Progress of a data set: its counts, its rate, and the exit code at its end."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class DataSetProgress:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, or is aborted and none of its shards is with a worker."""
+        """True if it has ended, or is aborted and none of its shards is with a worker."""
         return self.ended or (self.aborted and not self.leased)
 
     @property
     def total(self) -> int:
-        """Shards of all epochs; 0: without an end."""
+        """Number of shards of all epochs; 0: without an end."""
         return self.shards * self.epochs
 
     @property
     def standing(self) -> str:
-        """How far it is, in one line."""
+        """The progress in one line."""
         parts, over = [], self.done + self.dead
         if self.epochs != 1 and self.epoch:
             current = min(self.epochs_done + 1, self.epoch)
@@ -115,7 +115,7 @@ class Rate:
         self._points: deque[tuple[float, int]] = deque()
 
     def add(self, done: int) -> None:
-        """So many are done now."""
+        """Note the number of shards that are done now."""
         now = self._clock()
         if self._points and done < self._points[-1][1]:
             self._points.clear()  # the data set was reset
@@ -125,7 +125,7 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """The rate; 0.0 where it is not known yet."""
+        """The rate; 0.0 if it is not known yet."""
         if len(self._points) < 2:
             return 0.0
         (then, before), (now, done) = self._points[0], self._points[-1]
@@ -133,7 +133,7 @@ class Rate:
 
 
 def progress_of_message(message: Any) -> DataSetProgress:
-    """A ``Progress`` message of ``shards.proto``."""
+    """Make the progress from a ``Progress`` message of ``shards.proto``."""
     dead = [
         DeadShard(**{each.name: getattr(shard, each.name) for each in fields(DeadShard)})
         for shard in message.dead_shards
@@ -143,7 +143,7 @@ def progress_of_message(message: Any) -> DataSetProgress:
 
 
 def outcome_code(progress: Iterable[DataSetProgress]) -> int:
-    """The exit code of data sets that are over: 0, 3 where shards are dead, 1 where one is aborted."""
+    """Exit code of data sets that are over: 0; 3 if shards are dead; 1 if one is aborted."""
     found = list(progress)
     if any(each.aborted for each in found):
         return EXIT_FAILED

@@ -1,4 +1,4 @@
-"""The shards in the hands of a worker, and what it reports of them, until the service has answered."""
+"""Shards that a worker holds, and its reports until the service has answered."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ _VERDICTS = ("accepted", "late", "stale", "unknown")
 @dataclass(frozen=True)
 class HeldShard:
     """A shard that this process is to read.
-
-    It has the fields of the published clients' shards.
 
     Attributes:
         name: of its file, or of the data set.
@@ -45,7 +43,7 @@ class HeldShard:
 
     @property
     def task(self) -> Task:
-        """What a reader's ``read_records`` takes."""
+        """The task that a reader's ``read_records`` takes."""
         return Task(TaskShard(self.name, self.start, self.end, self.indices, self.identity), task_id=self.token)
 
     @property
@@ -57,7 +55,7 @@ class HeldShard:
 
 @dataclass
 class _Holding:
-    """What is known of a lease.
+    """State of a lease in its worker.
 
     Attributes:
         done: reported, or to be.
@@ -75,7 +73,9 @@ class _Holding:
 
 
 class Reports:
-    """One thread at a time uses it.
+    """The leases of a worker, and its reports on them.
+
+    Only one thread may use it at a time.
 
     Attributes:
         counts: answers to the reports, as ``ShardClient.counts``.
@@ -89,23 +89,21 @@ class Reports:
         self._taken: list[dict[str, Any]] = []
         self._again = False
         self._worked: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
-        """Thread -> when it last was given a shard, or reported one, or a shard that it was given
-        was reported.
-        """
+        """Thread -> when it last was given a shard, or a report was its own or on its shard."""
 
     @property
     def tokens(self) -> Collection[int]:
-        """Of the leases: the service takes back any other that it has given."""
+        """Tokens of the leases; the service takes back any other that it has given."""
         return self._holdings.keys()
 
     @property
     def unfinished(self) -> int:
-        """Number of leases of which more is to be reported."""
+        """Number of leases on which a report is due."""
         return sum(not each.over for each in self._holdings.values())
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take."""
+        """True if there are reports to take."""
         return bool(self._outbox)
 
     @property
@@ -114,7 +112,7 @@ class Reports:
         return len(self._outbox.keys() | self._sending.keys())
 
     def lease(self, token: int, records: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """A new lease.
+        """Add a lease.
 
         Args:
             ranges: what is to be done of its records.
@@ -122,30 +120,30 @@ class Reports:
         self._holdings[token] = _Holding(records, missing_ranges(ranges, records))
 
     def given(self, token: int, now: float) -> None:
-        """The thread that calls was given a shard."""
+        """Note that the calling thread was given a shard."""
         if (holding := self._holdings.get(token)) is not None:
             holding.thread = threading.current_thread()
             self._worked[holding.thread] = now
 
     def works(self, token: int, now: float) -> None:
-        """The thread that calls reports a shard."""
+        """Note that the calling thread reports a shard."""
         self._worked[threading.current_thread()] = now
         if (holding := self._holdings.get(token)) is not None and holding.thread is not None:
             self._worked[holding.thread] = now
 
     def idle(self, since: float) -> list[int]:
-        """Leases whose thread was given no shard and reported none since then."""
+        """Return the leases whose thread was given no shard and reported none since then."""
         held = [(token, each.thread) for token, each in self._holdings.items() if each.thread and not each.over]
         return [token for token, thread in held if self._worked[thread] <= since]
 
     def lost(self, tokens: Iterable[int]) -> None:
-        """The service counts these leases as lost; a report of them still may count."""
+        """Note that the service counts these leases as lost; a report on them may still count."""
         for token in tokens:
             if (holding := self._holdings.get(token)) is not None:
                 holding.thread = None
 
     def add(self, token: int, ranges: Iterable[tuple[int, int]] | None, error: str) -> bool:
-        """A shard, or ranges of it, is done; or with ``error``, it failed.
+        """Add a report: a shard, or ranges of it, is done; or with ``error``, it failed.
 
         False: there is nothing new to send.
 
@@ -167,7 +165,7 @@ class Reports:
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """All that is to be sent, as fields of messages.
+        """Take all reports that are to be sent, as fields of messages.
 
         And the same again until it is ``answered``.
         """
@@ -178,7 +176,7 @@ class Reports:
         return self._taken
 
     def answered(self, verdicts: Iterable[int]) -> None:
-        """The service has what was taken."""
+        """Take the answers to the reports that were sent."""
         for verdict in verdicts:
             word = _VERDICTS[verdict]
             # Where it was sent again, the first answer was lost, and may have been another.
@@ -189,7 +187,7 @@ class Reports:
         self._sending, self._taken = {}, []
 
     def begin_anew(self) -> None:
-        """No lease of before counts."""
+        """Forget all leases."""
         self._holdings.clear()
 
 

@@ -1,4 +1,4 @@
-"""A shard service from its settings: a state, data sets and a port, until all data sets have ended."""
+"""A shard service from its settings, which runs until all data sets have ended."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from tarkit.service.statuspage import serving_http
 from tarkit.store.publish import open_publish
 
 STATE = "tarkit-serve.state"
-"""Where the state is by default, in the current folder."""
+"""File of the state by default, in the current folder."""
 NO_STATE = "none"
 """In place of a file: the state is in memory, and ends with the service."""
 _LOOK = 0.25
 _REJOIN = 10.0
 """Seconds in which workers and watchers of before find a service that was started again."""
 _TELL = 60.0
-"""Seconds at most in which watchers are told that a data set is aborted."""
+"""Seconds at most for which watchers are answered that a data set is aborted."""
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """Attributes:
-    listen: HOST:PORT.
-    state: a file, or ``NO_STATE``.
-    drain: seconds for which workers are told of the end.
-    ready_file: has the address while the service listens, and below it that of HTTP; "": none.
-    http: ``[HOST:]PORT`` of the status page; "": none.
-    until_ended: end also when all data sets that clients have declared have ended.
-    run: the identity of the run; with one, a state that has ended in another run is refused.
-    watchers: names of those that take no records, and for which the service waits at its end.
-    trainers: of those beside workers, for which it waits, too.
-    desertion: seconds without a sign of any worker, once there was one, after which the data
-        sets are aborted; None: never.
+    """Settings of a shard service.
+
+    Attributes:
+        listen: HOST:PORT.
+        state: a file, or ``NO_STATE``.
+        drain: seconds for which workers are answered with the end.
+        ready_file: has the address while the service listens, and below it that of HTTP; "": none.
+        http: ``[HOST:]PORT`` of the status page; "": none.
+        until_ended: end also when all data sets that clients have declared have ended.
+        run: the identity of the run; with one, a state that has ended in another run is refused.
+        watchers: names of those that take no records, and for which the service waits at its end.
+        trainers: of those beside workers, for which it waits, too.
+        desertion: seconds without a sign of any worker, once there was one, after which the data
+            sets are aborted; None: never.
     """
 
     listen: str = "127.0.0.1:50001"
@@ -68,31 +70,31 @@ class ServeSettings:
 
 
 class ServeReporter(Protocol):
-    """What a service reports while it runs."""
+    """Receiver of the reports of a service that runs."""
 
     def listening(self, address: str, http: str) -> None:
-        """Workers can call now.
+        """Workers can call from now on.
 
         Args:
             http: the address of the status page; "": none.
         """
 
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
-        """Several times a second.
+        """Called several times a second.
 
         Args:
             look: the counts as they are.
         """
 
     def ended(self, seconds: float, before: bool) -> None:
-        """All data sets have ended; for so many seconds at most, workers that ask get this answer.
+        """All data sets have ended; the service answers so for this many seconds at most.
 
         Args:
             before: they had ended when the service was started.
         """
 
     def deserted(self, seconds: float) -> None:
-        """Workers were here, and none was heard of for so many seconds: the data sets are aborted."""
+        """The data sets are aborted: no worker was heard of for so many seconds."""
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """The service that listened stops, whether the data sets have ended or not."""
@@ -216,7 +218,7 @@ async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: s
 def files_to_serve(
     data: str, reader_type: str | None = None, function: str | None = None, params: str = ""
 ) -> list[Shard]:
-    """The files of a source of data with their numbers of records, as its reader names them.
+    """List the files of a source of data, with their numbers of records.
 
     Args:
         data: a folder, file, shard spec or table; what a function of the user's own is given as

@@ -1,4 +1,4 @@
-"""The shard service on a port: gRPC, with the answers to tarkit's own protocol, ``shards.proto``."""
+"""The gRPC server of the shard service, and its answers to ``shards.proto``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MakeAnswers = Callable[[Dispatcher], Answers]
 
 
 class ShardCalls:
-    """The calls of ``shards.proto``, as messages."""
+    """Answers to the calls of ``shards.proto``: messages in, messages out."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -65,7 +65,7 @@ class ShardCalls:
         files = tuple(Shard(file.name, file.start, file.records, file.identity) for file in request.files)
         values = {each.name: getattr(request, each.name) for each in fields(DataSet)}
         size, kind = request.size or sum(file.records for file in files), request.task_type or 1
-        # Loops written for ElasticDL cannot ask for strict epochs, and run with them.
+        # A loop whose client cannot ask for strict epochs runs with them.
         known = self._dispatcher.ledgers.get(request.name)
         strict = request.strict_epochs or (known is not None and known.dataset.strict_epochs)
         dataset = DataSet(**values | {"files": files, "size": size, "task_type": kind, "strict_epochs": strict})
@@ -117,7 +117,7 @@ class ShardCalls:
         return self._dispatcher.rules.floor / 3
 
     async def Attend(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """The worker is there as long as this lasts."""
+        """Keep a worker attached for as long as the call is open."""
         with self._dispatcher.attend(request.worker):
             while True:
                 ceiling = self._dispatcher.rules.ceiling
@@ -125,7 +125,7 @@ class ShardCalls:
                 await asyncio.sleep(self._heartbeat)
 
     async def GetProgress(self, request: Any, context: Any) -> Any:
-        """Counts, of one data set or of all."""
+        """Answer with the counts of one data set or of all."""
         progress = self._dispatcher.progress(*[request.name] if request.name else ())
         if name := dict(context.invocation_metadata() or ()).get(WATCHER):
             self._dispatcher.heartbeats.watched(str(name), over=bool(progress) and all(each.over for each in progress))
@@ -136,18 +136,18 @@ class ShardCalls:
         return self._messages.Progress(**vars(progress) | {"dead_shards": dead})
 
     async def Save(self, request: Any, context: Any) -> Any:
-        """A checkpoint."""
+        """Answer with a checkpoint."""
         ledger = self._dispatcher.ledger(request.name)
         return self._messages.Checkpoint(name=ledger.dataset.name, content=checkpoint.checkpoint(ledger))
 
     async def Restore(self, request: Any, context: Any) -> Any:
-        """Take a checkpoint for the state."""
+        """Restore the state from a checkpoint."""
         ledger = self._dispatcher.ledger(request.name)
         await self._dispatcher.restore(ledger, request.content)
         return self._messages.Restored(todo=ledger.progress().todo)
 
     async def Reset(self, request: Any, context: Any) -> Any:
-        """Begin anew."""
+        """Begin a data set anew."""
         ledger = self._dispatcher.ledger(request.name)
         await self._dispatcher.reset(ledger)
         return self._messages.Restored(todo=ledger.dataset.shards)
@@ -163,7 +163,7 @@ async def serving(
     insecure: bool = False,
     before: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[int]:
-    """Answer calls on a port for as long as it lasts; what it yields is the port.
+    """Answer calls on a port for as long as the context lasts, and yield the port.
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
@@ -235,7 +235,7 @@ def _check_address(listen: str, security: Security, insecure: bool) -> None:
 
 
 def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
-    """The handlers of methods, for callers with the token.
+    """Wrap the handlers of methods, so that they are for callers with the token.
 
     Others are refused before their message is read: it may be large.
     """
@@ -257,7 +257,7 @@ def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
 
 
 def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
-    """How gRPC calls a method: errors become statuses."""
+    """Make the handler of a call for gRPC, in which errors become statuses."""
 
     def read(message: bytes) -> Any:
         try:
@@ -287,7 +287,7 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
 
 
 def _status(call: str, error: Exception) -> tuple[str, str]:
-    """The status and the sentence that a caller gets."""
+    """Return the status and the message that a caller gets for an error."""
     if isinstance(error, TarkitError):
         found = (code for kind, code in _STATUSES.items() if isinstance(error, kind))
         return next(found, "INTERNAL"), str(error)

@@ -41,7 +41,7 @@ th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px soli
 """
 _log = logging.getLogger(__name__)
 _SECONDS = 10.0
-"""For which a caller may be silent, or not read."""
+"""Seconds for which a caller may be silent, or not read."""
 _POLICY = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 _GAUGES = {
     "epoch": ("epoch", "Epochs that have begun."),
@@ -56,11 +56,11 @@ _GAUGES = {
     "rate": ("shards_per_second", "Shards done per second, of the last minute."),
     "ended": ("ended", "1 when no shard is left, and none is with a worker."),
 }
-"""Field of DataSetProgress -> name of the metric, and what it is."""
+"""Field of DataSetProgress -> name and description of the metric."""
 
 
 def status_page(dispatcher: Dispatcher, state: str) -> str:
-    """The page as it is now.
+    """Make the status page from the current counts.
 
     Args:
         state: where it is.
@@ -107,9 +107,9 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[tuple[str, ...]]:
 
 
 def _held(dispatcher: Dispatcher) -> dict[str, list[str]]:
-    """Worker -> what it holds.
+    """Return the workers with the shards that they hold, as text.
 
-    Those that hold shards first, the one that was silent for longest before the others.
+    Workers that hold shards come first, those that were silent for longest before the others.
     """
     seen = dispatcher.heartbeats.seen
     held: dict[str, list[str]] = {name: [] for name in dispatcher.heartbeats.attached}
@@ -141,21 +141,21 @@ def _table(head: Iterable[str], rows: Iterable[tuple[str, ...]], number: int) ->
 
 
 def _text(text: str) -> str:
-    """What others named, as HTML: on one line, of bounded length."""
+    """Escape a name for HTML, on one line and of bounded length."""
     return escape(printable(text))
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each caller."""
+    """An HTTP server with a thread for each caller."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that goes, or is slow, gets no answer."""
+        """Ignore a caller that goes, or is slow."""
 
 
 class _Server6(_Server):
-    """On an address of IPv6."""
+    """An HTTP server on an address of IPv6."""
 
     address_family = socket.AF_INET6
 
@@ -164,16 +164,16 @@ class _Handler(WSGIRequestHandler):
     timeout = _SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Not shown."""
+        """Log nothing."""
 
     def get_stderr(self) -> Any:
-        """Where wsgiref prints the traceback of a caller that does not read: it is not shown."""
+        """A stream that hides wsgiref's tracebacks of callers that do not read."""
         return io.StringIO()
 
 
 @asynccontextmanager
 async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insecure: bool) -> AsyncIterator[str]:
-    """Answer GET for as long as it lasts; what it yields is the address.
+    """Answer HTTP requests for as long as the context lasts, and yield the address.
 
     Args:
         listen: ``[HOST:]PORT``; without a host, loopback.
@@ -205,9 +205,9 @@ async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insec
 
 
 def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]:
-    """The application of WSGI.
+    """Make the WSGI application.
 
-    What it shows is read in the event loop of the service.
+    It reads the counts in the event loop of the service.
     """
     client = library("prometheus_client", "the HTTP port of the shard service", "service")
     core = library("prometheus_client.core", "the HTTP port of the shard service", "service")
@@ -243,7 +243,7 @@ def _pages(dispatcher: Dispatcher, state: str) -> Callable[..., Iterable[bytes]]
 
 
 def _metrics(core: Any, dispatcher: Dispatcher) -> Iterator[Any]:
-    """Families of metrics of prometheus-client."""
+    """Yield the metrics as families of prometheus-client."""
     gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
     progress = dispatcher.progress()
     for field, (name, text) in _GAUGES.items():

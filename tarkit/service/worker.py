@@ -1,6 +1,4 @@
-"""A worker's part in one data set of a shard service: shards fetched ahead, reports sent beside,
-and a heartbeat.
-"""
+"""A worker of one data set: it fetches shards ahead, sends reports, and keeps a heartbeat."""
 
 from __future__ import annotations
 
@@ -35,11 +33,12 @@ miss it. As shards, which are 1 at least and so many at most.
 
 
 class ShardWorker:
-    """Three threads: one asks for shards, one sends reports, one holds a call open for as long as
-    the worker lives.
+    """The threads of a worker: one asks for shards, one sends reports, one is its heartbeat.
+
+    The heartbeat is a call that is open for as long as the worker lives.
 
     Args:
-        label: begins the worker's word.
+        label: prefix of the worker ID.
     """
 
     def __init__(self, connection: ServiceConnection, name: str, prefetch: int | None, label: str = "") -> None:
@@ -49,9 +48,9 @@ class ShardWorker:
         self._drain = False
         self.connection, self._name, self._prefetch = connection, name, prefetch
         self._answered: float | None = None
-        """When ``fetch`` last gave a shard."""
+        """Time at which ``fetch`` last returned a shard."""
         self._mean = _AHEAD
-        """Seconds between its answers and the next calls: how long a shard is used."""
+        """Seconds for which a shard is used: between an answer of ``fetch`` and its next call."""
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the thread that asks for shards
         self._mail = threading.Condition(self._lock)  # for the thread that sends reports
@@ -68,9 +67,9 @@ class ShardWorker:
         self._paused = False
         self._error: TarkitError | None = None
         self._stopped = threading.Event()
-        # Whether the data set is there is found out before anything is begun.
+        # A data set that is missing is an error before anything is begun.
         self.ended_before = bool(connection.call("Exchange", worker=self.id, name=name).end)
-        """Whether the data set had ended before this worker came."""
+        """True if the data set had ended before this worker came."""
         if self.ended_before:
             _log.warning(
                 "%s had ended before this worker came, which gets no record of it; to train once more, reset it, give "
@@ -88,10 +87,10 @@ class ShardWorker:
         for thread in self._threads:
             thread.start()
 
-    # What callers ask.
+    # Calls of the client.
 
     def fetch(self, timeout: float | None) -> HeldShard | NoShard:
-        """The next shard; WAIT: there was none in that time; END: the end.
+        """Return the next shard; or WAIT, if there was none in that time; or END.
 
         DRAIN: none comes before this process, or another one that waits as well, reports what it
         holds.
@@ -134,7 +133,7 @@ class ShardWorker:
             self._news.wait(left)
 
     def report(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None, error: str) -> None:
-        """A shard, or ranges of it, is done; or with ``error``, it failed.
+        """Report that a shard, or ranges of it, is done; or with ``error``, that it failed.
 
         Never waits for the service.
         """
@@ -154,7 +153,7 @@ class ShardWorker:
 
     @property
     def in_hand(self) -> int:
-        """Number of shards that were fetched by a caller, and are not reported."""
+        """Number of shards that callers have fetched and not reported."""
         with self._lock:
             return self.reports.unfinished - len(self._shards)
 
@@ -173,7 +172,7 @@ class ShardWorker:
                 raise ServiceLostError(f"reports of {number} were not answered in time; what they hold is done again")
 
     def anew(self, call: str, **fields: str) -> None:
-        """Make a call after which no lease of before counts: a reset, or a restore."""
+        """Make a call after which no earlier lease counts: a reset, or a restore."""
         self._pause()
         try:
             self.flush()
@@ -188,7 +187,7 @@ class ShardWorker:
                 self._room.notify_all()
 
     def close(self, *, give_back: bool = True, seconds: float | None = None) -> None:
-        """Send what was reported, give back what was not used, and end the threads.
+        """Send all reports, give back the shards that were not used, and end the threads.
 
         Args:
             give_back: of shards in the caller's hands, too; else the service counts them as lost.
@@ -228,7 +227,7 @@ class ShardWorker:
     # Its threads.
 
     def _run(self, step: Callable[[], None], news: threading.Condition, wanted: Callable[[], object]) -> None:
-        """A thread: a step each time that it is wanted, until the worker is closed."""
+        """Run a thread: a step each time that it is wanted, until the worker is closed."""
         try:
             while True:
                 with self._lock:
@@ -249,7 +248,7 @@ class ShardWorker:
         return {**exchange, "want": want, "wait": _HELD if self._waits else _NOT_HELD}
 
     def _pause(self) -> None:
-        """No call for shards is made any more, and none is open."""
+        """Stop asking for shards, and end the call that is open."""
         with self._lock:
             self._paused = True
             if self._call is not None:
@@ -273,7 +272,7 @@ class ShardWorker:
                 self._news.notify_all()
 
     def _wanted(self) -> int:
-        """How many shards to ask for now.
+        """Return the number of shards to ask for now.
 
         Not before half of those ahead are gone, so that calls bring several.
         """
@@ -284,12 +283,12 @@ class ShardWorker:
 
     @property
     def _waits(self) -> bool:
-        """Whether a caller waits for whom there is no shard yet."""
+        """True if a caller waits for whom there is no shard yet."""
         return self._waiting > len(self._shards)
 
     @property
     def _number(self) -> int:
-        """How many shards are to be ahead."""
+        """Number of shards that are to be fetched ahead."""
         if self._prefetch is not None:
             return self._prefetch
         return max(1, int(_AHEAD / max(self._mean, _AHEAD / _MOST_AHEAD)))
@@ -328,8 +327,9 @@ class ShardWorker:
                 raise
 
     def _lose_idle(self, ceiling: float) -> None:
-        """Report the shards of threads that do nothing: the service sees only that the process goes
-        on.
+        """Report the shards of threads that do nothing.
+
+        The service sees only that the process goes on.
         """
         with self._lock:
             tokens = self.reports.idle(time.monotonic() - ceiling)
@@ -347,5 +347,5 @@ class ShardWorker:
 
     @property
     def _idle(self) -> bool:
-        """Whether it does not matter any more if the service is there."""
+        """True if the worker does not need the service any more."""
         return self.ended and not self.reports.tokens
