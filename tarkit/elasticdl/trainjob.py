@@ -22,7 +22,7 @@ from tarkit.k8s.names import LABEL_LENGTH, dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in, put_named
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.templates import read_template, template_path
-from tarkit.k8s.wellknown import ELASTIC, SERVICE, WATCHERS
+from tarkit.k8s.wellknown import ELASTIC, SERVICE
 from tarkit.k8s.yamltext import Document
 
 _FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
@@ -30,6 +30,8 @@ _FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
 _TORCH_PORT = 29500
 _NUMBERS = {"chief": "100000", "evaluator": "200000"}
 """Digits before the index, so that to the service no worker has the same number."""
+_WATCHERS = "ps", "evaluator"
+"""Roles whose pods end only with the shard service."""
 _LONGEST = 128 << 10
 _RETRIES = 1000
 _NAME = "mytask"
@@ -141,7 +143,7 @@ class TrainJob:
 
     def _service_job(self, job: Document) -> Document:
         pod, container = self._pod(job, self.service, self.image)
-        known = (("--watchers" if each.kind in WATCHERS else "--trainers", each) for each in self.roles)
+        known = (("--watchers" if each.kind in _WATCHERS else "--trainers", each) for each in self.roles)
         words = [*(word for option, each in known for word in (option, f"{each.kind}={each.number}")), *self.serve]
         container["command"] += [escape_in(container, word) for word in words]
         if self.state:
@@ -156,7 +158,7 @@ class TrainJob:
             put_named(spec["template"]["spec"]["containers"][0]["env"], {"name": name, "value": value})
         pod, container = self._pod(job, role, role.image or self.image)
         *start, _, end = container["command"]
-        beside = role.kind in WATCHERS or (role.kind == "worker" and self._has("chief"))
+        beside = role.kind in _WATCHERS or (role.kind == "worker" and self._has("chief"))
         container["command"] = [*start, escape_in(container, self.command), *([end] if beside else [])]
         pod["initContainers"][0] |= {"image": self.image, **self._pull}
         pod["initContainers"][0]["command"][-1] = str(self.grace)
