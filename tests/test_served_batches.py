@@ -124,7 +124,7 @@ def test_what_a_loop_held_that_is_gone_counts_as_a_loss(shards: str, service: In
     next(running)
     batches._loop_process = 1  # of a DataLoader's worker: its parent was another process
     ledger = service.dispatcher.ledgers["data"]
-    wait_for(lambda: ledger.entries and not ledger.leased)
+    wait_for(lambda: ledger.tasks and not ledger.leased)
     assert sum(each.losses for each in ledger.in_order()) == 1
     with pytest.raises(UsageError, match="closed"):
         list(running)

@@ -19,7 +19,7 @@ from tarkit.readers.reader import IDENTITY
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
 from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.leases import NoShard, NoSuchDataSetError, Report, ShardRequest, StoppingError
+from tarkit.service.leases import NoShard, NoSuchDataSetError, Report, StoppingError, TaskRequest
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import Protocol, read_protocol
 
@@ -36,7 +36,7 @@ UNDECLARED = 60.0
 _LOOK = 0.1
 
 # Processes may share a number; connections do not: the worker is its connection.
-_ONE = ShardRequest(1, bound=True)
+_ONE = TaskRequest(1, bound=True)
 
 
 def master_protocol() -> Protocol:

@@ -1,5 +1,8 @@
 """The shard service hands ranges of records to trainers whose workers come and go.
 
+A task is a range of records that a worker leases. The names of clients, messages and settings, and
+the texts for users, call it a shard.
+
 The door: ``client`` for trainers; ``serve`` and ``connection`` for programs, with ``dataset``,
 ``leases`` and ``progress``; ``dispatcher``, ``ledger``, ``messages`` and ``checkpoint`` for another
 protocol, which ``server`` speaks beside tarkit's own.

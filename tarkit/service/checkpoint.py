@@ -16,7 +16,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable, quoted
 from tarkit.service.dataset import INT32, MOST_RECORDS
-from tarkit.service.leases import Outstanding, covered_records
+from tarkit.service.leases import OpenTask, covered_records
 from tarkit.service.ledger import Ledger
 
 _STATES = {"doing": "leased", "todo": "todo", "dead": "dead"}
@@ -39,15 +39,15 @@ def checkpoint(ledger: Ledger) -> str:
 
     Shards of which a part is done count as not done.
     """
-    entries = ledger.in_order()
+    tasks = ledger.in_order()
     saved = {
         "dataset_name": ledger.dataset.name,
         "fingerprint": ledger.dataset.fingerprint,
         "epoch": ledger.epoch,
         "handed_out": ledger.handed_out,
-        "records": ledger.records - sum(covered_records(entry.ranges) for entry in entries),
+        "records": ledger.records - sum(covered_records(task.ranges) for task in tasks),
     }
-    shards = {key: [entry.key for entry in entries if entry.state == state] for key, state in _STATES.items()}
+    shards = {key: [task.key for task in tasks if task.state == state] for key, state in _STATES.items()}
     return json.dumps(saved | shards, separators=(",", ":"))
 
 
@@ -81,14 +81,14 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
     room = ledger.rules.outstanding + ledger.rules.dead
     if (listed := sum(len(saved[key]) for key in _STATES)) > room:
         raise UsageError(f"the checkpoint lists {listed} shards; the service holds {room} one by one at most")
-    entries: dict[tuple[int, int], Outstanding] = {}
+    tasks: dict[tuple[int, int], OpenTask] = {}
     for key in _STATES:
         for shard in saved[key]:
-            if not _is_shard(shard, epoch, handed_out, dataset.shards) or tuple(shard) in entries:
+            if not _is_shard(shard, epoch, handed_out, dataset.shards) or tuple(shard) in tasks:
                 shown = printable(short_repr(shard))
                 raise UsageError(f"the checkpoint lists a shard {shown} twice, or the data set does not have it")
-            entries[tuple(shard)] = Outstanding(shard[0], shard[1], ended=_DEAD if key == "dead" else "")
-    ledger.resume(epoch, handed_out, records, entries.values(), now)
+            tasks[tuple(shard)] = OpenTask(shard[0], shard[1], ended=_DEAD if key == "dead" else "")
+    ledger.resume(epoch, handed_out, records, tasks.values(), now)
 
 
 def name_in(content: str) -> str:

@@ -27,8 +27,8 @@ from tarkit.service.leases import (
     NoSuchDataSetError,
     OtherDataSetError,
     Report,
-    ShardRequest,
     StoppingError,
+    TaskRequest,
     TooManyDeadError,
     TooManyError,
     Verdict,
@@ -229,7 +229,7 @@ class Dispatcher:
 
     async def exchange(
         self, ledger: Ledger, worker: str, reports: Sequence[Report] = (), unused: Sequence[int] = (),
-        request: ShardRequest | None = None,
+        request: TaskRequest | None = None,
     ) -> tuple[list[Verdict], list[Lease] | NoShard]:  # fmt: skip
         """Take reports, and shards that come back unused, in this order; then hand out shards.
 
@@ -286,13 +286,13 @@ class Dispatcher:
         return verdicts
 
     async def _lease(
-        self, ledger: Ledger, worker: str, request: ShardRequest, until: float | None
+        self, ledger: Ledger, worker: str, request: TaskRequest, until: float | None
     ) -> list[Lease] | NoShard:
         while True:
             if self._commits.trouble is not None:
                 await self._commits.written()
             try:
-                leases = self._take(ledger, worker, min(request.want, self.limits.shards))
+                leases = self._take(ledger, worker, min(request.want, self.limits.tasks))
             except TooManyDeadError:
                 self.heartbeats.told(worker)
                 raise

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tarkit.errors import DataError, StreamError, UsageError, printable, quoted
 from tarkit.service.dataset import DataSet
-from tarkit.service.leases import LeaseRules, Outstanding
+from tarkit.service.leases import LeaseRules, OpenTask
 from tarkit.service.ledger import Ledger
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import write_all
@@ -312,9 +312,9 @@ class Journal:
 def _entry(
     epoch: int, position: int, token: int, worker: str, lost: list[int], errors: int, losses: int,
     ranges: list[list[int]], ended: str,
-) -> Outstanding:  # fmt: skip
+) -> OpenTask:  # fmt: skip
     done = [(first, end) for first, end in ranges]
-    return Outstanding(epoch, position, token, worker, None, dict.fromkeys(lost), errors, losses, done, ended)
+    return OpenTask(epoch, position, token, worker, None, dict.fromkeys(lost), errors, losses, done, ended)
 
 
 class GroupCommit:

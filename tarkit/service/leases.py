@@ -1,6 +1,6 @@
-"""Leases of shards, their rules, verdicts on reports, and ranges of a shard's records.
+"""Leases of tasks, their rules, verdicts on reports, and ranges of a task's records.
 
-A range is [first, end) in the order of the shard's records. Ranges are sorted, and none is adjacent
+A range is [first, end) in the order of the task's records. Ranges are sorted, and none is adjacent
 to another.
 """
 
@@ -17,23 +17,23 @@ from tarkit.readers.reader import TaskShard
 
 @dataclass(frozen=True)
 class LeaseRules:
-    """Rules of leases: how long a worker may be silent, and how often a shard is tried.
+    """Rules of leases: how long a worker may be silent, and how often a task is tried.
 
     Times in seconds.
 
     A worker that is silent for longer than its leases last is lost. They last ``factor`` times the
-    longest time that one of the last 100 completed shards took, but not less than ``floor`` nor
-    more than ``ceiling``; and ``first`` before a shard was completed. A worker that is heard of,
-    but was given no shard and reported none for ``ceiling``, is lost as well.
+    longest time that one of the last 100 completed tasks took, but not less than ``floor`` nor
+    more than ``ceiling``; and ``first`` before a task was completed. A worker that is heard of,
+    but was given no task and reported none for ``ceiling``, is lost as well.
 
-    Each shard that is leased, came back or is dead takes memory.
+    Each task that is leased, came back or is dead takes memory.
 
     Attributes:
-        errors: a shard that was reported as failed so often is dead.
-        losses: a shard whose workers were lost so often, since a record of it was last reported as
+        errors: a task that was reported as failed so often is dead.
+        losses: a task whose workers were lost so often, since a record of it was last reported as
             done, is dead, because it may be the reason.
         outstanding: as many at most of a data set are handed out and not done.
-        dead: with so many dead ones, no shard is handed out any more.
+        dead: with so many dead ones, no task is handed out any more.
 
     Raises:
         UsageError: ``floor`` is not above 0, or above ``ceiling``.
@@ -63,7 +63,7 @@ class Limits:
     Attributes:
         datasets: number of data sets.
         calls: open at once.
-        shards: leases of a call.
+        tasks: leases of a call.
         indices: numbers of shuffled records, of a call, as they take time.
         message: bytes.
         worker: bytes of a worker's name.
@@ -72,7 +72,7 @@ class Limits:
 
     datasets: int = 1000
     calls: int = 40_000
-    shards: int = 1000
+    tasks: int = 1000
     indices: int = 1_000_000
     message: int = 256 << 20
     worker: int = 1024
@@ -92,7 +92,7 @@ class TooManyError(TarkitError):
 
 
 class TooManyDeadError(TarkitError):
-    """So many shards are dead that no more are handed out."""
+    """So many tasks are dead that no more are handed out."""
 
 
 class StoppingError(TarkitError):
@@ -117,11 +117,11 @@ class Report:
 
 
 @dataclass(frozen=True)
-class ShardRequest:
-    """A worker's request for shards.
+class TaskRequest:
+    """A worker's request for tasks.
 
     Attributes:
-        want: shards at most.
+        want: tasks at most.
         wait: seconds after which the answer is WAIT; None: it is never.
         bound: the worker is its connection: when a call of it breaks, it is lost. To it DRAIN would
             be the end, so it is answered so in the last epoch only.
@@ -133,13 +133,13 @@ class ShardRequest:
 
 
 class NoShard(enum.Enum):
-    """Answers to a request for a shard where there is none."""
+    """Answers to a request for a task where there is none."""
 
     WAIT = "wait"
-    """A leased shard may come back, or an epoch may begin when it is done."""
+    """A leased task may come back, or an epoch may begin when it is done."""
     END = "end"
     DRAIN = "drain"
-    """All shards that are left are with workers that wait: each is to finish those that it holds.
+    """All tasks that are left are with workers that wait: each is to finish those that it holds.
 
     A ledger never answers it.
     """
@@ -152,7 +152,7 @@ class Verdict(enum.Enum):
     LATE = "late"
     """Accepted after the lease had ended: the first success counts."""
     STALE = "stale"
-    """Not counted: the shard is done, was given back or reported as failed with this token, or the
+    """Not counted: the task is done, was given back or reported as failed with this token, or the
     data set was reset or restored.
     """
     UNKNOWN = "unknown"
@@ -161,7 +161,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Lease:
-    """A shard handed to a worker.
+    """A task handed to a worker.
 
     Attributes:
         token: never given twice.
@@ -177,8 +177,8 @@ class Lease:
 
 
 @dataclass(slots=True)
-class Outstanding:
-    """A shard that was handed out and is not done.
+class OpenTask:
+    """A task that was handed out and is not done.
 
     Attributes:
         epoch: from 1.
@@ -229,7 +229,7 @@ def merged_ranges(
     """Return the union of ranges and of more, which may overlap.
 
     Raises:
-        UsageError: one of these is not in a shard of so many records.
+        UsageError: one of these is not in a task of so many records.
     """
     union = list(ranges)
     for first, end in checked_ranges(more, records):
@@ -238,10 +238,10 @@ def merged_ranges(
 
 
 def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """Check that ranges are in a shard, and return them.
+    """Check that ranges are in a task, and return them.
 
     Raises:
-        UsageError: one of them is not in a shard of so many records.
+        UsageError: one of them is not in a task of so many records.
     """
     found = list(ranges)
     for first, end in found:
@@ -265,6 +265,6 @@ def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
 
 
 def missing_ranges(ranges: Sequence[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """Return the ranges of a shard that are not in these."""
+    """Return the ranges of a task that are not in these."""
     edges = [0, *(edge for pair in ranges for edge in pair), records]
     return [(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end]

@@ -24,8 +24,8 @@ from tarkit.service.leases import (
     NoSuchDataSetError,
     OtherDataSetError,
     Report,
-    ShardRequest,
     StoppingError,
+    TaskRequest,
     TooManyDeadError,
     TooManyError,
     Verdict,
@@ -87,7 +87,7 @@ class ShardCalls:
         if request.idle:
             dispatcher.lose_idle(ledger, worker, request.idle)
         unused = dispatcher.unanswered(ledger, worker, call, request.held) if call else []
-        wanted = ShardRequest(request.want, request.wait or None) if request.want else None
+        wanted = TaskRequest(request.want, request.wait or None) if request.want else None
         verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
         reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])
         if isinstance(answer, NoShard):

@@ -30,7 +30,7 @@ def main(path: str) -> None:
     while leases := [lease for _ in range(3) if isinstance(lease := ledger.lease("w", 0.0), Lease)]:
         journal.write([change_of(ledger)])
         say("given", ledger, leases)
-        places = {lease.token: ledger.entries[key].position for lease in leases for key in keys(ledger, lease.token)}
+        places = {lease.token: ledger.tasks[key].position for lease in leases for key in keys(ledger, lease.token)}
         for lease in leases[:-1]:
             ledger.complete(lease.token, 0.0)
         ledger.complete(leases[-1].token, 0.0, [(0, 1)])
@@ -40,7 +40,7 @@ def main(path: str) -> None:
 
 
 def keys(ledger: Ledger, token: int) -> list[tuple[int, int]]:
-    return [key for key, entry in ledger.entries.items() if entry.token == token]
+    return [key for key, entry in ledger.tasks.items() if entry.token == token]
 
 
 def say(word: str, ledger: Ledger, leases: list[Lease]) -> None:

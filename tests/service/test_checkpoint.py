@@ -79,7 +79,7 @@ def test_the_rest_of_millions_is_a_number() -> None:
     assert len(checkpoint(ledger)) < 300
     other = Ledger(ledger.dataset)
     restore(other, checkpoint(ledger), 0.0)
-    assert (other.progress().todo, other.progress().done, len(other.entries)) == (1_999_999, 1, 2)
+    assert (other.progress().todo, other.progress().done, len(other.tasks)) == (1_999_999, 1, 2)
     assert other.progress().records == 8
 
 

@@ -22,7 +22,7 @@ from tarkit.service import checkpoint, statuspage
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules, Report, ShardRequest
+from tarkit.service.leases import LeaseRules, Report, TaskRequest
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 parser = pytest.importorskip("prometheus_client.parser", reason="/metrics needs prometheus-client")
@@ -109,8 +109,8 @@ def test_progress_workers_and_dead_shards() -> None:
         ledger = dispatcher.ledger("photos")
         for number in range(300):
             dispatcher.heard(f"node-{number}")
-            await dispatcher.exchange(ledger, f"node-{number}", request=ShardRequest(1))
-        _, leases = await dispatcher.exchange(ledger, HOSTILE, request=ShardRequest(5))
+            await dispatcher.exchange(ledger, f"node-{number}", request=TaskRequest(1))
+        _, leases = await dispatcher.exchange(ledger, HOSTILE, request=TaskRequest(5))
         dispatcher.heard(HOSTILE)
         assert isinstance(leases, list)
         failed = Report(leases[0].token, error="<b>no label</b>")
@@ -143,7 +143,7 @@ def test_epochs_that_are_leased_ahead_are_not_the_epoch_that_is_at_work() -> Non
             assert (metrics["tarkit_epoch", "photos"], metrics["tarkit_epochs_done", "photos"]) == (ledger.epoch, done)
 
         assert (await samples_of(ask))["tarkit_epochs_done", "photos"] == 0
-        _, leases = await dispatcher.exchange(ledger, "a", request=ShardRequest(14))
+        _, leases = await dispatcher.exchange(ledger, "a", request=TaskRequest(14))
         assert isinstance(leases, list)
         await shown("epoch 1 of 5 (leased ahead to 4), 0 of 20 shards done (0%)", 0)
         for lease in [*leases[4:], *leases[:3]]:
@@ -152,7 +152,7 @@ def test_epochs_that_are_leased_ahead_are_not_the_epoch_that_is_at_work() -> Non
         # A shard that is dead holds no epoch up. The epoch after the others has shards that nobody has.
         await dispatcher.exchange(ledger, "a", [Report(leases[3].token, error="no label")])
         await shown("epoch 4 of 5, 13 of 20 shards done (70%), 1 dead", 3)
-        _, leases = await dispatcher.exchange(ledger, "a", request=ShardRequest(6))
+        _, leases = await dispatcher.exchange(ledger, "a", request=TaskRequest(6))
         assert isinstance(leases, list)
         saved = checkpoint.checkpoint(ledger)
         await dispatcher.exchange(ledger, "a", [Report(lease.token) for lease in leases])
@@ -177,11 +177,11 @@ def test_workers_of_each_data_set_and_leases_that_were_lost() -> None:
             names = ("tarkit_workers", "tarkit_leases_lost_total")
             return [metrics[name, dataset] for name in names for dataset in ("photos", "rows")]
 
-        _, leases = await dispatcher.exchange(photos, "silent", request=ShardRequest(2))
+        _, leases = await dispatcher.exchange(photos, "silent", request=TaskRequest(2))
         dispatcher.heard("silent")
         dispatcher.heard("busy")
-        await dispatcher.exchange(rows, "busy", request=ShardRequest(1))
-        waiting = asyncio.create_task(dispatcher.exchange(photos, "waits", request=ShardRequest(1, 1000.0)))
+        await dispatcher.exchange(rows, "busy", request=TaskRequest(1))
+        waiting = asyncio.create_task(dispatcher.exchange(photos, "waits", request=TaskRequest(1, 1000.0)))
         await asyncio.sleep(0)
         assert await counted() == [2, 1, 0, 0]
         assert "Workers (3)" in await text_of(ask)
@@ -224,7 +224,7 @@ def test_the_rate_of_each_data_set_is_that_of_shards_that_were_done() -> None:
             return [metrics["tarkit_shards_per_second", name] for name in ("photos", "rows")]
 
         assert await passed(1.0) == [0.0, 0.0]
-        _, leases = await dispatcher.exchange(photos, "a", request=ShardRequest(50))
+        _, leases = await dispatcher.exchange(photos, "a", request=TaskRequest(50))
         assert isinstance(leases, list)
         await dispatcher.exchange(photos, "a", [Report(lease.token) for lease in leases])
         saved = checkpoint.checkpoint(photos)
@@ -257,7 +257,7 @@ def test_the_names_of_shards_are_shown_without_secrets() -> None:
         files = [Shard("https://me:c4n4ry@h/a.tar?sig=c4n4ry", 0, 4)]
         await dispatcher.declare(DataSet.of_files("photos", files, 1))
         dispatcher.heard("node")
-        _, leases = await dispatcher.exchange(dispatcher.ledger("photos"), "node", request=ShardRequest(2))
+        _, leases = await dispatcher.exchange(dispatcher.ledger("photos"), "node", request=TaskRequest(2))
         assert isinstance(leases, list) and "c4n4ry" in leases[0].shard.name
         failed = Report(leases[0].token, error="no label")
         await dispatcher.exchange(dispatcher.ledger("photos"), "node", [failed])

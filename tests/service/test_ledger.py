@@ -199,7 +199,7 @@ def test_shards_that_are_held_one_by_one_are_bounded() -> None:
                     ledger.fail(entry.token, 0.0, "bad")
                     failed += 1
             assert isinstance(ledger.lease("a", 0.0), Lease)
-            assert len(ledger.entries) <= 3 + 50
+            assert len(ledger.tasks) <= 3 + 50
     assert ledger.progress().dead == 50 and failed <= 2 * (50 + 3)
 
 

@@ -139,7 +139,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return False
         assert answer.token > max(model.tokens, default=0)
         assert self.rules.floor <= answer.seconds == seconds <= self.rules.ceiling
-        (key,) = (key for key, entry in self.ledger.entries.items() if entry.token == answer.token)
+        (key,) = (key for key, entry in self.ledger.tasks.items() if entry.token == answer.token)
         assert key[0] == answer.epoch
         if answer.epoch > model.begun:
             assert (answer.epoch, over) == (model.begun + 1, False)

@@ -19,7 +19,7 @@ from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.connection import Security, security_of_files
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.leases import LeaseRules, Limits, NoShard, ShardRequest
+from tarkit.service.leases import LeaseRules, Limits, NoShard, TaskRequest
 from tarkit.service.ledger import Ledger
 from tarkit.service.server import ShardCalls, serving
 
@@ -409,7 +409,7 @@ def test_a_worker_whose_attendance_breaks_may_come_back(monkeypatch: pytest.Monk
 async def asked(server: Server) -> object:
     """What worker b is answered, without waiting."""
     server.dispatcher.heard("b")
-    _, answer = await server.dispatcher.exchange(server.dispatcher.ledger("d"), "b", request=ShardRequest(2, wait=0.0))
+    _, answer = await server.dispatcher.exchange(server.dispatcher.ledger("d"), "b", request=TaskRequest(2, wait=0.0))
     return answer
 
 

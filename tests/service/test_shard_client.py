@@ -441,7 +441,7 @@ ENDS = {
 
 
 def lost_so_often(service: InThread, losses: int) -> bool:
-    return [each.losses for each in service.dispatcher.ledgers["iris"].entries.values()] == [losses]
+    return [each.losses for each in service.dispatcher.ledgers["iris"].tasks.values()] == [losses]
 
 
 @pytest.mark.parametrize("end", ENDS)

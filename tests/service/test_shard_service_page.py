@@ -59,7 +59,7 @@ def test_the_limits_are_on_the_page() -> None:
     assert rows["calls that are open at once"] == f"{limits.calls:,}"
     outstanding = rows["shards of a data set that are handed out and not done; that are dead"]
     assert outstanding == f"{LeaseRules.outstanding:,}; {LeaseRules.dead:,} (`--max-dead`)"
-    assert rows["shards of a call"] == f"{limits.shards:,}"
+    assert rows["shards of a call"] == f"{limits.tasks:,}"
     assert rows["records of a shard, where records are shuffled"].startswith(f"{limits.indices:,},")
     assert rows["a message"] == f"{limits.message >> 20} MiB"
     names = rows["a name of a data set; of a worker; of a file"]
