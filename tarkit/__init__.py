@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from tarkit.writer import ShardWriter, TarWriter
 
     __version__: str
+else:
+    # Type checkers do not see it: a name that does not exist is an error for them.
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("tarkit")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'tarkit' has no attribute {name!r}")
+        import importlib
+
+        value = getattr(importlib.import_module(f"tarkit.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+
 
 __all__ = [
     "Sample",
@@ -47,20 +62,6 @@ _MODULES = {
     "read_members": "samples.read",
     "read_samples": "samples.read",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("tarkit")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'tarkit' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"tarkit.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # only from its own level and from those above its line. "" is the room itself: a module of that name, or what its
 # __init__ defines.
 LEVELS: tuple[dict[str, str], ...] = (
-    {"errors": "", "extras": "", "world": "", "names": "braces outputnames redaction url"},
+    {"errors": "", "extras": "", "lasterror": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
         "store": "allocator cache cachedread childstart compression entries faults fieldfile forks publish rangedfile "
         "read retry sinks temporary transfer trees waits window"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
 from tarkit.mapping.shellrules import is_simple
+from tarkit.names.keywords import keywords_of
 from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.names.redaction import redact
 from tarkit.names.url import display_name, join, local_path
@@ -19,6 +20,7 @@ from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.work import Function, Work, options
+from tarkit.runs.workoptions import WorkOptions
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
@@ -28,7 +30,7 @@ from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
 
 if TYPE_CHECKING:
-    from tarkit.runs.runrecord import RunRecord
+    from typing_extensions import Unpack
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
@@ -72,6 +74,7 @@ class EmptyResultError(TarkitError):
         self.counts = counts
 
 
+@keywords_of(WorkOptions)
 def process(
     inputs: Work | StrPath | Iterable[StrPath] = (),
     *,
@@ -81,41 +84,40 @@ def process(
     function: str | Function | None = None,
     parallel: int | None = None,
     reporter: Reporter | None = None,
-    **options: Any,
+    **options: Unpack[WorkOptions],
 ) -> Counts:
     """Run a command or a function over every sample of shards, as ``tarproc`` does.
 
-    ::
-
-        counts = tarkit.process("train-{0000..0147}.tar", outdir="grey", function=to_grey)
+    >>> tarkit.process("train-{0000..0147}.tar", outdir="grey", function=to_grey, parallel=8)  # doctest: +SKIP
 
     Args:
-        inputs: paths, URLs, shard specs; or a whole :class:`~tarkit.runs.work.Work`.
-        output: one shard for all samples.
-        outdir: a folder, for a shard for each input; those that are done already are skipped.
-            Without either, nothing is written.
+        inputs: paths, URLs or shard specs of the input shards; or a whole
+            :class:`~tarkit.runs.work.Work`, whose fields the other arguments replace.
+        output: path or URL of one shard for all samples.
+        outdir: path or URL of a folder, which gets a shard for each input; shards that are done are
+            skipped. Without ``output`` and ``outdir``, nothing is written.
         command: run by bash in each sample's folder; the sample fails if any part of it fails.
-        function: from a sample, a dict, to a dict, None, or several; ``module:name``,
-            ``file.py:name``, or any callable, a lambda too.
-        parallel: how many at once; the output is the same for any number.
-        reporter: is called while the run goes on.
-        options: other fields of Work, which are the long options of tarproc: ``fields="jpg cls"``,
-            ``errors="skip"``. work_id: with outdir and a callable, names what it does. Shards that
-            were made under the same name are taken as done; without a name, no shard is. force:
-            make all shards anew.
+        function: called with each sample, a dict; it returns a dict, None to drop the sample, or
+            several dicts. A callable, ``module:name`` or ``file.py:name``.
+        parallel: commands or functions at once; the output is the same for any number. Default: 1.
+        reporter: object whose methods are called during the run. Default: one that does nothing.
+        options: the other fields of Work, such as ``fields="jpg cls"`` and ``errors="skip"``; see
+            :class:`~tarkit.runs.workoptions.WorkOptions`.
 
     Returns:
         The counts. Samples that failed are in ``counts.failed``, and in the shard OUT.failed.tar.
 
     Raises:
+        TypeError: no such option.
+        UsageError: an option has a wrong type or value, or does not go with another one.
         ShardsFailedError: with outdir, some shards could not be made; the others are published.
         EmptyResultError: samples came in, and none went out; the output is published.
             ``allow_empty=True`` accepts it.
         TooManyErrorsError: more samples failed than ``max_errors``, or all of them.
-        TarkitError: a wrong option, damaged input, an output that cannot be written, and so on.
+        TarkitError: damaged or missing input, an output that cannot be written, and so on.
     """
     given = {"output": output, "outdir": outdir, "command": command, "function": function, "parallel": parallel}
-    named = {name: value for name, value in given.items() if value is not None} | options
+    named: dict[str, Any] = {name: value for name, value in given.items() if value is not None} | {**options}
     named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in named.items()}
     work = replace(inputs, **named) if isinstance(inputs, Work) else Work(inputs=tuple(spec_texts(inputs)), **named)
     once = work.has_callable and work.work_id is None

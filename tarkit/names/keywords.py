@@ -1,0 +1,52 @@
+"""Functions whose keyword arguments are listed in a TypedDict: one table for several of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def keywords_of(table: type) -> Callable[[_F], _F]:
+    """Make a function with ``**options: Unpack[table]`` show and check them when the program runs.
+
+    Type checkers and editors read ``Unpack``; notebooks and ``help()`` ask ``inspect.signature``,
+    which lists the keys of the table as keyword arguments from now on.
+
+    Args:
+        table: a TypedDict with ``total=False``.
+
+    Returns:
+        A decorator. The function then raises Python's own TypeError for a keyword that it does not
+        have, with its own name and the closest keyword that it has.
+    """
+
+    def decorate(function: _F) -> _F:
+        *named, rest = inspect.signature(function).parameters.values()
+        hints = {name: getattr(hint, "__forward_arg__", hint) for name, hint in table.__annotations__.items()}
+        option = rest.replace(kind=rest.KEYWORD_ONLY, default=...)
+        listed = [option.replace(name=name, annotation=hint) for name, hint in hints.items()]
+        known = {each.name: each for each in (*named, *listed)}
+
+        @wraps(function)
+        def checked(*given: Any, **options: Any) -> Any:
+            if unknown := next((name for name in options if name not in known), None):
+                raise TypeError(_unexpected(function.__qualname__, unknown, known))
+            return function(*given, **options)
+
+        shown = inspect.signature(function).replace(parameters=list(known.values()))
+        checked.__signature__ = shown  # type: ignore[attr-defined]
+        return cast(_F, checked)
+
+    return decorate
+
+
+def _unexpected(function: str, unknown: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(unknown, list(known), 1)
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    return f"{function.removesuffix('.__init__')}() got an unexpected keyword argument {unknown!r}{hint}"
