@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import pickle
 import platform
@@ -542,3 +543,13 @@ def test_of_two_iterations_the_first_is_over(shards: str, epochs: list[list[list
 
 def begin_late(worker: int) -> None:
     time.sleep(worker * 0.5)
+
+
+def test_options_of_a_loader_are_those_of_a_dataloader() -> None:
+    from torch.utils.data import DataLoader
+
+    from tarkit.trainers.torch import LoaderOptions
+
+    theirs = {*inspect.signature(DataLoader).parameters} - {"dataset", "num_workers"}
+    refused = {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
+    assert theirs - refused == LoaderOptions.__optional_keys__

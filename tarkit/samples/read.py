@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
@@ -27,6 +27,20 @@ from tarkit.world import consumer, loader_worker
 
 if TYPE_CHECKING:
     from tarkit.store.cache import PartCache
+
+
+class ReadOptions(TypedDict, total=False):
+    """Keyword arguments of :func:`read_samples`, which describes them, for functions that pass them
+    on.
+    """
+
+    rule: str | KeyRule
+    on_duplicate_field: str
+    on_repeated_key: str
+    on_damage: str
+    tally: Tally | None
+    mem: int
+    cache: PartCache | None
 
 
 def read_samples(
@@ -46,36 +60,40 @@ def read_samples(
 ) -> Generator[Sample, None, None]:
     """Read the samples of one or many shards, in order, as dicts of raw bytes.
 
+    >>> for sample in read_samples("s3://bucket/train-{0000..0147}.tar"):  # doctest: +SKIP
+    ...     print(sample["__key__"], sample["__url__"], len(sample["jpg"]))
+
     Args:
         urls: a path, URL or shard spec (``s3://b/train-{0000..0147}.tgz``, ``*.tar``,
             ``@list.txt``, ``-``), or several.
-        rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
-        on_duplicate_field: error, first or last.
-        on_repeated_key: error or allow.
-        on_damage: error, or skip: resume at the next good header and record the lost bytes in
+        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
+            function.
+        on_duplicate_field: two members of a sample have the same field: ``error``, or keep the
+            ``first`` or the ``last``.
+        on_repeated_key: a key comes back after other samples: ``error``, or ``allow``, which takes
+            each series of adjacent members as a sample.
+        on_damage: ``error``, or ``skip`` to the next good header and note what was lost in
             ``tally``. Samples with a member that cannot be delivered (a hard link, a sparse file)
-            are dropped and counted.
+            are then dropped and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: True if an ``@LIST`` may name ``pipe:`` commands; the author of such a
-            list runs them here.
-        literal: True if ``urls`` are names of shards, not patterns, for example from
-            :func:`tarkit.specs.shardspec.expand`: names in a store may have ``[`` or ``{`` in them.
-        split: True if ``urls`` are only the shards of this process. Otherwise it is an error to
-            read in one of several ranks, or workers of a torch DataLoader, because each would read
-            every sample.
-        mem: largest number of bytes of the shard that one sample may span; a larger sample is an
-            error that names its member and size. It also limits the window of a compressed shard,
-            if it is more than the limit for every stream.
-        large: a different policy for members that are too large (:mod:`tarkit.formats.tar.large`).
-        cache: cache for parts of remote shards (:class:`tarkit.store.cache.PartCache`).
+        allow_pipe_in_lists: an ``@LIST`` may name ``pipe:`` commands, which its author then runs
+            here.
+        literal: ``urls`` are names of shards, not specs, as :func:`tarkit.expand` gives them: names
+            from a store may have ``[`` or ``{`` in them.
+        split: ``urls`` are the shards for this process. Without it, reading in one of several
+            ranks, or workers of a torch DataLoader, is an error, because each would read every
+            sample.
+        mem: most bytes of the shard that one sample may span, and most bytes of the window of a
+            compressed shard, if that is more than any stream may have. Default: 1 GiB.
+        large: another treatment of members that are too large (:mod:`tarkit.formats.tar.large`).
+        cache: folder where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
 
     Raises:
-        UsageError: the process is one of several that would read the same samples.
-        TooLargeError: a sample has more than ``mem`` bytes.
-        DataError: the shard is damaged, or the policies do not allow its contents.
-        MissingInputError: a shard does not exist.
-        StreamError: a shard cannot be read.
-        TemporaryStreamError: a shard cannot be read now.
+        UsageError: an argument has a wrong value, or the process is one of several that would read
+            the same samples.
+        TooLargeError: a sample has more than ``mem`` bytes; the message names the member.
+        DataError: the shard is damaged, or is not what the policies allow.
+        MissingInputError, StreamError, TemporaryStreamError: a shard cannot be read.
     """
     if not split:
         _refuse_several_readers()
@@ -140,22 +158,26 @@ def read_members(
 ) -> Iterator[Member]:
     """Yield the regular files of one tar stream: (name, content, offset of the header).
 
-    Where an archive ends inside the stream (``cat a.tar b.tar``), and where bytes were lost, a mark
-    with an empty name is yielded; see :data:`tarkit.formats.tar.walk.Member`.
+    >>> with open("train-0.tar", "rb", buffering=0) as file:  # doctest: +SKIP
+    ...     names = [name for name, content, offset in read_members(file.read) if name]
+
+    Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was lost, a
+    mark with an empty name is given; see :data:`tarkit.formats.tar.walk.Member`.
 
     Args:
         read: ``read(n)`` returns 1 to n bytes, or b"" at the end, like the method of a raw stream.
         url: name of the shard for errors.
-        rule: key rule. It decides if a member whose content cannot be delivered (a hard link, a
-            sparse file) is a field of a sample; if not, it is only counted.
-        on_damage: error, or skip: resume at the next good header, and behind members that cannot be
+        rule: key rule as of :func:`read_samples`. A member whose content cannot be delivered (a
+            hard link, a sparse file) is an error if it is a field of a sample, else it is counted.
+        on_damage: ``error``, or ``skip`` to the next good header, and over members that cannot be
             delivered.
-        tally: counts skipped members, and records damage.
-        large: policy for members too large for memory; None: all are delivered as bytes.
+        tally: filled with counts of skipped members, and with damage.
+        large: treatment of members that are too large for memory; None delivers all as bytes.
 
     Raises:
+        UsageError: an argument has a wrong value.
         DataError: the stream is damaged.
-        UnsupportedMemberError: a field of a sample has content that cannot be delivered.
+        UnsupportedMemberError: a field of a sample whose content cannot be delivered.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
@@ -182,19 +204,14 @@ def placed_samples(
     on_damage: str = "error",
     tally: Tally | None = None,
     large: LargeMembers | None = None,
-    **policies: Any,
+    on_repeated_key: str = "error",
 ) -> Iterator[tuple[int, Sample]]:
     """Yield (offset of its first header, sample) for the samples of one tar stream.
 
     Args:
-        read: function that reads up to n bytes, as for :func:`read_members`.
-        url: URL of the shard, for errors.
-        rule: key rule.
-        on_damage: error or skip, as for :func:`read_members`.
-        tally: filled with counts and damage.
-        large: policy for members too large for memory. None: each content is replaced by a range of
-            its length.
-        policies: other arguments of :func:`group_by_keys`.
+        large: see :func:`read_members`. Without it, a range of its length takes the place of each
+            content.
+        on_repeated_key: as of :func:`group_by_keys`.
     """
     begins: dict[str, int] = {}
     ways = large or SkipLarge()
@@ -209,6 +226,14 @@ def placed_samples(
             # Content that is not used would fill the memory.
             yield name, range(len(content)) if name and large is None else content, offset
 
-    policies |= {"sample_limit": ways.sample_limit, "spill": ways.spill}
-    for sample in group_by_keys(noted(), url=url, rule=rule, tally=tally, **policies):
+    samples = group_by_keys(
+        noted(),
+        url=url,
+        rule=rule,
+        on_repeated_key=on_repeated_key,
+        tally=tally,
+        sample_limit=ways.sample_limit,
+        spill=ways.spill,
+    )
+    for sample in samples:
         yield begins.pop(sample["__key__"]), sample

@@ -163,24 +163,29 @@ def group_by_keys(
     A sample is a run of adjacent members with the same key. Lazy: at most one sample is in memory,
     besides the keys that were seen (keys and offsets, never bytes).
 
+    >>> list(group_by_keys([("a.jpg", b"1", 0), ("a.cls", b"2", 1024)], url="s.tar"))
+    [{'__key__': 'a', '__url__': 's.tar', 'jpg': b'1', 'cls': b'2'}]
+
     Args:
         members: (name, content, offset) of regular files, with marks (see Member). Where a stretch
-            was lost, the samples on both of its sides are dropped, because they may not be whole;
-            where one member of a sample was lost, that sample is dropped.
-        url: name of the shard, for ``__url__`` and for errors.
-        rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
-        on_duplicate_field: error, first (keep the first file) or last (keep the last file).
-        on_repeated_key: error, or allow (each run of adjacent members is a separate sample).
-        tally: filled with counts.
-        sample_limit: largest number of bytes of the shard that a sample may span in memory; where
-            it spans more, ``spill(sample, name, content)`` returns the values of its further
-            fields.
-        spill: see ``sample_limit``; None: there is no limit.
+            was lost, the samples on both of its sides are dropped, since they may not be whole;
+            where one member was lost that belongs to a sample, that sample is dropped.
+        url: the shard's name, for ``__url__`` and for errors.
+        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
+            function.
+        on_duplicate_field: two members of a sample have the same field: ``error``, or keep the
+            ``first`` or the ``last``.
+        on_repeated_key: a key comes back after other samples: ``error``, or ``allow``, which takes
+            each run of adjacent members as a sample.
+        tally: filled with counts of members, samples, and what was skipped.
+        sample_limit: bytes of the shard that a sample may span before ``spill`` is called.
+        spill: called as ``spill(sample, name, content)`` for each further field of such a sample;
+            it returns the value of the field.
 
     Raises:
-        DuplicateFieldError: a sample has a field twice, and the policy is error.
-        RepeatedKeyError: a key is repeated, and the policy is error.
-        UsageError: a policy or rule does not exist.
+        DuplicateFieldError: a field comes twice in a sample.
+        RepeatedKeyError: a key comes back.
+        UsageError: a policy or rule that does not exist.
     """
     split_name = key_rule(rule)
     check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)

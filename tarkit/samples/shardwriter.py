@@ -6,48 +6,60 @@ import io
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tarkit.errors import UsageError
+from tarkit.names.keywords import keywords_of
 from tarkit.names.outputnames import shard_name
 from tarkit.samples.codecs import make_encoder
-from tarkit.samples.tarwriter import TarWriter
+from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
 from tarkit.samples.writtenindex import WrittenIndex
 from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.store.compression import check_tar_name, write_compression
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import WholeOutput, check_target
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 class ShardWriter(WholeOutput):
     """A writer of a series of shards, each published whole when it is full.
 
-    A published shard replaces one of the same name: do not write a series over shards that are
-    still read.
+    A shard replaces one of the same name when it is published: do not write a series over shards
+    that you still read.
+
+    ``shards`` are the names of the published shards, ``total`` is the number of samples written.
+
+    >>> with ShardWriter("train-%06d.tar", maxcount=10_000) as writer:  # doctest: +SKIP
+    ...     for number, image in enumerate(images):
+    ...         writer.write({"__key__": f"{number:08d}", "jpg": image})
 
     Args:
-        pattern: name with one number, as in ``out-%06d.tar``.
-        maxcount: largest number of samples in a shard.
-        maxsize: largest size of the content of a shard in bytes, unless one sample alone has more.
-        post: function called with each shard's name after it was published; its exception ends the
+        pattern: path or URL of the shards with one number, such as ``out-%06d.tar``.
+        maxcount: most samples in a shard.
+        maxsize: most bytes of content in a shard, unless one sample alone has more.
+        post: called with each shard's name after the shard is published; its exception ends the
             writing.
         start_shard: number of the first shard.
-        verbose: if positive, one line on stderr for each new shard.
-        opener: function from a name to an open binary file; it then decides how the file is
-            written.
-        manifest: path or URL, which ends in ``.json``, of a manifest (``docs/formats/manifest.md``)
-            of the shards that this writer publishes, written at the end. Each shard has an index
-            then. An existing manifest is removed before the first shard is published.
-        **kw: arguments of :class:`TarWriter`.
+        verbose: if positive, one line on stderr for each shard that is begun.
+        opener: function from a shard's name to an open binary file, which is then written in place
+            of the name.
+        manifest: path or URL that ends in ``.json``: the published shards are listed there at the
+            end (``docs/formats/manifest.md``), and each gets an index. An existing manifest is
+            removed before the first shard is published.
+        kw: the arguments of :class:`TarWriter` after its first, by name.
 
     Attributes:
         shards: names of the published shards.
         total: number of samples written.
 
     Raises:
-        UsageError: an argument is not valid, also one of TarWriter's.
+        TypeError: no such argument.
+        UsageError: an argument has a wrong value, also one of TarWriter's.
     """
 
+    @keywords_of(TarWriterOptions)
     def __init__(
         self,
         pattern: str,
@@ -58,7 +70,7 @@ class ShardWriter(WholeOutput):
         verbose: int = 0,
         opener: Callable[[str], BinaryIO] | None = None,
         manifest: str | None = None,
-        **kw: Any,
+        **kw: Unpack[TarWriterOptions],
     ) -> None:
         for name, limit in (("maxcount", maxcount), ("maxsize", maxsize)):
             if not isinstance(limit, (int, float)) or not limit >= 1:
@@ -82,18 +94,19 @@ class ShardWriter(WholeOutput):
         self.post = post
         self.verbose = verbose
         self.opener = opener
-        # Encoded here, because the size decides which shard the sample goes to.
-        encoder = kw.pop("encoder", True)
+        # Encoded here, so that the size is known when a shard is chosen.
+        encoder = kw.get("encoder", True)
         self._encode = make_encoder(encoder) if encoder else None
-        self.kw = {**kw, "encoder": False}
+        self.kw: TarWriterOptions = {**kw, "encoder": False}
         self.manifest = manifest
         self._listed: list[ManifestShard] | None = None
         if manifest is not None:
             check_manifest_name(manifest)
-            self.kw |= {"index": True, "checksum": "md5"}
+            self.kw["index"], self.kw["checksum"] = True, "md5"
             self._listed = []
-        # An argument that is not valid raises here, not at the first sample.
-        TarWriter(io.BytesIO(), **{**self.kw, "index": False}).discard()
+        # What is wrong with an argument shows here, not at the first sample.
+        unindexed: TarWriterOptions = {**self.kw, "index": False}
+        TarWriter(io.BytesIO(), **unindexed).discard()
         if self.kw.get("index"):
             if self.kw.get("on_repeated_key", "error") != "error":
                 raise UsageError("a shard with repeated keys has no index")

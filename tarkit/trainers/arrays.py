@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from tarkit.extras import library
+from tarkit.names.keywords import keywords_of
 from tarkit.trainers.loader import EpochLoader
-from tarkit.trainers.source import BatchSource
+from tarkit.trainers.source import BatchSource, SourceOptions
 
-
-def batches(
-    urls: str | os.PathLike[str] | Iterable[str], *, batch: int, fields: str, decode: str | None = "rgb", **options: Any
-) -> EpochLoader:
-    """Batches as tuples of columns: arrays where all values are arrays of one shape or numbers,
-    else lists.
-
-    >>> for images, labels in batches("train-{0000..0147}.tar", batch=64, fields="jpg cls"):  # doctest: +SKIP
-    ...     step(images, labels)
-
-    Args:
-        urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
-
-    Raises:
-        UsageError: see there.
-        MissingExtraError: NumPy is not installed.
-    """
-    library("numpy", "a batch of arrays", "images")
-    return EpochLoader(BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": columns, **options}))
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def columns(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -44,3 +28,43 @@ def _column(values: tuple[Any, ...]) -> Any:
     if len({getattr(value, "shape", None) for value in values}) == 1 and isinstance(values[0], numpy.ndarray):
         return numpy.stack(values)
     return list(values)
+
+
+@keywords_of(SourceOptions)
+def batches(
+    urls: str | os.PathLike[str] | Iterable[str],
+    *,
+    batch: int,
+    fields: str,
+    decode: str | None = "rgb",
+    collate: Callable[[list[Any]], Any] | None = columns,
+    **options: Unpack[SourceOptions],
+) -> EpochLoader:
+    """Batches of samples as NumPy arrays, epoch after epoch, without the library of a trainer.
+
+    A batch is a tuple of columns: arrays where all values are arrays of one shape or numbers, else
+    lists.
+
+    >>> for images, labels in batches("train-{0000..0147}.tar", batch=64, fields="jpg cls"):  # doctest: +SKIP
+    ...     step(images, labels)
+
+    Args:
+        urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
+            index beside it (``tarkit index``).
+        batch: samples of a global batch; each rank has its part of it.
+        fields: names of the fields, one for each column; ``jpg;png`` takes the first one that a
+            sample has.
+        decode: form of decoded images: ``rgb`` (float32, 0 to 1) or ``rgb8`` (uint8) for arrays of
+            shape (height, width, 3); ``l`` and ``l8`` for grey ones of shape (height, width). None:
+            all fields stay bytes.
+        collate: function from a list of tuples of fields to a batch; None: the list.
+        options: the order, rank and world, errors, cache, service and audit; see
+            :class:`~tarkit.trainers.source.SourceOptions`.
+
+    Raises:
+        TypeError: no such option.
+        UsageError: an option has a wrong value, or a shard has no index.
+        MissingExtraError: NumPy is not installed.
+    """
+    library("numpy", "a batch of arrays", "images")
+    return EpochLoader(BatchSource(urls, batch=batch, fields=fields, decode=decode, collate=collate, **options))

@@ -63,21 +63,23 @@ class ShardMap:
 
     Args:
         urls: a path, URL or shard spec, or several; each shard has an index beside it (``tarkit
-            index``). A name that ends in ``.json`` is that of a manifest (``tarkit index
-            --manifest``), which lists shards and their samples: then nothing else is read to open
-            the data set; without one, the first line of each index is.
-        rule: key rule of the samples.
-        held: shards whose indexes are kept in memory; by default those of two million samples, 256
-            to 4096 of them, which is what the blocks of an order need. Fewer local ones have a
-            descriptor: a quarter of those that a process may have, 1024 at most.
-        cache: where parts of remote shards are kept on this machine, a folder; None: nowhere, so
-            that each sample is a request.
-        cache_size: see :class:`tarkit.store.cache.PartCache`.
-        run: consecutive samples that are fetched at once then.
+            index``). A name that ends in ``.json`` is a manifest (``tarkit index --manifest``),
+            which lists shards and their samples: then nothing else is read to open the data set;
+            without a manifest, the first line of each index is read.
+        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
+            function.
+        held: shards whose indexes are kept in memory. None: those of two million samples, 256 to
+            4096 of them, which is what the blocks of an order need. Fewer local shards stay open: a
+            quarter of the descriptors that a process may have, 1024 at most.
+        cache: folder of this machine where parts of remote shards are kept; None: each sample is a
+            request.
+        cache_size: most bytes in this folder; see :class:`tarkit.store.cache.PartCache`.
+        run: consecutive samples of a remote shard that are fetched at once into the cache.
 
     Raises:
-        UsageError: a shard has no index, or none is named; or an argument that cannot be.
-        DataError: a manifest, or an index, is damaged. What reading them raises.
+        UsageError: a shard has no index, no shard is named, or an argument has a wrong value.
+        DataError: a manifest, or an index, is damaged.
+        MissingInputError, StreamError, TemporaryStreamError: a manifest or index cannot be read.
     """
 
     def __init__(

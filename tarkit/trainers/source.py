@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import check_policy
@@ -31,6 +31,72 @@ _DEALT = ("version", "batch", "lanes", "turns")
 """Version and settings that may change from one epoch to the next."""
 
 
+class EpochOptions(TypedDict, total=False):
+    """Keyword arguments of every reader of batches: which samples come, and in which order.
+
+    Attributes:
+        transform: called with each sample, or tuple of fields; it returns what takes its place, or
+            None to drop the sample. Its exception becomes a TransformError with shard and key.
+            Default: none.
+        shuffle: another order in each epoch; False: the order of the shards. Default: True.
+        seed: whole number from which the order of every epoch follows. Default: 0.
+        lanes: parts of a batch that are read side by side, a divisor of ``batch``; best a multiple
+            of the number of ranks. Default: the largest power of two up to 8 that divides it.
+        turns: consecutive batches that are read side by side, too; best a multiple of the number of
+            workers of a rank. Default: 1.
+        run: samples of a shard that stay together when shards are shuffled. Default: 100.
+        block: samples of a lane that are shuffled among each other. Default: 10,000.
+        equalize: treatment of the samples at the end that fill no batch: ``drop`` leaves them out;
+            ``pad`` and ``repeat`` fill the last batch with other samples of the epoch. With ``pad``
+            each sample has ``__pad__``, which is True for a filler. Default: ``drop``.
+        rank: number of this process, from 0, given together with ``world``. Default: see
+            :func:`tarkit.world.consumer`.
+        world: number of processes that share each batch. Default: as ``rank``.
+        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
+            function. Default: ``first-dot``.
+        on_error: ``raise``; or ``count``: samples that cannot be read, decoded or transformed are
+            left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`. Default:
+            ``raise``.
+        cache: folder of this machine where parts of remote shards are kept, for all processes and
+            later runs; True: ``tarkit/shards`` in the user's folder for caches; False: none, and
+            each sample is a request. Default: True.
+        cache_size: most bytes in this folder. Default: 16 GiB, or half of the free space of its
+            disk, if that is less.
+    """
+
+    transform: Callable[[Any], Any] | None
+    shuffle: bool
+    seed: int
+    lanes: int | None
+    turns: int
+    run: int
+    block: int
+    equalize: str
+    rank: int | None
+    world: int | None
+    rule: str | KeyRule
+    on_error: str
+    cache: str | os.PathLike[str] | bool
+    cache_size: int | None
+
+
+class SourceOptions(EpochOptions, total=False):
+    """Keyword arguments of readers of batches that learn which batches the loop has used.
+
+    Attributes:
+        service: ``"HOST:PORT"`` of a shard service, or a
+            :class:`~tarkit.service.client.ShardClient`: ranges of samples come from there, and
+            ``batch`` is the number of samples of a batch of this process. The service decides on
+            the order and the number of epochs; options of the order, ``rank`` and ``world`` are
+            errors. Default: none.
+        audit: folder where each process writes which samples its loop was given; ``tarkit audit``
+            proves from it that each was used once. Default: none.
+    """
+
+    service: str | ShardClient | None
+    audit: str | os.PathLike[str] | None
+
+
 class BatchSource:
     """The batches of a rank, of any epoch, from any batch on.
 
@@ -41,33 +107,16 @@ class BatchSource:
             :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
             index``).
         batch: samples of a global batch; each rank has its part of it.
-        fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
-        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, or
-            ``torchrgb`` or such for tensors of (channel, height, width); other fields are decoded,
-            too, but of ``fields`` those alone. None: all fields stay bytes.
-        transform: is called with each sample, or tuple of fields; None that it returns drops the
-            sample, and what it raises becomes a TransformError with shard and key.
-        collate: makes a batch of a list of them; None: the list.
-        shuffle, seed: another order in each epoch.
-        lanes, turns, run, block, equalize: see :class:`tarkit.trainers.order.OrderSettings`; lanes
-            is by default the largest power of two up to 8 that divides the batch. With
-            ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
-        rank, world: see :func:`tarkit.world.consumer`.
-        rule: key rule.
-        service: ``"HOST:PORT"`` of a shard service, or a
-            :class:`tarkit.service.client.ShardClient`: ranges of samples come from there, and
-            ``batch`` is the number of samples of a batch of this process. The order, the number of
-            epochs and what is done are the service's; rank and world are not asked for.
-        on_error: "raise"; or "count": samples that cannot be read or decoded, for which transform
-            raises an exception, and those of shards that cannot be opened, are left out and
-            counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`.
-        cache: the folder of this machine where parts of remote shards are kept, for all processes
-            and later runs; True: ``tarkit/shards`` in the user's folder for caches; False: none,
-            each sample is a request.
-        cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if
-            that is less.
-        audit: a folder where each process writes which samples its loop was given; ``tarkit audit``
-            proves from it that each was used once. None: nowhere.
+        fields: names of fields, such as ``"jpg;png cls"``: a batch is made of tuples of their
+            values, ``jpg`` or ``png`` first; None: of samples.
+        decode: form of decoded images, a word of :func:`tarkit.samples.codecs.decode_field` such as
+            ``rgb8`` for arrays of shape (height, width, 3); ``torchrgb`` and such give tensors of
+            shape (channel, height, width). Other fields are decoded by their extension; with
+            ``fields``, only those. None: all fields stay bytes.
+        collate: function from a list of samples, or of tuples, to a batch; None: the list.
+        transform, shuffle, seed, lanes, turns, run, block, equalize, rank, world, rule, on_error,
+            cache, cache_size: see :class:`EpochOptions`.
+        service, audit: see :class:`SourceOptions`.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.

@@ -10,16 +10,21 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
+from tarkit.lasterror import release_at_exit
+from tarkit.names.keywords import keywords_of
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.lasterror import release_at_exit
 from tarkit.trainers.loader import EpochLoader, log_gaps
-from tarkit.trainers.source import BatchSource
+from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
 from tarkit.world import consumer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
 release_at_exit()
@@ -34,6 +39,18 @@ change that.
 """
 
 
+def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """As :func:`columns`.
+
+    Raises:
+        ValueError: arrays of a field have several shapes.
+    """
+    made = columns(rows)
+    if any(isinstance(column, list) and any(hasattr(value, "shape") for value in column) for column in made):
+        raise ValueError("arrays of several shapes do not make one tensor")
+    return made
+
+
 class TensorBatches(EpochLoader):
     """Batches of tensors: each sample once an epoch, over all processes.
 
@@ -46,18 +63,30 @@ class TensorBatches(EpochLoader):
         model.fit(batches.dataset(), epochs=3, callbacks=[batches.callback()])
 
     Args:
-        urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
-        signature: the TensorSpecs of a batch; None: those of the first batch, with any number of
+        urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
+            index beside it (``tarkit index``).
+        batch: samples of a global batch; each rank has its part of it.
+        fields: names of the fields, one for each tensor; ``jpg;png`` takes the first one that a
+            sample has.
+        decode: form of decoded images: ``rgb`` (float32, 0 to 1) or ``rgb8`` (uint8) for tensors of
+            shape (height, width, 3); ``l`` and ``l8`` for grey ones of shape (height, width). None:
+            all fields stay bytes.
+        collate: function from a list of tuples of fields to a batch.
+        signature: the TensorSpecs of a batch. None: those of the first batch, with any number of
             samples.
         prefetch: batches that are read ahead.
+        options: the order, rank and world, errors and cache; see
+            :class:`~tarkit.trainers.source.EpochOptions`.
 
     Raises:
-        UsageError: see there; or the values of a field do not make one tensor; or RANK and
-            WORLD_SIZE or TF_CONFIG are of several processes, and ``rank`` and ``world`` are not
-            named.
+        TypeError: no such option.
+        UsageError: an option has a wrong value, a shard has no index, or the values of a field do
+            not make one tensor; or RANK and WORLD_SIZE or TF_CONFIG are of several processes, and
+            ``rank`` and ``world`` are not given.
         MissingExtraError: TensorFlow is not installed.
     """
 
+    @keywords_of(SourceOptions)  # service and audit get an error of their own
     def __init__(
         self,
         urls: str | os.PathLike[str] | Iterable[str],
@@ -65,9 +94,10 @@ class TensorBatches(EpochLoader):
         batch: int,
         fields: str,
         decode: str | None = "rgb",
+        collate: Callable[[list[Any]], Any] | None = _alike,
         signature: Any = None,
         prefetch: int = 2,
-        **options: Any,
+        **options: Unpack[EpochOptions],
     ) -> None:
         for name in ("audit", "service"):
             if options.get(name) is not None:
@@ -75,7 +105,7 @@ class TensorBatches(EpochLoader):
                 raise UsageError(f"{name}= is for ShardDataset and tarkit.batches: {why}")
         if options.get("world") is None:
             _check_named()
-        source = BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": _alike, **options})
+        source = BatchSource(urls, batch=batch, fields=fields, decode=decode, collate=collate, **options)
         super().__init__(source)
         self.signature = _signature_of(source) if signature is None else signature
         self._prefetch = prefetch
@@ -303,18 +333,6 @@ def _check_named() -> None:
         raise UsageError(f"TF_CONFIG is not the JSON of a cluster: {error}") from None
     if workers > 1:
         raise UsageError(f"TF_CONFIG has {workers} workers: {_NAME_THEM}")
-
-
-def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Combine samples to columns, as :func:`columns` does.
-
-    Raises:
-        ValueError: arrays of a field have several shapes.
-    """
-    made = columns(rows)
-    if any(isinstance(column, list) and any(hasattr(value, "shape") for value in column) for column in made):
-        raise ValueError("arrays of several shapes do not make one tensor")
-    return made
 
 
 def _signature_of(source: BatchSource) -> Any:

@@ -12,19 +12,40 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from operator import itemgetter
 from traceback import walk_stack
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
+from tarkit.names.keywords import keywords_of
 from tarkit.store.allocator import keep_all_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
-from tarkit.trainers.source import BatchSource
+from tarkit.trainers.source import BatchSource, SourceOptions
 from tarkit.world import LoaderWorker, loader_worker
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
+
+
+class LoaderOptions(TypedDict, total=False):
+    """Keyword arguments of a ``torch.utils.data.DataLoader``, which describes them, without those
+    that decide on the batches.
+    """
+
+    collate_fn: Callable[[Any], Any] | None
+    pin_memory: bool
+    timeout: float
+    worker_init_fn: Callable[[int], object] | None
+    multiprocessing_context: Any
+    generator: Any
+    prefetch_factor: int | None
+    persistent_workers: bool
+    pin_memory_device: str
+    in_order: bool
 
 
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
@@ -33,25 +54,41 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ``loader()`` reads it, or torchdata's StatefulDataLoader with ``batch_size=None``; anything else
     is an error.
 
+    >>> shards = "s3://bucket/train-{0000..0147}.tar"
+    >>> dataset = ShardDataset(shards, batch=64, fields="jpg cls", decode="torchrgb")  # doctest: +SKIP
+    >>> for images, labels in dataset.loader(num_workers=4):  # doctest: +SKIP
+    ...     step(images, labels)
+
     Args:
-        urls, batch, fields, options: see :class:`tarkit.trainers.source.BatchSource`. Shards have
-            indexes.
-        collate: makes a batch of a list; by default torch's ``default_collate`` with ``fields``,
-            else it is the list.
+        urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
+            index beside it (``tarkit index``).
+        batch: samples of a global batch; each rank has its part of it.
+        fields: names of fields: a batch is made of tuples of their values; ``jpg;png`` takes the
+            first one that a sample has. None: of samples, dicts.
+        decode: form of decoded images: ``torchrgb`` (float32, 0 to 1) or ``torchrgb8`` (uint8) for
+            tensors of shape (3, height, width); ``rgb`` or ``rgb8`` for arrays of shape (height,
+            width, 3). None: all fields stay bytes.
+        collate: function from a list of samples, or of tuples, to a batch. None: torch's
+            ``default_collate`` with ``fields``, else the list.
+        options: the order, rank and world, errors, cache, service and audit; see
+            :class:`~tarkit.trainers.source.SourceOptions`.
 
     Raises:
-        UsageError: an argument that cannot be, or a shard without an index.
+        TypeError: no such option.
+        UsageError: an option has a wrong value, or a shard has no index.
         MissingExtraError: PyTorch is not installed.
     """
 
+    @keywords_of(SourceOptions)
     def __init__(
         self,
         urls: str | os.PathLike[str] | Iterable[str],
         *,
         batch: int,
         fields: str | None = None,
+        decode: str | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
-        **options: Any,
+        **options: Unpack[SourceOptions],
     ) -> None:
         if collate is None and fields is not None:
             collate = data.default_collate
@@ -63,7 +100,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """How often the caller has set where the next iteration begins."""
         self.begins = 0, 0
         """Epoch and batch with which a loader that is made now begins."""
-        super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
+        super().__init__(urls, batch=batch, fields=fields, decode=decode, collate=collate, **options)
 
     @property
     def epoch(self) -> int:
@@ -121,13 +158,18 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             "tarkit.trainers.shardmap.ShardMap(urls)[number] gives a sample"
         )
 
-    def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
-        """Return a DataLoader that knows its position, and begins each epoch by itself.
+    def loader(self, num_workers: int = 0, **options: Unpack[LoaderOptions]) -> ShardLoader:
+        """A DataLoader whose iterations are the epochs, with a state to resume from.
 
-        It begins with the epoch behind the one that an earlier loader has begun.
+        It begins with the epoch after the one that an earlier loader has begun.
 
         Args:
-            options: of the DataLoader.
+            num_workers: processes that read; 0: the batches are read in this one.
+            options: other arguments of the DataLoader, such as ``pin_memory``.
+
+        Raises:
+            TypeError: the DataLoader has no such argument.
+            UsageError: an argument would change the batches or their order.
         """
         self._part_ranks()
         return ShardLoader(self, num_workers, options)

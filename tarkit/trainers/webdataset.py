@@ -11,20 +11,21 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError
 from tarkit.extras import MissingExtraError, library
 from tarkit.formats.tally import DEFAULT_MEM, Tally
-from tarkit.samples.read import read_samples
+from tarkit.samples.read import ReadOptions, read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.store.cache import PartCache
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 wds = library("webdataset", "tarkit.trainers.webdataset", "webdataset")
 
 _log = logging.getLogger(__name__)
-_POLICIES = ("rule", "on_duplicate_field", "on_repeated_key", "on_damage", "tally", "mem", "cache")
-
 
 Stage = Callable[[Iterable[Mapping[str, Any]]], Iterator[Sample]]
 """From shards, dicts with a ``url``, to samples."""
@@ -68,7 +69,7 @@ def tarfile_to_samples(
         MissingInputError, StreamError, TemporaryStreamError: (from iterating) a shard cannot be
             read.
     """
-    policies: dict[str, Any] = {
+    policies: ReadOptions = {
         "rule": partial(_split, key_rule(rule), select_files, rename_files),
         "on_duplicate_field": on_duplicate_field,
         "on_repeated_key": on_repeated_key,
@@ -81,7 +82,7 @@ def tarfile_to_samples(
 
 
 def _samples(
-    handler: Callable[[Exception], object] | None, policies: Mapping[str, Any], shards: Iterable[Mapping[str, Any]]
+    handler: Callable[[Exception], object] | None, policies: ReadOptions, shards: Iterable[Mapping[str, Any]]
 ) -> Iterator[Sample]:
     for shard in shards:
         try:
@@ -110,15 +111,58 @@ def _split(
     return None if split is None else (split[0], split[1].lower())
 
 
+class WebDatasetOptions(ReadOptions, total=False):
+    """Keyword arguments of :class:`WebDataset`: those of webdataset 1.0, and those of the reader.
+
+    Attributes:
+        handler: as of :func:`tarfile_to_samples`. Default: errors are raised.
+        mode: ``resampled`` is ``resampled=True``.
+        resampled: draw shards at random without end, with replacement. Default: False.
+        repeat: begin again at the end. Default: False.
+        shardshuffle: number of shards that are shuffled among each other; False: none. webdataset
+            warns if it is not given.
+        cache_size: most bytes in ``cache_dir``; -1: see :class:`tarkit.store.cache.PartCache`.
+        cache_dir: folder of this machine where parts of remote shards are kept, by name and
+            version. Default: none.
+        url_to_name: not used: parts have names of their own.
+        detshuffle: shuffle shards by ``seed`` and epoch. Default: False.
+        nodesplitter: step that takes the shards of this rank. Default: an error with several ranks.
+        workersplitter: step that takes the shards of this DataLoader worker.
+        select_files: as of :func:`tarfile_to_samples`.
+        rename_files: as of :func:`tarfile_to_samples`.
+        empty_check: an iteration without samples is an error. Default: True.
+        verbose: not used.
+        seed: number from which shuffles with ``resampled`` or ``detshuffle`` follow.
+    """
+
+    handler: Callable[[Exception], object]
+    mode: str | None
+    resampled: bool
+    repeat: bool
+    shardshuffle: bool | int | None
+    cache_size: int
+    cache_dir: str | None
+    url_to_name: Callable[[str], str]
+    detshuffle: bool
+    nodesplitter: Callable[..., Any] | None
+    workersplitter: Callable[..., Any] | None
+    select_files: Callable[[str], object] | None
+    rename_files: Callable[[str], str] | None
+    empty_check: bool
+    verbose: bool
+    seed: int | None
+
+
 class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
     """``webdataset.WebDataset`` whose shards are read by tarkit; its methods are webdataset's own.
 
     >>> WebDataset("train-{0000..0147}.tar", shardshuffle=100).decode("rgb").to_tuple("jpg", "cls")  # doctest: +SKIP
 
     Args:
-        urls, given, options: as webdataset's, and those of ``tarfile_to_samples`` besides. With
-            ``cache_dir``, parts of remote shards are kept there by name and version, up to
-            ``cache_size`` bytes (-1: see :class:`tarkit.store.cache.PartCache`).
+        urls: as webdataset takes them: a path, URL or brace pattern, or a list of them; or a dict
+            or file that describes a mix of data sets.
+        given: webdataset's arguments after ``urls``, without names.
+        options: see :class:`WebDatasetOptions`.
 
     Raises:
         TypeError: no such argument.
@@ -126,9 +170,10 @@ class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
         UsageError: a wrong value of tarkit's own.
     """
 
-    def __init__(self, urls: Any, *given: Any, **options: Any) -> None:
-        policies = {name: options.pop(name) for name in _POLICIES if name in options}
-        super().__init__(urls, *given, **options)
+    def __init__(self, urls: str | Iterable[str], *given: Any, **options: Unpack[WebDatasetOptions]) -> None:
+        theirs: dict[str, Any] = {**options}
+        policies = {name: theirs.pop(name) for name in ReadOptions.__optional_keys__ if name in theirs}
+        super().__init__(urls, *given, **theirs)
         # webdataset reads shards in three stages: one opens or fetches, one gives members, one
         # makes samples.
         at = next(
