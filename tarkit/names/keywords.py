@@ -1,4 +1,4 @@
-"""Functions whose keyword arguments are listed in a TypedDict: one table for several of them."""
+"""Functions whose keyword arguments are listed in a class: one table for several of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def keywords_of(table: type) -> Callable[[_F], _F]:
-    """Make a function with ``**options: Unpack[table]`` show and check them when the program runs.
+    """Make a function with ``**options`` show and check them when the program runs.
 
-    Type checkers and editors read ``Unpack``; notebooks and ``help()`` ask ``inspect.signature``,
-    which lists the keys of the table as keyword arguments from now on.
+    Type checkers and editors read its annotation, ``Unpack`` of a TypedDict; notebooks and
+    ``help()`` ask ``inspect.signature``, which then lists every keyword.
 
     Args:
-        table: a TypedDict with ``total=False``.
+        table: a TypedDict or dataclass; its annotations are the keywords, without those that are
+            parameters of the function.
 
     Returns:
         A decorator. The function then raises Python's own TypeError for a keyword that it does not
@@ -26,10 +27,10 @@ def keywords_of(table: type) -> Callable[[_F], _F]:
 
     def decorate(function: _F) -> _F:
         *named, rest = inspect.signature(function).parameters.values()
-        hints = {name: getattr(hint, "__forward_arg__", hint) for name, hint in table.__annotations__.items()}
+        known = {each.name: each for each in named}
         option = rest.replace(kind=rest.KEYWORD_ONLY, default=...)
-        listed = [option.replace(name=name, annotation=hint) for name, hint in hints.items()]
-        known = {each.name: each for each in (*named, *listed)}
+        for name, hint in table.__annotations__.items():
+            known.setdefault(name, option.replace(name=name, annotation=getattr(hint, "__forward_arg__", hint)))
 
         @wraps(function)
         def checked(*given: Any, **options: Any) -> Any:

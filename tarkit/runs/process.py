@@ -20,7 +20,6 @@ from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.work import Function, Work, options
-from tarkit.runs.workoptions import WorkOptions
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_other_than, check_pairs, check_tar_output
@@ -31,6 +30,8 @@ from tarkit.store.sinks import make_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tarkit.runs.workoptions import WorkOptions
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
@@ -74,7 +75,7 @@ class EmptyResultError(TarkitError):
         self.counts = counts
 
 
-@keywords_of(WorkOptions)
+@keywords_of(Work)
 def process(
     inputs: Work | StrPath | Iterable[StrPath] = (),
     *,
