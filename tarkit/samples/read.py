@@ -66,34 +66,31 @@ def read_samples(
     Args:
         urls: a path, URL or shard spec (``s3://b/train-{0000..0147}.tgz``, ``*.tar``,
             ``@list.txt``, ``-``), or several.
-        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
-            function.
-        on_duplicate_field: two members of a sample have the same field: ``error``, or keep the
-            ``first`` or the ``last``.
-        on_repeated_key: a key comes back after other samples: ``error``, or ``allow``, which takes
-            each series of adjacent members as a sample.
-        on_damage: ``error``, or ``skip`` to the next good header and note what was lost in
-            ``tally``. Samples with a member that cannot be delivered (a hard link, a sparse file)
-            are then dropped and counted.
+        rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
+        on_duplicate_field: error, first or last.
+        on_repeated_key: error, or allow.
+        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
+            Samples with a member that cannot be delivered (a hard link, a sparse file) are dropped
+            and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: an ``@LIST`` may name ``pipe:`` commands, which its author then runs
-            here.
-        literal: ``urls`` are names of shards, not specs, as :func:`tarkit.expand` gives them: names
-            from a store may have ``[`` or ``{`` in them.
-        split: ``urls`` are the shards for this process. Without it, reading in one of several
-            ranks, or workers of a torch DataLoader, is an error, because each would read every
-            sample.
-        mem: most bytes of the shard that one sample may span, and most bytes of the window of a
-            compressed shard, if that is more than any stream may have. Default: 1 GiB.
-        large: another treatment of members that are too large (:mod:`tarkit.formats.tar.large`).
-        cache: folder where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a
+            list runs them here.
+        literal: ``urls`` are names of shards as they are, such as
+            :func:`tarkit.specs.shardspec.expand` gives them: a listing of a store may well have
+            ``[`` or ``{`` in its names.
+        split: ``urls`` are those that this process is to read. Else reading is an error in one of
+            several ranks, or workers of a torch DataLoader, because each would read every sample.
+        mem: bytes of the shard that one sample may span; a larger one is an error that names its
+            member and size. Also those of the window of a compressed shard, if it is more than what
+            any stream may have.
+        large: another way for members that are too large (:mod:`tarkit.formats.tar.large`).
+        cache: where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
 
     Raises:
-        UsageError: an argument has a wrong value, or the process is one of several that would read
-            the same samples.
-        TooLargeError: a sample has more than ``mem`` bytes; the message names the member.
+        UsageError: the process is one of several that would read the same.
+        TooLargeError: a sample has more than ``mem`` bytes.
         DataError: the shard is damaged, or is not what the policies allow.
-        MissingInputError, StreamError, TemporaryStreamError: a shard cannot be read.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     if not split:
         _refuse_several_readers()
@@ -158,25 +155,25 @@ def read_members(
 ) -> Iterator[Member]:
     """Yield the regular files of one tar stream: (name, content, offset of the header).
 
-    >>> with open("train-0.tar", "rb", buffering=0) as file:  # doctest: +SKIP
-    ...     names = [name for name, content, offset in read_members(file.read) if name]
-
     Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was lost, a
     mark with an empty name is given; see :data:`tarkit.formats.tar.walk.Member`.
+
+    >>> with open("train-0.tar", "rb", buffering=0) as file:  # doctest: +SKIP
+    ...     names = [name for name, content, offset in read_members(file.read) if name]
 
     Args:
         read: ``read(n)`` returns 1 to n bytes, or b"" at the end, like the method of a raw stream.
         url: name of the shard for errors.
-        rule: key rule as of :func:`read_samples`. A member whose content cannot be delivered (a
-            hard link, a sparse file) is an error if it is a field of a sample, else it is counted.
-        on_damage: ``error``, or ``skip`` to the next good header, and over members that cannot be
-            delivered.
-        tally: filled with counts of skipped members, and with damage.
-        large: treatment of members that are too large for memory; None delivers all as bytes.
+        rule: key rule, which says whether a member whose content cannot be delivered (a hard link,
+            a sparse file) is a field of a sample; one that is not is only counted.
+        on_damage: error, or skip: go on at the next header that is good, and behind members that
+            cannot be delivered.
+        tally: counts what is skipped, and records damage.
+        large: what becomes of members too large for memory; None means that all are delivered as
+            bytes.
 
     Raises:
-        UsageError: an argument has a wrong value.
-        DataError: the stream is damaged.
+        DataError: damage.
         UnsupportedMemberError: a field of a sample whose content cannot be delivered.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
@@ -209,9 +206,14 @@ def placed_samples(
     """Yield (offset of its first header, sample) for the samples of one tar stream.
 
     Args:
-        large: see :func:`read_members`. Without it, a range of its length takes the place of each
-            content.
-        on_repeated_key: as of :func:`group_by_keys`.
+        read: function that reads up to n bytes, as for :func:`read_members`.
+        url: URL of the shard, for errors.
+        rule: key rule.
+        on_damage: error or skip, as for :func:`read_members`.
+        tally: filled with counts and damage.
+        large: policy for members too large for memory. None: each content is replaced by a range of
+            its length.
+        on_repeated_key: error or allow, as for :func:`group_by_keys`.
     """
     begins: dict[str, int] = {}
     ways = large or SkipLarge()

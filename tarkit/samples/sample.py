@@ -171,20 +171,15 @@ def group_by_keys(
             was lost, the samples on both of its sides are dropped, since they may not be whole;
             where one member was lost that belongs to a sample, that sample is dropped.
         url: the shard's name, for ``__url__`` and for errors.
-        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
-            function.
-        on_duplicate_field: two members of a sample have the same field: ``error``, or keep the
-            ``first`` or the ``last``.
-        on_repeated_key: a key comes back after other samples: ``error``, or ``allow``, which takes
-            each run of adjacent members as a sample.
-        tally: filled with counts of members, samples, and what was skipped.
-        sample_limit: bytes of the shard that a sample may span before ``spill`` is called.
-        spill: called as ``spill(sample, name, content)`` for each further field of such a sample;
-            it returns the value of the field.
+        rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
+        on_duplicate_field: error, first (keep the first file) or last (keep the last).
+        on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
+        tally: is filled with what was met.
+        sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name,
+            content)`` gives the values of its further fields.
 
     Raises:
-        DuplicateFieldError: a field comes twice in a sample.
-        RepeatedKeyError: a key comes back.
+        DuplicateFieldError, RepeatedKeyError: as the policies say.
         UsageError: a policy or rule that does not exist.
     """
     split_name = key_rule(rule)

@@ -29,26 +29,25 @@ class ShardWriter(WholeOutput):
     A shard replaces one of the same name when it is published: do not write a series over shards
     that you still read.
 
-    ``shards`` are the names of the published shards, ``total`` is the number of samples written.
+    ``shards`` are the names of those that are published, ``total`` the samples written.
 
     >>> with ShardWriter("train-%06d.tar", maxcount=10_000) as writer:  # doctest: +SKIP
     ...     for number, image in enumerate(images):
     ...         writer.write({"__key__": f"{number:08d}", "jpg": image})
 
     Args:
-        pattern: path or URL of the shards with one number, such as ``out-%06d.tar``.
-        maxcount: most samples in a shard.
-        maxsize: most bytes of content in a shard, unless one sample alone has more.
-        post: called with each shard's name after the shard is published; its exception ends the
-            writing.
+        pattern: name with one number, as in ``out-%06d.tar``.
+        maxcount: samples in a shard at most.
+        maxsize: bytes of content in a shard at most, unless one sample alone has more.
+        post: called with each shard's name after it was published; its exception ends the writing.
         start_shard: number of the first shard.
-        verbose: if positive, one line on stderr for each shard that is begun.
-        opener: function from a shard's name to an open binary file, which is then written in place
-            of the name.
-        manifest: path or URL that ends in ``.json``: the published shards are listed there at the
-            end (``docs/formats/manifest.md``), and each gets an index. An existing manifest is
-            removed before the first shard is published.
-        kw: the arguments of :class:`TarWriter` after its first, by name.
+        verbose: if positive, one line on stderr for each new shard.
+        opener: function from a name to an open binary file; it then decides how the file is
+            written.
+        manifest: path or URL, which ends in ``.json``, of a manifest (``docs/formats/manifest.md``)
+            of the shards that this writer publishes, written at the end. Each shard has an index
+            then. An existing manifest is removed before the first shard is published.
+        kw: the other arguments of :class:`TarWriter`, by name.
 
     Attributes:
         shards: names of the published shards.
@@ -56,7 +55,7 @@ class ShardWriter(WholeOutput):
 
     Raises:
         TypeError: no such argument.
-        UsageError: an argument has a wrong value, also one of TarWriter's.
+        UsageError: an argument is not valid, also one of TarWriter's.
     """
 
     @keywords_of(TarWriterOptions)
@@ -94,7 +93,7 @@ class ShardWriter(WholeOutput):
         self.post = post
         self.verbose = verbose
         self.opener = opener
-        # Encoded here, so that the size is known when a shard is chosen.
+        # Encoded here, because the size decides which shard the sample goes to.
         encoder = kw.get("encoder", True)
         self._encode = make_encoder(encoder) if encoder else None
         self.kw: TarWriterOptions = {**kw, "encoder": False}
@@ -104,7 +103,7 @@ class ShardWriter(WholeOutput):
             check_manifest_name(manifest)
             self.kw["index"], self.kw["checksum"] = True, "md5"
             self._listed = []
-        # What is wrong with an argument shows here, not at the first sample.
+        # An argument that is not valid raises here, not at the first sample.
         unindexed: TarWriterOptions = {**self.kw, "index": False}
         TarWriter(io.BytesIO(), **unindexed).discard()
         if self.kw.get("index"):

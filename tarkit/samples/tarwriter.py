@@ -85,36 +85,31 @@ class TarWriter(FileWriter):
     ...     writer.write({"__key__": "cat", "jpg": image, "cls": 3, "json": {"width": 640}})
 
     Args:
-        fileobj: path, URL, ``-`` (standard output), ``pipe:COMMAND``, or an open binary file, which
-            stays open.
+        fileobj: path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
         user: owner of all members.
         group: group of all members.
         mode: permission bits of all members.
-        compress: None chooses by the name's ending; False is none, True is gzip; or ``gz``,
-            ``bz2``, ``xz``, ``zst``, ``lz4``.
-        encoder: True encodes values by extension (:mod:`tarkit.samples.codecs`); False or None
-            takes bytes only; a dict of extension -> function from a value to bytes; or a function
-            from sample to sample.
-        keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers skip
-            them. Without it, entries that readers add (``__url__`` and others) are left out, and
-            any other such name is an error.
-        mtime: time stamp of all members, seconds since 1970; None is :func:`default_mtime`.
-        format: headers for names and sizes that do not fit an ustar header: ``pax`` (None is the
-            same), ``gnu`` (long names and base-256 sizes of GNU tar) or ``ustar``, which refuses
-            them; tarfile's ``PAX_FORMAT``, ``GNU_FORMAT`` and ``USTAR_FORMAT`` are accepted too.
-        on_repeated_key: ``error``, or ``allow`` writing a key that this shard has already; never
-            for two adjacent samples, which would be read as one.
-        rule: key rule by which the shard will be read: ``first-dot``, ``last-dot``, a regular
-            expression with two groups, or a function. Keys and fields that it would not give back
-            are refused.
-        checksum: compute a digest of the file for :meth:`checksum_of_file`: True is SHA-256; or a
-            name, such as ``md5``.
-        index: write the index of the shard beside it, after the shard is published
+        compress: None: by the ending of the name; False, True (gzip), gz, bz2, xz, zst, lz4.
+        encoder: True: encode by extension (:mod:`tarkit.samples.codecs`); False or None: accept
+            bytes only; or a dict of extension -> function, or a function from sample to sample.
+        keep_meta: True to write entries of the form ``__name__``, too, except ``__key__``; readers
+            skip them. False: metadata of readers (``__url__`` and so on) is left out, and every
+            other such name is an error.
+        mtime: seconds since 1970 for all members; None: :func:`default_mtime`.
+        format: format of names and sizes that do not fit a ustar header: ``pax`` (also None),
+            ``gnu`` (long names and base-256 sizes of GNU tar) or ``ustar`` (rejects them); or one
+            of tarfile's constants such as ``GNU_FORMAT``.
+        on_repeated_key: error; or allow to write a key that this shard has already, but not for two
+            adjacent samples, which would be read back as one.
+        rule: key rule by which the shard will be read; keys and fields that would be read back
+            differently are rejected.
+        checksum: True to compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name
+            of a different digest, ``md5``.
+        index: True to write the index of the shard beside it, after the shard is published
             (``docs/formats/tar-index.md``). The shard's name must end in ``.tar``; repeated keys
-            are an error.
+            are a UsageError.
 
     Raises:
-        UsageError: an argument has a wrong value, or does not go with another one.
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
         StreamError: the shard, or (from close, when the shard is published) its index cannot be
             written.
