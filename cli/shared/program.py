@@ -232,7 +232,7 @@ def work_option(name: str, **changes: Any) -> Callable[[F], F]:
 
 def work_options(*names: str) -> Callable[[F], F]:
     """Several of them, in this order; read from tarkit.runs only for a command that has them."""
-    return lambda function: option_group(*map(work_option, names))(function)  # noqa: PLW0108 - read later
+    return lambda function: option_group(*map(work_option, names))(function)
 
 
 reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")
