@@ -51,11 +51,11 @@ def process(
 
     Raises:
         ShardsFailedError: some shards could not be made; the others are published.
-        EmptyResultError: samples came in,.
-        and none went out of all tasks; ``allow_empty`` accepts it. TaskError: a task could not be
-            run
-        to its end. UsageError: a wrong field, two shards of the same name. MissingExtraError: no
-            pyspark.
+        EmptyResultError: samples came in, and none went out of all tasks; ``allow_empty`` accepts
+            it.
+        TaskError: a task could not be run to its end.
+        UsageError: a field of ``work`` has a wrong value, or two shards have the same name.
+        MissingExtraError: pyspark is not installed.
     """
     if work.outdir is None:
         raise UsageError("a Work on Spark needs outdir: it makes an output for each shard")

@@ -40,7 +40,7 @@ def batches(
     collate: Callable[[list[Any]], Any] | None = columns,
     **options: Unpack[SourceOptions],
 ) -> EpochLoader:
-    """Batches of samples as NumPy arrays, epoch after epoch, without the library of a trainer.
+    """Return a loader of batches as NumPy arrays, epoch after epoch, without a trainer's library.
 
     A batch is a tuple of columns: arrays where all values are arrays of one shape or numbers, else
     lists.

@@ -36,6 +36,14 @@ class EpochLoader:
     With a shard service, an iteration goes on to the end of the service's data set, over all its
     epochs, and the state is the service's. A batch is acknowledged when the loop asks for the next
     one, or by :meth:`used`.
+
+    >>> loader = EpochLoader(BatchSource("train-{0000..0147}.tar", batch=64))  # doctest: +SKIP
+    >>> for epoch in range(3):  # doctest: +SKIP
+    ...     for samples in loader:
+    ...         step(samples)
+
+    Args:
+        source: the batches of this process.
     """
 
     def __init__(self, source: BatchSource) -> None:

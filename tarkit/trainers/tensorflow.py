@@ -294,12 +294,14 @@ class _UseCounter(tf.keras.callbacks.Callback):  # type: ignore[misc,name-define
 
 
 class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
-    """After each batch, the shard service learns that it was used.
+    """A Keras callback that reports each used batch to the shard service.
 
-    For batches of records that ``service.fetch_shard()`` gave, in the order in which it gave them.
+    The batches are of the records of ``service.fetch_shard()``, in their order.
+
+    >>> model.fit(dataset, callbacks=[ReportBatchDone(service)])  # doctest: +SKIP
 
     Args:
-        service: what :func:`tarkit.elasticdl.build_data_shard_service` made.
+        service: result of :func:`tarkit.service.client.build_data_shard_service`.
     """
 
     def __init__(self, service: Any) -> None:

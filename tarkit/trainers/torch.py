@@ -301,8 +301,14 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
 
     It is for any number of ranks and workers.
 
+    >>> dataset.load_state_dict(dataset_state(torch.load("loader.pt")))  # doctest: +SKIP
+
+    Args:
+        loader_state: result of the loader's ``state_dict()``.
+
     Raises:
-        UsageError: there is none.
+        UsageError: there is no state of a data set in it, or the workers' states do not fit
+            together.
     """
     found = list(_states_in(loader_state))
     if not found:

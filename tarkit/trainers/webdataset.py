@@ -166,8 +166,8 @@ class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
 
     Raises:
         TypeError: no such argument.
-        ValueError: what webdataset refuses.
-        UsageError: a wrong value of tarkit's own.
+        ValueError: webdataset does not accept a value.
+        UsageError: an argument of the reader has a wrong value.
     """
 
     def __init__(self, urls: str | Iterable[str], *given: Any, **options: Unpack[WebDatasetOptions]) -> None:
