@@ -31,6 +31,7 @@ from tarkit.store.sinks import make_folder
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tarkit.runs.runrecord import RunRecord
     from tarkit.runs.workoptions import WorkOptions
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy

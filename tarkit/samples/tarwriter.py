@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, TypedDict, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, cast
 from zlib import adler32
 
 from tarkit.errors import EncodeError, StreamError, UsageError

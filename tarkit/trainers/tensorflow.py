@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
-from tarkit.lasterror import release_at_exit
 from tarkit.names.keywords import keywords_of
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
