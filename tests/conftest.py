@@ -55,9 +55,6 @@ ASKED_FOR = {
     "image": "THE DOCKERFILE IS NOT TESTED",
 }
 """Marker -> what is not tested where ``-m`` does not name it."""
-HERE = Path(__file__).resolve().parent
-for folder in ("faults", "services"):
-    sys.path.insert(0, str(HERE / folder))
 
 
 @pytest.hookimpl(tryfirst=True)

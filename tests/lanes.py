@@ -15,8 +15,6 @@ import pytest
 HERE = Path(__file__).resolve().parent
 SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
 """Fixtures, or parameters that name them: a server that runs for the whole session."""
-SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
-"""What is defined here has to do with a server."""
 SLOW_MARKERS = ("slow", "exhaustive", "cluster", "spark")
 SLOW_NAMES = {
     "fork", "kill", "killpg", "measure", "signal", "subprocess", "PythonPool", "ShellPool", "run_documents",
@@ -40,7 +38,7 @@ def is_fast(item: pytest.Item) -> bool:
     """Whether neither it nor what it uses of the tests' own code has one of the SLOW_NAMES or a server."""
     if not isinstance(item, pytest.Function) or wants_server(item) or is_slow(item):
         return False
-    if item.path.parent in SERVER_FOLDERS:
+    if item.path.parent.name != "unit":
         return False
     fixtures = (each.func for found in item._fixtureinfo.name2fixturedefs.values() for each in found)
     used = (each for each in (item.function, *fixtures, *_parameters(item)) if isinstance(each, (FunctionType, type)))
@@ -69,9 +67,8 @@ def _is_slow(found: Any, seen: set[Any]) -> bool:
     if not isinstance(found, (FunctionType, type)) or found in seen:
         return False
     seen.add(found)
-    folder = _folder(found.__module__)
-    if folder is None or folder in SERVER_FOLDERS:
-        return folder is not None
+    if _folder(found.__module__) is None:
+        return False
     if isinstance(found, type):
         return any(_is_slow(each, seen) for each in (*found.__bases__, *vars(found).values()))
     names = set(_names(found.__code__))

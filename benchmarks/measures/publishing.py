@@ -13,7 +13,7 @@ from rounds import Bar, Result, Side, Trial, compare, raw_trials, take_turns
 from measures.loop import run_loop
 
 # The tests start the same server.
-sys.path.append(str(CHECKOUT / "tests" / "services"))
+sys.path.append(str(CHECKOUT / "tests" / "support"))
 import object_servers
 
 

@@ -1,0 +1,330 @@
+"""The pages on Kubernetes are true: commands run, tables are those of the code, links lead somewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notebookdifferences import DIFFERENCES
+
+from tarkit import ShardWriter
+from tarkit.k8s.durations import in_words
+from tarkit.k8s.fieldtypes import check_types
+from tarkit.k8s.local.policy import LocalJob
+from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
+from tarkit.k8s.plan.sliceplan import slice_count
+from tarkit.k8s.settings import TABLE
+from tarkit.k8s.templates import read_template, template_path
+from tarkit.k8s.yamltext import load_documents
+from tarkit.steps.demodata import demo_samples
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
+PAGES = ("kubernetes", "why-nothing-runs", "ten-million-shards", "exit-codes", "guarantees")
+TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = Path(sys.executable).parent
+_BLOCK = re.compile(r"<!-- command: (\w+)(?:, exit (\d+))? -->\n```sh\n(.*?)```", re.DOTALL)
+
+
+def blocks(text: str) -> dict[str, tuple[str, int]]:
+    """Marked commands of a page, and how they are to end."""
+    return {name: (command, int(code or 0)) for name, code, command in _BLOCK.findall(text)}
+
+
+GUIDE, MILLIONS = blocks(TEXTS["kubernetes"]), blocks(TEXTS["ten-million-shards"])
+
+
+def run(folder: Path, command: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A block as a reader runs it, by bash, in a folder; nothing of this shell's own settings is seen."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KUBE", "XDG_"))}
+    path = f"{PROGRAMS}:/usr/bin:{os.environ['PATH']}"
+    env = {**kept, "PATH": path, "HOME": str(folder), "IMAGE": "example.com/etl:1", **variables}
+    done = subprocess.run(["bash", "-euc", command], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def manifest(text: str) -> list[dict[str, Any]]:
+    """Documents whose fields are those of the API."""
+    found = load_documents(text, "a page's command")
+    assert found
+    check_types(found, strict=True)
+    return found
+
+
+def rows(text: str, after: str) -> list[list[str]]:
+    """The cells of the first table behind a text."""
+    lines = text[text.index(after) :].splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    assert found
+    return found
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A folder with the shards that ``tarkit demo`` makes."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    with ShardWriter(f"{folder}/shard-%06d.tar", maxcount=20) as sink:
+        for sample in demo_samples(60):
+            sink.write(sample)
+    return folder
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(GUIDE) >= 8
+    assert len(MILLIONS) >= 10
+
+
+@pytest.mark.parametrize("name", [name for name in GUIDE if name not in ("local", "trainer", "elastic", "trainhere")])
+def test_commands_of_the_guide_print_manifests(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path, GUIDE[name][0])
+    found = manifest(done.stdout)
+    assert done.stderr == ""
+    jobs = [each for each in found if each["kind"] == "Job"]
+    assert len(jobs) == {"jobs": 148, "train": 5}.get(name, 1)
+    assert name == "train" or jobs == found
+
+
+def test_the_job_that_runs_here(shards: Path) -> None:
+    done = run(shards, GUIDE["local"][0])
+    assert "sums: Complete" in done.stderr
+    assert sorted(path.name for path in (shards / "sums").glob("*.tar")) == [f"shard-{n:06d}.tar" for n in range(3)]
+
+
+def test_the_shard_service_and_its_trainers(shards: Path) -> None:
+    """Each sample of both epochs is trained on by one of three; and the manifest is one that a server takes."""
+    pytest.importorskip("grpc", reason="NO grpcio, NO SHARD SERVICE")
+    run(shards, GUIDE["trainer"][0])
+    kinds = [each["kind"] for each in manifest((shards / "elastic.yaml").read_text())]
+    assert kinds == ["ConfigMap", "Service", "Job", "Job"]
+    done = run(shards, GUIDE["elastic"][0])
+    assert "shards: Complete" in done.stderr
+    assert "trainers: Complete" in done.stderr
+    logs = (shards / "shards.kubetpl-local" / "logs" / "trainers").glob("*.log")
+    trained = Counter(line for log in logs for line in log.read_text().splitlines())
+    assert trained == {sample["__key__"]: 2 for sample in demo_samples(60)}
+
+
+def test_the_readme_commands(shards: Path) -> None:
+    commands = blocks(README)
+    assert set(commands) == {"local", "indexed"}
+    done = run(shards, commands["local"][0])
+    assert "Complete" in done.stderr
+    assert [each["kind"] for each in manifest(run(shards, commands["indexed"][0]).stdout)] == ["Job"]
+
+
+def test_the_elastic_training_job_runs_here(shards: Path) -> None:
+    done = run(shards, GUIDE["trainhere"][0])
+    assert done.stderr.count(": Complete (") == 2
+    log = shards / "iris-shards.kubetpl-local" / "logs" / "iris-shards" / "0-1.log"
+    assert "shards: done 30, dead 0; records done 450; epochs begun 3" in log.read_text()
+
+
+@pytest.mark.slow
+def test_from_the_laptop_to_a_retry(shards: Path) -> None:
+    """The page's own commands, one after the other: run, lose an output, see it, make it again."""
+
+    def at(name: str) -> str:
+        done = run(shards, *MILLIONS[name], BUCKET=str(shards))
+        return done.stdout + done.stderr
+
+    assert "sums: Complete" in at("laptop")
+    assert "shards: 3 of 3 done" in at("keep")
+    before = (shards / "sums" / "shard-000001.tar").read_bytes()
+    at("lost")
+    assert "shards: 2 of 3 done" in at("left")
+    again = at("again")
+    assert "1 shard to retry" in again
+    assert "sums-r2: Complete" in again
+    assert "shards: 3 of 3 done" in again
+    assert (shards / "sums" / "shard-000001.tar").read_bytes() == before
+    job = manifest((shards / "again.yaml").read_text())[-1]
+    assert (job["metadata"]["name"], job["spec"]["completions"], job["spec"]["parallelism"]) == ("sums-r2", 1, 1)
+
+
+@pytest.mark.parametrize(("name", "shards_", "slices"), [
+    ("n148", 148, 148), ("n1282", 1282, 512), ("pattern", 100_000, 7000), ("configmap", 20_000, 4000),
+    ("bucket", 100_000, 7000), ("n10m", 10_000_000, 10_000),
+])  # fmt: skip
+def test_commands_of_all_sizes(name: str, shards_: int, slices: int, tmp_path: Path) -> None:
+    bucket = str(tmp_path) if name == "bucket" else "s3://bucket"
+    (tmp_path / "lists").mkdir()
+    run(tmp_path, *MILLIONS[name], BUCKET=bucket)
+    (path,) = tmp_path.glob("sums*.yaml")
+    text = path.read_text()
+    found = manifest(text)
+    job = found[-1]
+    assert job["metadata"]["annotations"]["tarkit.dev/shards"] == str(shards_)
+    assert job["spec"]["completions"] == slices
+    assert [each["kind"] for each in found] == (["ConfigMap", "Job"] if name == "configmap" else ["Job"])
+    if name == "n10m":
+        assert len(text) < 4096
+    if name == "bucket":
+        (offsets,) = (tmp_path / "lists").glob("*.list.offsets")
+        assert offsets.stat().st_size == 80 + 12 * slices
+        listed = f"@{str(offsets).removesuffix('.offsets')}"
+        assert job["metadata"]["annotations"]["tarkit.dev/inputs"] == json.dumps([listed])
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_no_command_of_a_page_writes_over_the_file_of_another(page: Path) -> None:
+    names: list[str] = []
+    for block in re.findall(r"```(?:sh|bash)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        # What is in quotes runs elsewhere: in the folder of a sample.
+        bare = re.sub(r"'[^']*'|#.*", "''", block)
+        names += set(re.findall(r"(?<![-=0-9&>])> *([\w./-]+)", bare))
+        names += set(re.findall(r"(?:tarproc|tarkit \w+) [^|;&]*?-o +([\w./-]+)", bare))
+    assert sorted(names) == sorted(set(names))
+
+
+def test_the_table_of_sizes() -> None:
+    for shards_, at_once, sliced, each, rounds, work, took, hours in rows(TEXTS["ten-million-shards"], "table: sizes"):
+        n, p = int(shards_.replace(",", "")), int(at_once.replace(",", ""))
+        w = int(sliced.split()[0].replace(",", ""))
+        assert slice_count(n, w if "--slices" in sliced else None) == w
+        in_pod, waves = n / w * 41, -(-w // p)
+        assert (f"{n / w:.1f}", str(waves)) == (each, rounds)
+        assert (in_words(in_pod), in_words(max(waves * (in_pod + 10), w / 10))) == (work, took)
+        found = w * (in_pod + 10) / 3600
+        assert hours == (f"{found:.1f}" if found < 10 else f"{found:,.0f}")
+
+
+def test_sizes_of_config_maps() -> None:
+    numbered = [f"s3://bucket/raw/{number:06d}.tar" for number in range(50_000)]
+    random = [f"s3://bucket/raw/{hashlib.md5(str(number).encode()).hexdigest()}.tar" for number in range(5000)]
+    page = TEXTS["ten-million-shards"]
+    for names, words in ((numbered, "50,000 numbered URLs take {} KiB"), (random, "hexadecimal digits {} KiB")):
+        size = len(json.dumps(list_config_map("x", names, None, {}), separators=(",", ":")))
+        assert words.format(round(size / 1024)) in page
+    assert MOST_BYTES == 200 * 1024
+
+
+def test_the_cost_of_ten_million() -> None:
+    made = re.search(r"([\d,]+) × \(([\d.]+) \+ 4 × ([\d.]+)\) = ([\d,]+)", TEXTS["ten-million-shards"])
+    assert made is not None
+    hours, cpu, memory, cost = (float(each.replace(",", "")) for each in made.groups())
+    assert round(hours * (cpu + 4 * memory)) == cost
+
+
+def rules() -> LocalJob:
+    (job,) = read_template(template_path("indexed"))
+    return LocalJob(job)
+
+
+def test_the_table_of_exit_codes_is_the_policy() -> None:
+    policy, stated = rules(), {}
+    for codes, meaning, action, local, _ in rows(TEXTS["exit-codes"], "## In Kubernetes"):
+        assert meaning and local
+        if codes == "any":
+            assert policy.rules[0]["action"] == action and policy.rules[0]["onPodConditions"]
+            continue
+        stated[int(codes)] = action
+        assert action == ("Success" if codes == "0" else policy.judge("p", int(codes))[0]), codes
+    known = {code for rule in policy.rules for code in (rule.get("onExitCodes") or {}).get("values", ())}
+    assert known <= set(stated)
+    # What is not in the table counts.
+    for code in set(range(1, 256)) - set(stated):
+        assert policy.judge("p", code)[0] == "Count"
+
+
+def test_all_exit_codes_of_tarproc_are_in_the_table_of_pods() -> None:
+    general = {int(row[0]) for row in rows(TEXTS["exit-codes"], "# Exit codes")}
+    pods = {row[0] for row in rows(TEXTS["exit-codes"], "## In Kubernetes")}
+    # 130: nobody presses Ctrl-C in a pod.
+    assert {str(code) for code in general - {130}} <= pods
+
+
+def test_exit_codes_of_the_commands() -> None:
+    """What a command's own help says is in the table."""
+    stated: dict[str, set[int]] = {}
+    for names, codes in rows(TEXTS["exit-codes"], "The codes of `kubetpl` itself"):
+        numbers = {int(number) for number in re.findall(r"(?:^|[;,] )(\d+)\b", codes)}
+        stated |= dict.fromkeys(re.findall(r"`(\w+)`", names), numbers)
+    for verb in ("status", "wait", "logs", "retry", "scale", "cancel", "local"):
+        command = importlib.import_module(f"tarkit.cli.kube.verbs.{verb}").command
+        text = " ".join(f"{command.help}\n{command.epilog or ''}".split())
+        told = {int(number) for number in re.findall(r"(?:^|; )(\d+) ", text.partition("Exit codes: ")[2])}
+        assert told and told <= stated[verb], verb
+
+
+def step_names(path: str) -> str:
+    found = ""
+    for step in path.split():
+        name = f'"{step}"' if "." in step else step
+        found += f"[{step}]" if step.isdigit() else f"{'.' if found else ''}{name}"
+    return found
+
+
+def test_all_differences_of_the_notebook_are_listed_with_their_reasons() -> None:
+    listed = {row[0]: row for row in rows(TEXTS["kubernetes"], "## What differs")}
+    assert set(listed) == {f"`{step_names(path)}`" for path in DIFFERENCES}
+    for path, (was, now, why) in DIFFERENCES.items():
+        _, original, ours, reason = listed[f"`{step_names(path)}`"]
+        assert reason == why
+        for value, shown in ((was, original), (now, ours)):
+            if value == "missing":
+                assert shown == "–"
+            elif value != "*":
+                assert shown == f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+OLD_FLAGS = """--config --print_config KUBETPL_* --name --command --cpu --memory --gpu --accelerator --image --env
+--param --port --label --app --shell --config-map --config-map-path --hostname --subdomain --gac --restartpolicy --path
+kubefcm TEMPLATE"""
+
+
+def test_all_flags_of_the_original_are_in_the_table() -> None:
+    first = " ".join(row[0] for row in rows(TEXTS["kubernetes"], "## The flags of 2019"))
+    words = set(re.findall(r"[\w*.-]+", first))
+    assert [flag for flag in OLD_FLAGS.split() if flag not in words] == []
+    # And they still are flags.
+    known = {flag for setting in TABLE.values() for flag in setting.flags}
+    gone = {flag for flag in OLD_FLAGS.split() if flag.startswith("--")} - known
+    assert gone == {"--config", "--print_config", "--path"}, "one is an option and not a setting, the others are gone"
+
+
+def test_every_setting_is_on_the_guide() -> None:
+    page = TEXTS["kubernetes"]
+    assert [s.name for s in TABLE.values() if not re.search(rf"{re.escape(s.flag)}\b", page)] == []
+
+
+def test_every_command_is_on_the_guide() -> None:
+    from tarkit.cli.kubetpl import VERBS
+
+    assert [name for names in VERBS.values() for name in names if f"kubetpl {name}" not in TEXTS["kubernetes"]] == []
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PAGES, "README"])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / "README.md" if page == "README" else DOCS / f"{page}.md"
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        there = path if not file else (path.parent / file).resolve()
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), target

@@ -1,0 +1,1113 @@
+"""Streams by URL, both ways, with everything that can go wrong on the way."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import gzip
+import io
+import os
+import pty
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from times import fast
+
+from tarkit.errors import (
+    CompressionError,
+    DataError,
+    GivenUpError,
+    MissingInputError,
+    OutputClosedError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+)
+from tarkit.extras import MissingExtraError
+from tarkit.store import temporary
+from tarkit.store.fieldfile import FieldFile
+from tarkit.store.local import FileReader
+from tarkit.store.objects.place import open_sink
+from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.read import ReadStream, open_read
+from tarkit.store.retry import Retry
+
+DATA = bytes(range(256)) * 1000
+CANARY = "c4n4ry-t0k3n-0815"
+ONCE = Retry(attempts=1)
+
+
+def read_all(stream: ReadStream, step: int = 10_007) -> bytes:
+    with stream:
+        parts = []
+        while part := stream.read(step):
+            assert len(part) <= step
+            parts.append(part)
+        assert stream.read(step) == b""
+    return b"".join(parts)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def wait_until_gone(pid: int) -> bool:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def children() -> list[int]:
+    """Processes of this one, but for the servers that other tests share."""
+    return [pid for pid in all_children() if pid not in OTHERS]
+
+
+@pytest.fixture(autouse=True)
+def _note_other_children() -> None:
+    OTHERS.clear()
+    OTHERS.update(all_children())
+
+
+OTHERS: set[int] = set()
+
+
+def all_children() -> list[int]:
+    own = str(os.getpid())
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[1] == own:
+                found.append(int(entry))
+    return found
+
+
+# Reading files
+
+
+def test_local_file_by_any_of_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "a b%41.tar"
+    path.write_bytes(DATA)
+    for url in (str(path), path, f"file://{path}", path.as_uri(), f"file://localhost{path}"):
+        with open_read(url) as stream:
+            assert stream.size_hint == len(DATA)
+            assert read_all(stream) == DATA
+    with pytest.raises(ValueError, match="closed"):
+        stream.read(1)
+
+
+def _replace(path: Path) -> None:
+    (path.parent / "new").write_bytes(b"2" * 10)
+    os.replace(path.parent / "new", path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "changed while it was read;"),
+        (
+            lambda path: path.write_bytes(bytes(99 << 10)),
+            r"changed while it was read: it had \d+ bytes, and has 101376",
+        ),
+        (lambda path: os.truncate(path, 7), r"changed while it was read: it had \d+ bytes, and has 7 now;"),
+        (_replace, "replaced while it was read;"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_local_file_that_is_not_the_same_at_its_end(
+    tmp_path: Path, change: Callable[[Path], object], said: str, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    with open_publish(path) as out:
+        out.write(DATA)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(TemporaryStreamError, match=said) as caught, open_read(path) as stream:
+        stream.read(10)
+        change(path)
+        read_all(stream)
+    assert caught.value.url == str(path)
+
+
+def test_a_file_that_is_standard_input_may_grow_and_may_not_be_cut(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for size, more in ((len(DATA), b""), (len(DATA), b"more"), (7, b"")):
+        path.write_bytes(DATA)
+        reader = FileReader(io.FileIO(path), name="-")
+        head = reader.read(10)
+        with open(path, "ab") as file:
+            file.write(more)
+        os.truncate(path, size + len(more))
+        if size == 7:
+            with pytest.raises(
+                TemporaryStreamError, match=rf"^-: the file was changed .* {len(DATA)} bytes, and has 7 "
+            ):
+                reader.read(1 << 20)
+        else:
+            assert head + reader.read(1 << 30) + reader.read(1) == DATA + more
+        reader.close()
+
+
+def test_a_local_file_that_seems_damaged_was_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(DATA)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(TemporaryStreamError, match="changed while it was read"), open_read(path) as stream:
+        stream.read(10)
+        path.write_bytes(DATA)
+        raise DataError("damaged")
+
+
+def test_a_local_file_that_is_removed_or_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for change, may_be_replaced in ((Path.unlink, False), (_replace, True)):
+        path.write_bytes(DATA)
+        with open_read(path, may_be_replaced=may_be_replaced) as stream:
+            head = stream.read(10)
+            change(path)
+            assert head + read_all(stream) == DATA
+
+
+def test_a_program_changes_its_folder_while_a_local_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, content in ((tmp_path, DATA), (tmp_path / "b", b"another file of this name")):
+        folder.mkdir(exist_ok=True)
+        (folder / "a").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    with open_read("a") as stream:
+        monkeypatch.chdir("b")
+        assert read_all(stream) == DATA
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz", "lz4"])
+def test_every_codec_by_name_and_by_magic(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.tar.{suffix}"
+    with open_publish(path) as out:
+        for at in range(0, len(DATA), 777):
+            assert out.write(DATA[at : at + 777]) == len(DATA[at : at + 777])
+    assert out.bytes_written == len(DATA)
+    assert path.stat().st_size < len(DATA) // 10
+    with open_publish(tmp_path / f"b.tar.{suffix}") as out:
+        out.write(DATA)
+    if suffix != "gz":  # which cuts by the buffers that it is given
+        assert (tmp_path / f"b.tar.{suffix}").read_bytes() == path.read_bytes(), "however it was written"
+    anonymous = path.rename(tmp_path / "plain-name")
+    with open_read(anonymous) as stream:
+        assert stream.size_hint is None
+    assert read_all(open_read(anonymous)) == DATA
+    assert read_all(open_read(anonymous, compression=suffix)) == DATA
+    assert read_all(open_read(f"pipe:cat {anonymous}")) == DATA
+    assert read_all(open_read(io.BytesIO(anonymous.read_bytes()))) == DATA
+    assert read_all(open_read(anonymous, compression=None)) == anonymous.read_bytes()
+    with pytest.raises(CompressionError, match="does not begin"):
+        read_all(open_read(anonymous, compression="bz2" if suffix != "bz2" else "gz"))
+
+
+def test_cut_compressed_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "cut.tgz"
+    path.write_bytes(gzip.compress(DATA)[:-1])
+    with pytest.raises(CompressionError, match="cut short") as caught:
+        read_all(open_read(path))
+    assert caught.value.url == str(path)
+    path.write_bytes(b"")
+    assert read_all(open_read(path)) == b""
+    with pytest.raises(CompressionError, match="cut short"):
+        read_all(open_read(path, compression="gz"))
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for url in (tmp_path / "none", f"{tmp_path}/file/below", f"file://{tmp_path}/none"):
+        with pytest.raises(MissingInputError, match="no such file") as caught:
+            open_read(url)
+        assert caught.value.exit_code == 66
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        with pytest.raises(StreamError, match="is a directory"):
+            open_read(url)
+    with pytest.raises(UsageError, match="zero byte"):
+        open_read("a\0b")
+    with pytest.raises(UsageError, match="three slashes"):
+        open_read("file://somewhere/a")
+    with pytest.raises(UsageError, match="no compression 'rar'"):
+        open_read(tmp_path / "file", compression="rar")
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(StreamError, match="symbolic links"):
+        open_read(loop)
+
+
+def test_permission_denied() -> None:
+    code = textwrap.dedent(
+        """
+        import os, sys
+        from tarkit.store.publish import open_publish
+        from tarkit.store.read import open_read
+        from tarkit.errors import StreamError
+        import tarkit.store.publish
+        os.chdir(sys.argv[1])
+        if os.getuid() == 0:
+            os.setuid(65534)
+        for action in (open_read, open_publish):
+            try:
+                action("secret" if action is open_read else "other")
+            except StreamError as error:
+                print(error)
+        """
+    )
+    # Not below pytest's own folder, which each start of pytest shuts to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "secret").write_bytes(b"x")
+        Path(folder, "secret").chmod(0)
+        os.chmod(folder, 0o555)
+        run = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
+    assert run.stdout.splitlines() == ["secret: permission denied", "other: permission denied"], run.stderr
+
+
+def test_file_objects_stay_open(tmp_path: Path) -> None:
+    source = io.BytesIO(gzip.compress(DATA))
+    assert read_all(open_read(source)) == DATA
+    assert not source.closed
+    (tmp_path / "x").write_bytes(b"\xff")
+    with open(tmp_path / "x", encoding="utf-8") as text:
+        for wrong in (io.StringIO("a"), text, b"bytes"):
+            with pytest.raises(UsageError, match="it must be a path, a URL or a file open to read bytes"):
+                open_read(wrong)  # type: ignore[arg-type]
+    target = io.BytesIO()
+    with open_publish(target, compression="gz") as out:
+        out.write(DATA)
+    assert gzip.decompress(target.getvalue()) == DATA
+    with pytest.raises(UsageError, match="does not take bytes"), open_publish(io.StringIO()) as out:  # type: ignore[arg-type]
+        out.write(b"x")
+    full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    with full, pytest.raises(StreamError, match="no space left"), open_publish(full) as out:
+        out.write(b"x")
+
+
+def test_named_pipe(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(read_all(open_read(fifo))), daemon=True)
+    reader.start()
+    with open_publish(fifo, compression="gz") as out:
+        out.write(DATA)
+    reader.join(120)
+    assert got == [DATA]
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    assert names(tmp_path) == ["fifo"]
+
+
+# Standard input and output
+
+
+def run_python(code: str, shell: str = '"$0" -c "$1"', **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = ["bash", "-c", shell, sys.executable, textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+ECHO = """
+import os
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
+with open_read("-") as source, open_publish("-") as out:
+    while data := source.read(5000):
+        out.write(data)
+os.fstat(0), os.fstat(1)
+"""
+
+
+def test_stdin_and_stdout(tmp_path: Path) -> None:
+    assert run_python(ECHO, input=DATA).stdout == DATA
+    assert run_python(ECHO, input=gzip.compress(DATA)).stdout == DATA
+    path = tmp_path / "in"
+    path.write_bytes(b"12345" + DATA)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(5)
+        assert run_python(ECHO, stdin=file).stdout == DATA
+
+
+def test_stdin_or_stdout_closed() -> None:
+    code = """
+        import sys
+        from tarkit.store.publish import open_publish
+        from tarkit.store.read import open_read
+        from tarkit.errors import StreamError
+        for action in (open_read, open_publish):
+            try:
+                action("-")
+            except StreamError as error:
+                sys.stderr.write(str(error) + "\\n")
+        """
+    errors = run_python(code, '"$0" -c "$1" <&- >&-').stderr.decode().splitlines()
+    assert errors == [
+        "-: standard input cannot be read: Bad file descriptor",
+        "-: standard output cannot be written: bad file descriptor",
+    ]
+
+
+def test_stdout_that_closes_early_is_a_broken_pipe() -> None:
+    code = """
+        from tarkit.store.publish import open_publish
+        try:
+            with open_publish("-") as out:
+                while True:
+                    out.write(bytes(1 << 20))
+        except BrokenPipeError as error:
+            import sys
+            sys.stderr.write(type(error).__name__)
+        """
+    run = run_python(code, '"$0" -c "$1" | head -c 10')
+    assert (run.stdout, run.stderr) == (bytes(10), b"OutputClosedError")
+
+
+def test_publishing_costs_the_same_however_many_files_a_folder_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing a folder of 100,000 shards for each of them would be most of the time of a run."""
+    now, listings = [1000.0], [0]
+    scandir = os.scandir
+
+    def listed(folder: str) -> Any:
+        now[0] += 1
+        listings[0] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr("tarkit.store.temporary.LEFT_BEHIND", temporary.LeftBehind())
+    monkeypatch.setattr("tarkit.store.temporary.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tarkit.store.temporary.os.scandir", listed)
+    other, early, late = (tmp_path / f".{name}.tarkit-0123abcd" for name in ("other", "99", "100"))
+    for path in (other, early):
+        path.write_bytes(b"of a run that was killed")
+    for number in range(100):
+        open_publish(str(tmp_path / str(number))).commit()
+        now[0] += 1
+    assert listings == [1], "for a hundred times as long as it took"
+    now[0] += 1
+    late.write_bytes(b"of a run that was killed meanwhile")
+    open_publish(str(tmp_path / "100")).commit()
+    assert listings == [2]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [other.name]
+
+
+def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarkit.store.temporary.LEFT_BEHIND", temporary.LeftBehind())
+    monkeypatch.setattr("tarkit.store.temporary._LISTING_SHARE", 10**9)
+    left = tmp_path / ".a.tarkit-0123abcd"
+    with left.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        open_publish(str(tmp_path / "a")).commit()
+        assert left.exists(), "its writer is alive"
+    open_publish(str(tmp_path / "a")).commit()
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "another descriptor", "a file object"])
+def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: Path) -> None:
+    """A named pipe is an output as a file is: a part of a tar in it is a failure, and no success."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(fifo, os.O_WRONLY)
+    target: Any = {"a named pipe": str(fifo), "another descriptor": f"/dev/fd/{writing}"}.get(kind)
+    with os.fdopen(writing, "wb", buffering=0) as file:
+        stream = open_publish(file if target is None else target)
+        os.close(reading)
+        with pytest.raises(BrokenPipeError if target is None else StreamError) as caught:
+            stream.write(bytes(1 << 20))
+    assert not isinstance(caught.value, OutputClosedError)
+    if target is not None:
+        assert str(caught.value) == f"{target}: its reader closed it before the end"
+
+
+def test_a_reader_that_leaves_what_fits_into_the_named_pipe_is_an_error(tmp_path: Path) -> None:
+    """All of it was written, but the rest is still in the pipe when the reader leaves."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with (
+        subprocess.Popen(["head", "-c", "10", str(fifo)], stdout=subprocess.DEVNULL),
+        pytest.raises(StreamError, match="fifo: its reader closed it before the end"),
+        open_publish(str(fifo)) as out,
+    ):
+        out.write(bytes(10_240))
+    with (
+        subprocess.Popen(["head", "-c", "10240", str(fifo)], stdout=subprocess.DEVNULL),
+        open_publish(str(fifo)) as out,
+    ):
+        out.write(bytes(10_240))
+
+
+def test_a_named_pipe_that_is_open_to_read_and_write_is_read_later(tmp_path: Path) -> None:
+    """As by bash with ``exec 3<>fifo``: its own process reads it once the writer is done."""
+    os.mkfifo(tmp_path / "fifo")
+    fifo = os.open(tmp_path / "fifo", os.O_RDWR)
+    with open(fifo, "rb", buffering=0) as file:
+        with open_publish(f"/dev/fd/{fifo}") as out:
+            out.write(bytes(4096))
+        assert file.read(8192) == bytes(4096)
+
+
+def test_stdout_on_a_terminal_is_refused() -> None:
+    master, terminal = pty.openpty()
+    code = "from tarkit.store.publish import open_publish\nopen_publish({!r})"
+    try:
+        for url in ("-", "/dev/stdout"):
+            run = subprocess.run(
+                [sys.executable, "-c", code.format(url)], stdout=terminal, stderr=subprocess.PIPE, check=False
+            )
+            assert b"UsageError: a tar is not written to a terminal" in run.stderr
+    finally:
+        os.close(master)
+        os.close(terminal)
+
+
+def test_dev_stdout_goes_on_where_others_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    code = (
+        "from tarkit.store.publish import open_publish\nwith open_publish('/dev/stdout') as out: out.write(b'second')"
+    )
+    run_python(code, f'(echo first; "$0" -c "$1") > {path}')
+    assert path.read_bytes() == b"first\nsecond"
+    assert names(tmp_path) == ["out"]
+
+
+def test_devices_are_written_not_replaced() -> None:
+    with open_publish("/dev/null") as out:
+        out.write(DATA)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    with pytest.raises(StreamError, match="/dev/full: no space left on device"), open_publish("/dev/full") as out:
+        out.write(DATA)
+
+
+# Commands
+
+
+def test_command_gives_bytes() -> None:
+    assert read_all(open_read("pipe:seq 3")) == b"1\n2\n3\n"
+    assert read_all(open_read("pipe:printf ''")) == b""
+    # Talkative on stderr, and nothing on stdin.
+    assert read_all(open_read("pipe:head -c 3000000 /dev/zero >&2; cat; echo done")) == b"done\n"
+    with pytest.raises(UsageError, match="not allowed"):
+        open_read("pipe:seq 3", allow_pipe=False)
+    with pytest.raises(UsageError, match="is not a command"):
+        open_read("pipe:  ")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("echo some data; seq 1 2 >&2; ls /nosuch-folder; exit 3", "exit status 3: 1 | 2 | ls: "),
+        ("false | cat", "exit status 1"),
+        ("kill -9 $$", "signal SIGKILL"),
+        ("no-such-program-here", "exit status 127"),
+        ("seq 100000 | head -n 1", "exit status 141; a command of the pipeline was stopped"),
+    ],
+)
+def test_failing_command_is_an_error_even_if_bytes_came(command: str, message: str) -> None:
+    with pytest.raises(StreamError) as caught:
+        read_all(open_read(f"pipe:{command}", compression=None))
+    assert f"the command failed with {message}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_failure_comes_again_and_passes_decompression(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(DATA))
+    stream = open_read(f"pipe:cat {path}; exit 9")
+    for _ in range(2):
+        with pytest.raises(StreamError, match="exit status 9"):
+            while stream.read(100_000):
+                pass
+    stream.close()
+
+
+def test_sh_where_there_is_no_bash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert read_all(open_read("pipe:echo $((1 + 1))")) == b"2\n"
+    with pytest.raises(StreamError, match="exit status 4"):
+        read_all(open_read("pipe:exit 4"))
+
+
+def test_shell_that_can_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: "/nowhere/bash")
+    with pytest.raises(StreamError, match="/nowhere/bash cannot be started"):
+        open_read("pipe:true")
+
+
+def test_early_close_is_no_error_and_ends_the_whole_group() -> None:
+    with open_read("pipe:sleep 1000 & echo $!; yes", compression=None) as stream:
+        sleeper = int(stream.read(100).split()[0])
+    assert wait_until_gone(sleeper)
+    assert children() == []
+    stream.close()
+
+
+def test_command_that_ignores_term_is_killed() -> None:
+    with open_read("pipe:trap '' TERM PIPE; echo $$; while :; do sleep 1; done", compression=None) as stream:
+        pid = int(stream.read(100))
+        start = time.monotonic()
+    assert time.monotonic() - start < 60
+    assert wait_until_gone(pid)
+    assert children() == []
+
+
+def test_forgotten_command_is_stopped() -> None:
+    stream = open_read("pipe:echo $$; exec sleep 1000", compression=None)
+    pid = int(stream.read(100))
+    del stream
+    gc.collect()
+    assert wait_until_gone(pid)
+
+
+@pytest.mark.filterwarnings("ignore:.*its writer was never closed:ResourceWarning")
+@pytest.mark.parametrize("how", ["forgotten", "closed", "finished"])
+@pytest.mark.parametrize("end", ["read", "write"])
+def test_a_full_disk_under_what_a_command_printed_is_no_matter(end: str, how: str) -> None:
+    """Its file's close() failed, and a traceback came out of the finalizer."""
+    stream: Any = open_read("pipe:echo a", compression=None) if end == "read" else open_publish("pipe:cat >&2")
+    command = stream._source if end == "read" else stream._sink
+    os.close(command._stderr.fileno())
+    if how == "finished":
+        assert end != "read" or stream.read(100) + stream.read(100) == b"a\n"
+        stream.close() if end == "read" else stream.commit()
+    elif how == "closed":
+        stream.close() if end == "read" else stream.discard()
+    del stream, command
+    gc.collect()
+
+
+@pytest.mark.exhaustive
+def test_300_commands_leave_no_zombie_and_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(300):
+        stream = open_read(f"pipe:echo {number}", compression=None)
+        if number % 3:
+            assert read_all(stream) == b"%d\n" % number
+        else:
+            stream.close()
+    assert children() == []
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_write_to_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAID", "no room")
+    path = tmp_path / "out.gz"
+    with open_publish(f"pipe:sleep 0.1; cat > {path}") as out:
+        out.write(DATA)
+        assert out.name == "pipe:sleep …"
+    assert path.read_bytes() == DATA
+    with (
+        pytest.raises(StreamError, match="exit status 5: no room"),
+        open_publish("pipe:cat >/dev/null; echo $SAID >&2; exit 5"),
+    ):
+        pass
+    with pytest.raises(StreamError, match="stopped reading after"), open_publish("pipe:head -c 10 > /dev/null") as out:
+        for _ in range(100):
+            out.write(bytes(1 << 20))
+    assert children() == []
+
+
+@pytest.mark.parametrize(
+    "command", ["true", "head -c 10 >/dev/null", "sleep 0.3; exit 0", "head -c 4096 | cat >/dev/null"]
+)
+def test_a_command_that_takes_only_a_part_of_what_fits_into_a_pipe(command: str) -> None:
+    """Nothing was written in vain as far as the writer can see: the rest is still in the pipe when the command ends."""
+    with (
+        pytest.raises(StreamError, match=r"the command stopped reading after \d+ bytes") as caught,
+        open_publish(f"pipe:{command}") as out,
+    ):
+        out.write(bytes(500_000))
+    assert int(re.findall(r"after (\d+) bytes", str(caught.value))[0]) < 500_000
+    assert children() == []
+
+
+def test_a_command_that_takes_every_byte_and_does_not_wait_for_the_end_succeeds(tmp_path: Path) -> None:
+    """As GNU tar does, which stops at the end mark of the archive."""
+    for _ in range(3):
+        with open_publish(f"pipe:sleep 0.05; head -c 500000 > {tmp_path / 'got'}") as out:
+            out.write(bytes(500_000))
+        assert (tmp_path / "got").stat().st_size == 500_000
+    assert children() == []
+
+
+def test_discard_kills_the_command_before_it_sees_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "finished"
+    out = open_publish(f"pipe:cat > {tmp_path}/part; touch {path}")
+    out.write(bytes(3 << 20))
+    out.discard()
+    time.sleep(0.1)
+    assert not path.exists()
+    assert children() == []
+
+
+# Publishing files
+
+
+def test_nothing_before_commit_and_nothing_left_after(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    for sync in (True, False):
+        out = open_publish(path, sync=sync)
+        out.write(bytearray(b"abc"))
+        out.write(memoryview(b"defdef")[::2])
+        out.write(memoryview(DATA * 9).cast("I"))
+        assert out.bytes_written == 6 + 9 * len(DATA)
+        [temporary] = names(tmp_path)
+        assert temporary.startswith(".a.tar.tarkit-")
+        out.commit()
+        out.commit()
+        out.close()
+        assert path.read_bytes() == b"abcdfe" + DATA * 9
+        assert names(tmp_path) == ["a.tar"]
+        path.unlink()
+    with pytest.raises(StreamError, match="was committed, so it cannot be written to"):
+        out.write(b"x")
+
+
+def test_discard_on_exception_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyError), open_publish(path) as out:
+        out.write(DATA * 9)
+        raise KeyError
+    out.discard()
+    out.close()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.tar"]
+    with pytest.raises(StreamError, match="was discarded, so it cannot be published"):
+        out.commit()
+
+
+def test_forgotten_stream_publishes_nothing(tmp_path: Path) -> None:
+    out: PublishStream | None = open_publish(tmp_path / "a.tar")
+    assert out is not None
+    out.write(DATA * 9)
+    with pytest.warns(ResourceWarning, match="a.tar: its writer was never closed, so it is not published"):
+        out = None
+        gc.collect()
+    assert names(tmp_path) == []
+
+
+@contextmanager
+def failing_close() -> Iterator[None]:
+    """Network file systems, and quotas, have that."""
+    real = os.close
+
+    def close(fd: int) -> None:
+        real(fd)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "close", close)
+        yield
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_a_disk_reports_only_at_close_keeps_the_file_from_its_name(tmp_path: Path, sync: bool) -> None:
+    """The file had its name, and the exit code was 1."""
+    (tmp_path / "a.tar").write_bytes(b"old")
+    out = open_publish(tmp_path / "a.tar", sync=sync)
+    out.write(DATA)
+    with failing_close(), pytest.raises(StreamError, match="no space left on device"):
+        out.commit()
+    assert names(tmp_path) == ["a.tar"] and (tmp_path / "a.tar").read_bytes() == b"old"
+
+
+@pytest.mark.filterwarnings("ignore:.*its writer was never closed:ResourceWarning")
+def test_a_close_that_fails_in_the_cleaning_up_is_no_traceback(tmp_path: Path) -> None:
+    out: PublishStream | None = open_publish(tmp_path / "a.tar")
+    path = str(tmp_path / "b.tar")
+    temporary.create_locked(path)
+    field: FieldFile | None = FieldFile.at(path)
+    with failing_close():
+        out = field = None
+        gc.collect()
+        temporary._close_in_child()
+    assert out is field is None and names(tmp_path) == ["b.tar"] and not temporary._held
+
+
+def test_a_forked_child_leaves_the_file_of_its_parent(tmp_path: Path) -> None:
+    code = """
+        import os, sys
+        from tarkit.store.publish import open_publish
+        out = open_publish(sys.stdin.readline())
+        out.write(b"data")
+        child = os.fork()
+        if child == 0:
+            del out
+            sys.exit(0)
+        os.waitpid(child, 0)
+        out.commit()
+        """
+    path = tmp_path / "a"
+    assert run_python(code, input=os.fsencode(path)).returncode == 0
+    assert path.read_bytes() == b"data"
+
+
+def test_permission_bits(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    old = os.umask(0o027)
+    try:
+        open_publish(path).commit()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        path.chmod(0o604)
+        open_publish(path).commit()
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+def test_symlink_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("there/a")
+    for content in (b"one", b"two"):
+        with open_publish(link) as out:
+            out.write(content)
+            assert names(tmp_path) == ["link", "there"]
+        assert link.is_symlink()
+        assert (tmp_path / "there" / "a").read_bytes() == content
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    """As in stores, where there are no folders; and as put, get and tarproc -O do."""
+    (tmp_path / "link").symlink_to("new/er")
+    for path in ("some/where/a", "link/b"):
+        with open_publish(tmp_path / path) as out:
+            out.write(b"x")
+        assert (tmp_path / path).read_bytes() == b"x"
+    with open_publish(f"file://{tmp_path}/p/q") as out:
+        out.discard()
+    assert os.listdir(tmp_path / "p") == []
+
+
+def test_a_url_with_one_slash_is_no_folder_to_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("s3:/bucket/a.tar", "http:/user:PASSWORD@host/a", "hdfs:/a"):
+        with pytest.raises(UsageError, match="a URL has two slashes") as caught:
+            open_publish(url)
+        assert "PASSWORD" not in str(caught.value) and os.listdir() == []
+    for path in ("./s3:/bucket/a.tar", "s3:/bucket/b.tar", "C:/a", "a:b/c"):
+        with open_publish(path) as out:
+            out.write(b"x")
+
+
+def test_long_names(tmp_path: Path) -> None:
+    for name in ("n" * 255, "ü" * 127):
+        with open_publish(tmp_path / name) as out:
+            out.write(b"x")
+        assert (tmp_path / name).read_bytes() == b"x"
+    with pytest.raises(StreamError, match="file name too long"):
+        open_publish(tmp_path / ("n" * 256))
+
+
+def test_targets_that_can_not_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "a", tmp_path / "file" / "none" / "a"):
+        with pytest.raises(StreamError, match="not a directory|the folder .* cannot be made: "):
+            open_publish(path)
+    for url in (tmp_path, f"{tmp_path}/new/"):
+        with pytest.raises(StreamError, match="is a directory"):
+            open_publish(url)
+    for url in ("http://example.org/a", "https://example.org/a"):
+        with pytest.raises(UsageError, match="https?:// cannot be written to"):
+            open_publish(url)
+    assert names(tmp_path) == ["file"]
+
+
+def test_kill_leaves_nothing_under_the_name_and_the_next_run_cleans_up(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    code = f"""
+        import sys, time
+        from tarkit.store.publish import open_publish
+        out = open_publish({str(path)!r})
+        out.write(bytes(3 << 20))
+        sys.stdout.write("written\\n")
+        sys.stdout.flush()
+        time.sleep(100)
+        """
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"written\n"
+    [temporary] = names(tmp_path)
+    with open_publish(path) as out:
+        assert temporary in names(tmp_path), "its writer is alive"
+        out.write(b"whole")
+    path.unlink()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert names(tmp_path) == [temporary]
+    (tmp_path / ".b.tar.tarkit-00000000").write_bytes(b"of another name")
+    with open_publish(path) as out:
+        assert temporary not in names(tmp_path)
+        out.write(b"whole")
+    assert names(tmp_path) == [".b.tar.tarkit-00000000", "a.tar"]
+    assert path.read_bytes() == b"whole"
+
+
+def test_temporary_name_already_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = iter((b"aaaa", b"aaaa", b"bbbb"))
+    monkeypatch.setattr(os, "urandom", lambda count: next(random))
+    with open_publish(tmp_path / "a") as first, open_publish(tmp_path / "a") as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+
+
+def test_file_taken_for_stale_between_open_and_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, taken = fcntl.flock, []
+
+    def flock(fd: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not taken:
+            taken.extend(names(tmp_path))
+            os.unlink(tmp_path / taken[0])
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with open_publish(tmp_path / "a") as out:
+        out.write(b"x")
+    assert len(taken) == 1
+    assert names(tmp_path) == ["a"]
+
+
+def test_disk_full(tmp_path: Path) -> None:
+    code = f"""
+        import resource, signal, sys
+        from tarkit.store.publish import open_publish
+        from tarkit.errors import StreamError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_500_000, 2_500_000))
+        out = open_publish({str(tmp_path / "a")!r}, compression=None)
+        for action in (lambda: out.write(bytes(3 << 20)), lambda: out.write(b"x"), out.commit, out.close):
+            try:
+                action()
+            except StreamError as error:
+                print(error)
+        """
+    lines = run_python(code).stdout.decode().splitlines()
+    assert lines == [f"{tmp_path}/a: file too large"] * 4
+    assert names(tmp_path) == []
+
+
+def test_commit_that_fails_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StreamError, match="a: input/output error"), open_publish(tmp_path / "a") as out:
+        out.write(b"x")
+    assert names(tmp_path) == []
+
+
+# Storage that fsspec reaches
+
+
+def test_memory_both_ways(memory: MemoryFileSystem) -> None:
+    with open_publish("memory://bucket/a.tar.gz") as out:
+        out.write(DATA)
+        assert not memory.exists("/bucket/a.tar.gz")
+    assert gzip.decompress(memory.cat("/bucket/a.tar.gz")) == DATA
+    assert read_all(open_read("memory://bucket/a.tar.gz")) == DATA
+    with pytest.raises(KeyError), open_publish("memory://bucket/b") as out:
+        out.write(DATA)
+        raise KeyError
+    assert memory.ls("/bucket", detail=False) == ["/bucket/a.tar.gz"]
+    with pytest.raises(MissingInputError, match="memory://bucket/none: no such file"):
+        open_read("memory://bucket/none")
+    with pytest.raises(StreamError, match="is a directory"):
+        open_read("memory://bucket")
+
+
+def test_length_is_verified(memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe("/a", DATA)
+    stream = open_read("memory://a")
+    memory.store["/a"].truncate(1000)
+    with pytest.raises(StreamError, match="changed while it was read: its size is different") as caught:
+        read_all(stream)
+    assert caught.value.offset == 1000
+    monkeypatch.setattr(memory, "put_file", lambda local, remote: memory.pipe(remote, b"half"))
+    with (
+        pytest.raises(TemporaryStreamError, match="7 bytes were sent, but 4 arrived"),
+        open_publish("memory://b") as out,
+    ):
+        out.write(b"content")
+
+
+def test_an_upload_that_is_not_there_afterwards_is_an_error(
+    memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish() -> None:
+        with PublishStream(open_sink("memory://b", "memory://b", retry=fast()), "memory://b", None) as out:
+            out.write(b"content")
+
+    # The move is answered, but what was moved is gone; or it was answered too late, and is done already.
+    monkeypatch.setattr(memory, "mv", lambda source, target: memory.rm_file(source))
+    with pytest.raises(GivenUpError, match="7 bytes were sent, but no file exists; failed after 8 attempts"):
+        publish()
+    assert not memory.store
+
+    def moved_but_silent(source: str, target: str) -> None:
+        if memory.exists(source):
+            memory.store[target] = memory.store.pop(source)
+            raise ConnectionResetError
+        raise FileNotFoundError(source)
+
+    monkeypatch.setattr(memory, "mv", moved_but_silent)
+    publish()
+    assert memory.cat("/b") == b"content"
+
+
+def test_protocols_without_a_library() -> None:
+    with pytest.raises(UsageError, match="nope://a/b: unknown scheme 'nope'; a scheme is added"):
+        open_read("nope://a/b")
+    code = """
+        import sys
+        for name in ("s3fs", "gcsfs", "pyarrow", "hdfs_native", "paramiko"):
+            sys.modules[name] = None
+        from tarkit.store.publish import open_publish
+        from tarkit.store.read import open_read
+        for url in ("s3://b/a", "gs://b/a", "gcs://b/a", "hdfs://h/a", "sftp://h/a"):
+            for action in (open_read, open_publish):
+                try:
+                    action(url)
+                except Exception as error:
+                    print(type(error).__name__, error)
+        """
+    lines = run_python(code).stdout.decode().splitlines()
+    expected = [
+        f"{MissingExtraError.__name__} {scheme}:// needs a library that is not installed: pip install {package} "
+        f"(or tarkit with its extra {extra!r})"
+        for scheme, package, extra in (
+            ("s3", "s3fs", "s3"),
+            ("gs", "gcsfs", "gcs"),
+            ("gcs", "gcsfs", "gcs"),
+            ("hdfs", "hdfs-native", "hdfs"),
+        )
+        for _ in range(2)
+    ]
+    assert lines[:8] == expected
+    assert lines[8].startswith("UsageError sftp:// needs a library that is not installed: ")
+    assert lines[8].endswith("; pip install paramiko")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "module", "package"),
+    [
+        ('SMB requires "smbprotocol" or "smbprotocol[kerberos]" installed', "smbclient", "smbprotocol"),
+        ("Please install adlfs and use the `az://` protocol instead.", "adlfs", "adlfs"),
+        ("Please install lakefs-spec to access LakeFSFileSystem", "lakefs_spec", "lakefs-spec"),
+        ("This only runs in a pyscript context", "pyodide", None),
+    ],
+)
+def test_the_package_of_a_library_that_is_not_installed_is_named(
+    sentence: str, module: str, package: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(protocol: str) -> None:
+        raise ImportError(sentence) from ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", absent)
+    with pytest.raises(UsageError) as caught:
+        open_read("smb://h/x")
+    how = f"; pip install {package}" if package else ""
+    assert str(caught.value) == f"smb:// needs a library that is not installed: {sentence.rstrip('.')}{how}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://me:pa/ss@b/k", "s3://me:pw@b/k", "s3://me@b/k", "S3A://me:pw@b/k", "gs://me:pw@b/k", "gcs://me@b/k",
+     "abfs://me:pw@b/k", "az://me:pw@b/k", "filecache::s3://me:pw@b/k"],
+)  # fmt: skip
+def test_a_store_whose_urls_have_no_credentials_refuses_them_and_shows_none(url: str) -> None:
+    for action in (open_read, open_publish):
+        with pytest.raises(UsageError, match=r"takes no user or password in its URL") as caught:
+            action(url)
+        assert "me" not in str(caught.value).partition("takes")[0] and "pw" not in str(caught.value)
+
+
+def test_an_arn_and_a_container_of_an_account_are_no_credentials() -> None:
+    from tarkit.store.objects.filesystem import _CREDENTIALS
+
+    arn = "s3://arn:aws:s3:us-west-2:123456789012:accesspoint/mine/a.tar"
+    for url in (
+        arn,
+        "abfs://box@account.dfs.core.windows.net/a",
+        "s3://b/a@b:c",
+        "sftp://me:pw@h/k",
+        "smb://me:pw@h/k",
+    ):
+        assert not _CREDENTIALS.search(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://127.0.0.1:1/a?X-Signature={CANARY}",
+        f"http://user:{CANARY}@127.0.0.1:1/a",
+        f"http://user:{CANARY}@127.0.0.1:x/a?sig={CANARY}",
+        f"memory://none?token={CANARY}",
+        f"nope://me:{CANARY}@host/a?b={CANARY}",
+        f"filecache::nope://me:{CANARY}@host/a",
+        f"pipe:cat /nowhere?token={CANARY}",
+        f"pipe:echo failed with {CANARY} >&2; false",
+        f"pipe:TOKEN={CANARY}; echo https://host/?t={CANARY} >&2; false",
+    ],
+)
+def test_tokens_are_never_shown(url: str) -> None:
+    with pytest.raises(TarkitError) as caught:
+        read_all(open_read(url, retry=ONCE))
+    assert CANARY not in str(caught.value)
+    assert CANARY not in repr(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_how_much_of_a_stream_was_read(tmp_path: Path) -> None:
+    """Of the file, however it is compressed; nothing where the length is not known."""
+    content = os.urandom(4 << 20)
+    plain, packed = tmp_path / "plain", tmp_path / "packed.gz"
+    plain.write_bytes(content)
+    packed.write_bytes(gzip.compress(content, 1))
+    fsspec.filesystem("memory").pipe("/part-read", content)
+    for url in (str(plain), str(packed), "memory://part-read"):
+        with open_read(url, read_ahead=0) as stream:
+            assert stream.part_read() < 0.1
+            left = 2 << 20
+            while left:
+                left -= len(stream.read(left))
+            assert 0.4 < stream.part_read() < 0.9
+            while stream.read(1 << 20):
+                pass
+            assert stream.part_read() == 1.0
+        assert stream.part_read() == 0.0, "closed"
+    for source in ("pipe:cat /dev/null", io.BytesIO(content)):
+        with open_read(source) as stream:
+            stream.read(10)
+            assert stream.part_read() == 0.0
