@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 from hypothesis import HealthCheck, settings
-from lanes import is_fast, is_slow, wants_server
 
 if TYPE_CHECKING:
     from fsspec.implementations.memory import MemoryFileSystem
@@ -44,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     What is ignored stays ignored in a child, but what has a handler does not. So the handler here does nothing. With
     pytest-xdist the workers run the tests, and find ignored what is ignored here.
     """
+    sys.addaudithook(_note_what_leaves)
     if getattr(config.option, "dist", "no") == "no" or hasattr(config, "workerinput"):
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             if signal.getsignal(number) == signal.SIG_IGN:
@@ -57,16 +57,53 @@ ASKED_FOR = {
 """Marker -> what is not tested where ``-m`` does not name it."""
 
 
+SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
+"""Fixtures, or parameters that name them: a server that runs for the whole session."""
+LEAVES = {f"os.{call}" for call in ("exec", "fork", "forkpty", "kill", "killpg", "posix_spawn", "system")}
+LEAVES |= {"socket.connect", "subprocess.Popen"}
+"""Audit events: a process is started, gets a signal, or a server is connected to."""
+left: list[str] | None = None
+"""Those events of the unit test that runs; None outside of unit tests."""
+
+
+def _note_what_leaves(event: str, arguments: tuple[Any, ...]) -> None:
+    # Signal 0 only asks whether a process lives.
+    if left is not None and event in LEAVES and (not event.startswith("os.kill") or arguments[1]):
+        left.append(f"{event}{arguments}"[:200])
+
+
+@pytest.fixture(autouse=True)
+def unit_tests_stay_inside(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test of a folder ``unit`` that starts a process, sends a signal or connects to a server."""
+    global left
+    if request.path.parent.name != "unit":
+        yield
+        return
+    left = found = []
+    yield
+    left = None
+    assert found == [], "this test belongs to integration/"
+
+
+def wants_server(item: pytest.Item) -> bool:
+    """Whether it names a server, as a fixture or as a parameter."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    names = {*getattr(item, "fixturenames", ()), *(each for each in parameters if isinstance(each, str))}
+    return bool(SERVERS & names)
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether a marker says so."""
+    return any(item.get_closest_marker(name) for name in ("slow", "cluster", "spark"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fast tests, and order all of them.
+    """Order the tests.
 
     Tests with servers come first: neighbours go to one worker of pytest-xdist, so that each server starts once. Then
     the slow ones, so that no worker has one left when the others have finished.
     """
-    for item in items:
-        if is_fast(item):
-            item.add_marker(pytest.mark.fast)
     items.sort(key=lambda item: (not wants_server(item), not is_slow(item)))
     if settings().derandomize:
         # Hypothesis also draws numbers and texts that it finds in modules that are imported by then, and which those

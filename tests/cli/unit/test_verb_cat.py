@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import io
-import shlex
-import shutil
-import subprocess
-import sys
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,28 +175,6 @@ def test_key_in_two_shards(run: Run, tmp_path: Path) -> None:
     assert [s["__key__"] for s in read_samples(str(out), on_repeated_key="allow")] == ["a", "b", "a"]
 
 
-def test_what_is_advised_for_a_key_in_two_shards_makes_one_that_is_read(run: Run, tmp_path: Path) -> None:
-    one, two = write(tmp_path, one=tar_of(member("a.txt")), two=tar_of(member("a.txt"), member("d/b.txt")))
-    out, other = tmp_path / "out.tar", str(tmp_path / "other.tar")
-    advised = run("tarkit", "cat", one, two, "-o", out).stderr.partition("give other keys: ")[2]
-    words = [{"SHARD": str(two), "OTHER": other}.get(word, word) for word in shlex.split(advised)]
-    assert words[0] == "tarproc" and run(*words).code == 0
-    assert run("tarkit", "cat", one, other, "-o", out).code == 0
-    assert run("tarkit", "show", out).lines == ["a  txt:1", "NAME-a  txt:1", "NAME-d/b  txt:1"]
-
-
-def test_what_is_advised_for_files_of_one_sample_that_are_not_adjacent(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("b.txt"), member("a.cls")))
-    assert "extract the shard and make a new one with tarkit create" in run("tarkit", "show", path).stderr
-    (tmp_path / "d").mkdir()
-    monkeypatch.chdir(tmp_path / "d")
-    subprocess.run(["tar", "-xf", path], check=True)
-    assert run("tarkit", "create", ".", "-o", tmp_path / "new.tar").code == 0
-    assert run("tarkit", "show", tmp_path / "new.tar").lines == ["a  cls:1 txt:1", "b  txt:1"]
-
-
 def test_key_that_comes_back_in_one_shard(run: Run, tmp_path: Path) -> None:
     (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("b.txt"), member("a.cls")))
     result = run("tarkit", "cat", path)
@@ -213,11 +187,7 @@ def test_key_that_comes_back_in_one_shard(run: Run, tmp_path: Path) -> None:
 def test_duplicate_field(run: Run, tmp_path: Path) -> None:
     (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("a.txt", b"y")))
     result = run("tarkit", "cat", path)
-    assert (
-        result.code == 65
-        and "is twice in one sample" in result.stderr
-        and "tarproc --on-duplicate-field" in result.stderr
-    )
+    assert result.code == 65 and "comes twice" in result.stderr and "tarproc --on-duplicate-field" in result.stderr
 
 
 def test_far_reaching_global_header(run: Run, tmp_path: Path) -> None:
@@ -274,50 +244,3 @@ def test_another_key_rule(run: Run, tmp_path: Path) -> None:
     assert run("tarkit", "cat", path).code == 65
     assert run("tarkit", "cat", path, "--key-rule", "last-dot").code == 0
     assert run("tarkit", "cat", path, "--key-rule", "(x").code == 2
-
-
-def test_tools_of_others_read_the_result(run: Run, tmp_path: Path) -> None:
-    paths = write(tmp_path, one=tar_of(member("a.txt")), two=tar_of(member("b.txt"), format=tarfile.PAX_FORMAT))
-    out = tmp_path / "out.tar"
-    assert run("tarkit", "cat", *paths, "-o", out).code == 0
-    programs = [program for program in ("tar", "bsdtar") if shutil.which(program)]
-    if not programs:
-        pytest.skip("neither tar nor bsdtar is installed")
-    for program in programs:
-        done = subprocess.run([program, "tf", str(out)], capture_output=True, text=True, check=True)
-        assert (done.stdout.split(), done.stderr) == (["a.txt", "b.txt"], "")
-
-
-def large_input(count: int, size: int) -> Iterable[bytes]:
-    for number in range(count):
-        info = tarfile.TarInfo(f"{number}.bin")
-        info.size = size
-        yield info.tobuf(tarfile.USTAR_FORMAT)
-        yield bytes(size)
-    yield bytes(1024)
-
-
-def test_memory_does_not_grow_with_the_input() -> None:
-    """400 MB through a process whose peak is far below that."""
-    program = (
-        "import re, resource, sys\n"
-        "from tarkit.steps.join import concatenate\n"
-        "from tarkit.store.publish import open_publish\n"
-        "import isal.igzip_lib\n"
-        "with open_publish('/dev/null') as out: print(concatenate(['-'], out).samples)\n"
-        # Linux lets a new program inherit ru_maxrss of the one that started it, but not VmHWM.
-        "linux = sys.platform == 'linux'\n"
-        "status = open('/proc/self/status').read() if linux else ''\n"
-        "own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "print(re.search(r'VmHWM:\\s+(\\d+)', status)[1] if linux else own)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None and process.stdout is not None
-    for piece in large_input(40, 10_000_000 // 512 * 512):
-        process.stdin.write(piece)
-    process.stdin.close()
-    samples, peak = process.stdout.read().split()
-    process.stdout.close()
-    assert (process.wait(), int(samples)) == (0, 40)
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(peak) * unit < 150e6

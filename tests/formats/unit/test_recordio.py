@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
-import shutil
 import struct
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cramjam import snappy
-from httpserver import FaultServer
 from hypothesis import given
 from hypothesis import strategies as st
 from recordiobuild import DATA, HELLO, RECORDS, VECTORS, go_chunk, py_chunk, written
@@ -36,7 +31,6 @@ NUMBERS = [b"12345", b"1234", b"12"]
 HELD = {"go-chunk10": NUMBERS, "empty": []}
 STORED = {"go-none": 200, "go-snappy": 1500, "go-gzip": 1500, "pyrecordio": 300}
 DIALECTS = pytest.mark.parametrize("dialect", [GO, PYRECORDIO], ids=lambda each: each.name)
-COMPRESSIONS = pytest.mark.parametrize("compression", ["none", "snappy", "gzip"])
 
 
 def held(vector: str) -> list[bytes]:
@@ -85,19 +79,6 @@ def test_stored_files_are_read(name: str) -> None:
 def test_stored_files_are_written_byte_for_byte(name: str, size: int) -> None:
     content = (DATA / f"{name}.recordio").read_bytes()
     assert written(RECORDS[: STORED[name]], name.removeprefix("go-"), size) == content
-
-
-@COMPRESSIONS
-def test_go_reads_what_is_written(compression: str, tmp_path: Path) -> None:
-    snappy = Path("/usr/share/gocode/src/github.com/golang/snappy")
-    if shutil.which("go") is None or not snappy.is_dir():
-        pytest.skip("Go or its snappy is not on this machine (golang-go, golang-github-golang-snappy-dev)")
-    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
-    program = tmp_path / "recordio"
-    subprocess.run(["go", "build", "-o", program, DATA / "recordio.go"], env=environment, check=True, timeout=300)
-    content = written(RECORDS, compression, 200_000)
-    done = subprocess.run([program, "read"], input=content, capture_output=True, check=True)
-    assert done.stdout == b"".join(struct.pack("<I", len(each)) + each for each in RECORDS)
 
 
 # ---- there and back
@@ -279,26 +260,6 @@ def test_an_index_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypat
     monkeypatch.setattr("tarkit.formats.recordio.index.read_range", replacing)
     with pytest.raises(StreamError, match="a: was replaced while it was read"):
         read_index(str(tmp_path / "a"))
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with FaultServer() as running:
-        yield running
-
-
-def test_a_range_of_a_url_is_one_request_for_its_chunks(server: FaultServer) -> None:
-    content = written(RECORDS, "snappy", 20_000)
-    url = server.put("a.recordio", content)
-    index = read_index(url)
-    assert index == read_index(io.BytesIO(content))
-    chunk = index.chunks[7]
-    before = len(server.asked("a.recordio"))
-    start, stop = chunk.first + 1, chunk.first + chunk.records + 1
-    assert list(read_records(url, start=start, stop=stop, index=index)) == RECORDS[start:stop]
-    # The first byte tells which object it is, before and after.
-    ranges = [each["Range"] for each in server.asked("a.recordio")[before:]]
-    assert ranges == ["bytes=0-0", f"bytes={chunk.offset}-{index.chunks[9].offset - 1}", "bytes=0-0"]
 
 
 class CountedFile(io.BytesIO):

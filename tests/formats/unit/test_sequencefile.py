@@ -236,7 +236,6 @@ def test_a_file_that_ends_in_a_sync_mark_is_whole() -> None:
         assert parts(lambda start, stop: read_pairs(path, start=start, stop=stop), [cut]) == expected
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["none", "block-default"])
 def test_parts_at_every_byte(name: str) -> None:
     path = DATA / f"{name}.seq"

@@ -84,7 +84,6 @@ def test_every_cut_is_counted_when_damage_is_passed_over(kind: str, version: int
             assert reason.startswith((f"records from {len(found)} on: ", f"records {len(found)} to {len(found) + 2}: "))
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["none", "block-default", "block-snappy"])
 def test_every_cut_of_a_file_of_hadoop(name: str) -> None:
     data = (DATA / f"{name}.seq").read_bytes()

@@ -91,7 +91,6 @@ def read_by_tarfile(data: bytes) -> tuple[list[Member], Counter[str]]:
     return found, others
 
 
-@pytest.mark.exhaustive
 @given(files=FILES, format=st.sampled_from(sorted(FORMATS)), seed=st.integers(0, 9))
 @example(files=[("a" * 101 + ".x", 0, b"0"), ("b.x", 512, b"0"), ("c.x", 513, b"0")], format="gnu", seed=0)
 @example(files=[("\udcff" * 100 + ".x", 1, b"0")], format="pax", seed=1)

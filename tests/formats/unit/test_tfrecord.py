@@ -480,15 +480,6 @@ def test_mem_bounds_a_record() -> None:
     assert records_of(data, mem=101)[1] == b"y" * 101
 
 
-def test_secrets_of_a_url_are_in_no_error(tmp_path: Path) -> None:
-    (tmp_path / "x.tfrecord").write_bytes(file_of(SMALL)[:-1])
-    command = f"pipe:cat '{tmp_path}/x.tfrecord' # password=hunter2"
-    with pytest.raises(TruncatedError) as caught:
-        list(read_records(command))
-    assert "hunter2" not in str(caught.value)
-    assert str(caught.value).startswith("pipe:cat")
-
-
 def test_what_is_not_bytes_is_refused_and_nothing_is_published(tmp_path: Path) -> None:
     with pytest.raises(EncodeError, match="a record is bytes, not str"), RecordWriter(tmp_path / "x") as writer:
         writer.write(b"first")

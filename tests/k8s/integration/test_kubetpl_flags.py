@@ -98,7 +98,6 @@ def test_every_setting_is_in_the_table() -> None:
     assert "".join(setting.short for setting in TABLE.values()) == "-n-c-I-C-M-G-A-e-p-P-L-a-N-O-j"
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_flag_is_the_same_in_every_way(case: Case, folder: Path) -> None:
     flags = TABLE[case.name].flags

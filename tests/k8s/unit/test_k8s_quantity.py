@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from decimal import Decimal
 
 import pytest
@@ -103,39 +101,6 @@ def test_the_official_client_reads_the_same_number(text: str) -> None:
     # What is finer is rounded by servers, not by the client.
     if abs(number) < 2**63 and number == number.quantize(Decimal("1e-9")):
         assert parse_quantity(text) == number
-
-
-def quota(kubectl: str, texts: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """kubectl's generator of quotas reads and writes quantities by the very code of the server."""
-    hard = ",".join(f"r{number}={text}" for number, text in enumerate(texts))
-    command = [kubectl, "create", "quota", "q", "--dry-run=client", "-o", "json", f"--hard={hard}"]
-    return subprocess.run(command, capture_output=True, check=False)
-
-
-def kept(kubectl: str, texts: list[str]) -> list[str]:
-    done = quota(kubectl, texts)
-    assert done.returncode == 0, done.stderr
-    hard = json.loads(done.stdout)["spec"]["hard"]
-    return [hard[f"r{number}"] for number in range(len(texts))]
-
-
-@settings(max_examples=2, deadline=None)
-@given(texts=st.lists(QUANTITIES.filter(valid), min_size=300, max_size=400))
-def test_kubectl_writes_the_same(kubectl_program: str, texts: list[str]) -> None:
-    forms = [canonical(text) for text in ("1.500", "+1", "01", "1.G", "1E3", "12Mi", "1025Ki", "8Mi", "1e3")]
-    found = kept(kubectl_program, [*forms, "Gi", "1000E", *texts, *LARGE])
-    assert found[: len(forms)] == forms
-    # Servers take these for something else, so they are refused here.
-    assert found[len(forms) : len(forms) + 2] == ["0", "1"] and not valid("Gi") and not valid("1000E")
-    for text, theirs in zip([*texts, *LARGE], found[len(forms) + 2 :], strict=True):
-        # Some texts are kept as they were, such as 1.500 and +1.
-        ours = canonical(text)
-        assert ours == theirs or (theirs == text and parse_quantity(ours) == parse_quantity(text))
-
-
-def test_kubectl_refuses_what_we_refuse(kubectl_program: str) -> None:
-    for text in ("4 Gx", "1ee3", "0x10", "4GB"):
-        assert quota(kubectl_program, [text]).returncode != 0 and not valid(text)
 
 
 @pytest.mark.parametrize(

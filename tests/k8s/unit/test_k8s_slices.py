@@ -74,7 +74,6 @@ def test_outputs_that_would_be_the_same() -> None:
     assert plan("s3://{b,c}/x-{0..9}.tar", outdir=None).shards == 20
 
 
-@pytest.mark.exhaustive
 def test_a_pattern_of_which_pods_look_at_all_names() -> None:
     (note,) = plan("s3://b/{0..59}{a,aa}{000..999}").notes
     assert "each pod looks at all 120,000 names" in note and "--list-url" in note

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,6 @@ from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 
-KUBETPL = str(Path(sys.executable).parent / "kubetpl")
 PIECES = [
     *"\n \t\r'\"`{}$)\\|>#%@é日😀=~\x01\x7f", "\n\n\n", "    ", "\r\n", "''", "{i}", "{n}", "{}", "${HOME}", "$$", "$(",
     "$(date)", "$(HOME)", "$(TMPDIR)", "$(A)", "$(B)", "$((1+2))", "\\n", " #", ": ", "- ", "---\n", "...\n", "&a",
@@ -68,7 +64,6 @@ def check(container: dict[str, Any], command: str) -> None:
         assert text == command
 
 
-@pytest.mark.exhaustive
 @given(COMMANDS)
 @settings(max_examples=200, deadline=None)
 def test_commands_of_a_job_come_back(command: str) -> None:
@@ -98,7 +93,6 @@ def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
     assert (env["A"], env["B"]) == (first, second)
 
 
-@pytest.mark.exhaustive
 @given(COMMANDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_indexed_come_back(command: str) -> None:
@@ -130,53 +124,6 @@ def test_only_what_would_change_is_escaped() -> None:
 # The real program, and a parser that is not ours.
 
 
-def test_kubectl_reads_the_same(tmp_path: Path, kubectl_program: str) -> None:
-    # What kustomize writes of a line end of Unicode, PyYAML reads as another one.
-    commands = [
-        *(each for each in HARD if "\x85" not in each),
-        "\n\n x 'y' \"z\" \\ $$ {i}\n\n\n",
-        "echo $(HOME) 日本 😀\n\t#\n",
-    ]
-    texts = [
-        printed("job", "-n", f"x{number}", "-c", command, "-e", "A=value of A", "-e", "B=1e3")
-        for number, command in enumerate(commands)
-    ]
-    (tmp_path / "jobs.yaml").write_text("---\n".join(texts), "utf-8", newline="")
-    (tmp_path / "kustomization.yaml").write_text("resources: [jobs.yaml]\n")
-    read = subprocess.run([kubectl_program, "kustomize", str(tmp_path)], capture_output=True, check=True)
-    found = {each["metadata"]["name"]: each for each in documents(read.stdout.decode())}
-    for number, command in enumerate(commands):
-        assert found[f"x{number}"] == documents(texts[number])[0]
-        check(at(found[f"x{number}"], MAIN), command)
-
-
-def run(words: list[bytes | str], folder: Path, **env: str) -> tuple[int, bytes, bytes]:
-    done = subprocess.run(
-        [KUBETPL, *words], cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(folder), **env},
-        capture_output=True, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [["job", "-c", b"a\xffb", "-e", b"A=\xff"], ["job", "-l", b"\xff"], [b"\xff"]]
-)  # fmt: skip
-def test_bytes_that_are_no_text_are_refused(words: list[bytes | str], tmp_path: Path) -> None:
-    code, out, err = run(words, tmp_path, LC_ALL="C.UTF-8")
-    assert (code, out) == (2, b"")
-    assert all(line.startswith("kubetpl: ") for line in err.decode("ascii", "replace").splitlines())
-    assert b"bug in tarkit" not in err
-
-
-def test_another_locale_changes_nothing(tmp_path: Path) -> None:
-    """The manifest is UTF-8 whatever the terminal is."""
-    outputs = {
-        run(["job", "-c", "é", "-e", "A=日"], tmp_path, **env)
-        for env in ({"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"})
-    }
-    assert [code for code, *_ in outputs] == [0]
-
-
 @pytest.mark.parametrize("name", ["command", "env", "name"])
 def test_a_nul_is_refused(name: str) -> None:
     """No argument can hold one, but a file can."""
@@ -185,36 +132,6 @@ def test_a_nul_is_refused(name: str) -> None:
 
 
 # The same bytes.
-
-
-def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
-    words = [
-        "jobs",
-        "--over",
-        "{0..3}",
-        "-n",
-        "j{i}",
-        "-c",
-        "echo\n\n$$",
-        "-e",
-        "B=1",
-        "-e",
-        "A=2",
-        "-L",
-        "z=1",
-        "-L",
-        "a=2",
-    ]
-    outputs = set()
-    for number in range(2):
-        home = tmp_path / f"home{number}"
-        home.mkdir()
-        env = {"PYTHONHASHSEED": str(number), "USER": f"u{number}", "HOSTNAME": f"h{number}", "TZ": f"UTC{number}"}
-        outputs.add(run(words, home, **env))
-    ((code, text, err),) = outputs
-    assert (code, err) == (0, b"")
-    assert b"/tmp" not in text
-    assert os.uname().nodename.encode() not in text
 
 
 # Nothing but YAML on stdout.
@@ -235,12 +152,3 @@ def test_json_is_what_yaml_is() -> None:
         found = json.loads(printed(*words, "-o", "json"))
         expected = documents(printed(*words))
         assert (found["items"] if found["kind"] == "List" else [found]) == expected
-
-
-def test_a_pipe_that_is_closed_is_no_error(tmp_path: Path) -> None:
-    script = f"{KUBETPL} jobs --over '{{0..300}}' -n 'j{{i}}' | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {script}"], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "apiVersion: batch/v1\n", "")

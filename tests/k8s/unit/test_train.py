@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from installed import program_path
 from kubetplrun import VERSIONS, Outcome, kubernetes_validate, kubetpl
 
 from tarkit.elasticdl.trainarguments import amounts_of, variables, volumes_of
@@ -113,17 +110,6 @@ def test_the_pods_have_no_access_to_the_api() -> None:
     pods = [each["spec"]["template"]["spec"] for each in found if each["kind"] == "Job"]
     assert [pod["automountServiceAccountToken"] for pod in pods] == [False] * 3
     assert not {each["kind"] for each in found} & {"Role", "RoleBinding", "ServiceAccount"}
-
-
-def test_a_model_zoo_is_found_from_the_folder_above_it(tmp_path: Path) -> None:
-    found = documents(*COMMON, "--model_zoo=zoo", "--num_ps=1", "--need_tf_config")
-    assert {container(found, role)["workingDir"] for role in ("ps", "chief", "worker")} == {"/"}
-    assert "workingDir" not in container(documents(*COMMON), "worker")
-    here = subprocess.run(
-        [program_path("kubetpl"), "local", "train", *COMMON, "--model_zoo=nosuch/zoo"],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert here.returncode == 2 and "go to the folder that it is in" in here.stderr
 
 
 def test_a_run_here_points_to_the_help_of_train() -> None:
@@ -310,15 +296,6 @@ def test_variables_may_have_commas_in_them() -> None:
     for text in ("A", "1=2"):
         with pytest.raises(UsageError):
             variables(text)
-
-
-def test_nothing_heavy_is_imported_to_print() -> None:
-    code = (
-        "import sys; from tarkit.cli.kubetpl import main; main(sys.argv[1:]); "
-        "print([name for name in ('grpc', 'kubernetes', 'numpy') if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, "train", *COMMON], capture_output=True, text=True, check=True)
-    assert done.stderr == "[]\n"
 
 
 def test_an_elastic_job_that_is_resized() -> None:

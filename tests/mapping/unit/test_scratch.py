@@ -7,11 +7,7 @@ import os
 import re
 import resource
 import shutil
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +17,8 @@ import pytest
 from tarkit.errors import StreamError, UsageError
 from tarkit.mapping import removal, scratch
 from tarkit.mapping.openfolder import OutsideError
-from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, collect, extract, sweep
-from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
 from tarkit.store import temporary
 from tarkit.store.fieldfile import PIECE, FieldFile
@@ -321,26 +315,6 @@ def test_a_large_file_with_another_name_is_read_before_the_next_command_can_chan
         assert isinstance(sample["bin"], FieldFile) and sample["bin"].read() == b"first" * 1000
 
 
-def test_what_is_kept_of_a_command_is_in_the_scratch_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which may be on another disk than $TMPDIR."""
-    monkeypatch.setattr(tempfile, "tempdir", "/no such folder")
-    (tmp_path / "run").mkdir()
-    for number in range(5):
-        (folder / f"sample.{number}").write_bytes(b"x" * 900)
-    os.link(folder / "sample.0", tmp_path / "other")
-    ((sample,), _) = gathered(folder, large=899, folder=str(tmp_path / "run"))
-    assert isinstance(sample["0"], FieldFile) and isinstance(sample["4"], FieldFile)
-    ((sample,), _) = gathered(folder, large=1000, folder=str(tmp_path / "run"))
-    assert isinstance(sample["0"], bytes) and isinstance(sample["4"], FieldFile)
-    (tmp_path / "run" / "out").write_bytes(bytes(PIECE + 1))
-    log = Printed(Output.of_file(str(tmp_path / "run" / "out")), Output(b"err")).kept()
-    assert isinstance(log, FieldFile) and log.read() == bytes(PIECE + 1) + b"err"
-    with ShellPool("true", str(tmp_path / "run"), rules=Rules()) as pool:
-        assert pool._rules is not None and pool._rules.folder == str(tmp_path / "run")
-
-
 def test_many_files_are_neither_held_nor_open_together(folder: Path) -> None:
     for number in range(2000):
         (folder / f"sample.{number:04}").write_bytes(b"%04d" % number * 250)
@@ -432,19 +406,6 @@ def test_remove_whatever_is_there(folder: Path) -> None:
     remove_folder(str(folder))
 
 
-def test_very_many_folders_in_each_other_end_no_run(folder: Path) -> None:
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=here)
-        inner = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-    remove_folder(str(folder))
-    assert folder.exists()
-    subprocess.run(["rm", "-r", folder], check=True)
-
-
 def test_remove_does_not_go_through_a_link(folder: Path, tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     keep.mkdir()
@@ -481,58 +442,6 @@ def test_a_folder_of_one_s_own(tmp_path: Path) -> None:
         Scratch(path=str(tmp_path / "none" / "w"))
     with pytest.raises(StreamError, match="no scratch folder"):
         Scratch(str(tmp_path / "none"))
-
-
-KILLED = """
-import os, signal, sys
-from tarkit.mapping.scratch import Scratch
-Scratch(sys.argv[1])
-print("ready", flush=True)
-os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == "die" else sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def living(tmp_path: Path) -> Iterator[str]:
-    """The folder of a run that lives in another process."""
-    run = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path), "live"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert run.stdout is not None
-    assert run.stdin is not None
-    assert run.stdout.readline() == b"ready\n"
-    (found,) = tmp_path.iterdir()
-    yield found.name
-    run.stdin.close()
-    run.stdout.close()
-    run.wait()
-
-
-def test_sweep_removes_dead_runs_and_no_others(living: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "die"], stdout=subprocess.DEVNULL)
-    assert done.returncode == -9
-    dead = {path.name for path in tmp_path.iterdir()} - {living}
-    # The dying run itself swept before, and left the living one alone.
-    assert len(dead) == 1
-    stay = {living, f"{PREFIX}young", f"{PREFIX}full", f"{PREFIX}link", f"{PREFIX}file", "other", f"{PREFIX}theirs"}
-    for name in ("young", "full", "old", "theirs"):
-        (tmp_path / f"{PREFIX}{name}").mkdir()
-    (tmp_path / f"{PREFIX}full" / "precious").write_bytes(b"1")
-    (tmp_path / f"{PREFIX}file").write_bytes(b"")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "lock").write_bytes(b"")
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "other")
-    (tmp_path / f"{PREFIX}theirs" / "lock").write_bytes(b"")
-    if os.getuid() == 0:
-        os.chown(tmp_path / f"{PREFIX}theirs", 12345, 12345)
-    else:
-        stay.remove(f"{PREFIX}theirs")
-    hour_ago = time.time() - 3600
-    for name in ("old", "full"):
-        os.utime(tmp_path / f"{PREFIX}{name}", (hour_ago, hour_ago))
-    sweep(str(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == stay
-    sweep(str(tmp_path / "none"))
 
 
 def test_a_folder_that_vanishes_meanwhile_keeps_no_other_from_being_swept(

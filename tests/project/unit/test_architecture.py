@@ -5,9 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -214,33 +211,6 @@ def test_every_door_is_in_use() -> None:
     doors = {(room, name) for room, door in ROOMS.items() for name in door.split() if name != "*"}
     unused = sorted(".".join(door) for door in doors - crossed)
     assert not unused, f"no other room imports it; take it out of LEVELS: {', '.join(unused)}"
-
-
-def where_tarkit_is() -> Path:
-    """The folder from which these tests import tarkit: the checkout, or where it is installed."""
-    spec = importlib.util.find_spec("tarkit")
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent.parent
-
-
-def loaded_by(statement: str, folder: Path) -> set[str]:
-    """Top-level names outside the standard library that a fresh interpreter loads for this statement."""
-    program = (
-        f"import sys; sys.path.insert(0, {str(where_tarkit_is())!r}); before = set(sys.modules)\n"
-        f"{statement}\n"
-        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
-
-
-def test_every_library_module_loads_only_the_standard_library(tmp_path: Path) -> None:
-    """But for a trainer's module, which is one with its library."""
-    of_trainers = {f"tarkit.trainers.{library}" for library in ("torch", "tensorflow", "webdataset")}
-    names = [name for name in MODULES if not in_cli(name) and name not in of_trainers]
-    assert loaded_by(f"import {', '.join(names)}", tmp_path) == {"tarkit"}
-    assert loaded_by("import click", tmp_path) == {"click"}, "the check can fail"
 
 
 def test_every_file_is_named_for_its_role() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import document
@@ -84,9 +82,3 @@ def test_what_the_pages_import_is_public() -> None:
 
 def test_the_version_is_that_of_the_package() -> None:
     assert tarkit.__version__ == importlib.metadata.version("tarkit")
-
-
-def test_python_m_tarkit_is_the_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tarkit", "--version"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == f"tarkit {tarkit.__version__}\n"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
 import tarkit
 from tarkit.errors import EncodeError, RepeatedKeyError
-from tarkit.runs.account import Sinks
-from tarkit.runs.engine import ERROR_FIELD, without_reports
 from tarkit.samples.read import read_samples
 
 
@@ -35,25 +31,6 @@ def test_what_was_refused_with_others_does_not_count_as_written() -> None:
             writer.write_all([{"__key__": "a", "x": b"1"}, {"__key__": "b", "x": 2}])
         writer.write_all([{"__key__": "a", "x": b"1"}])
     assert writer.samples == 1
-
-
-def test_failed_samples_of_two_shards_with_the_same_key_come_back_as_two(tmp_path: Path) -> None:
-    failed = tmp_path / "failed.tar"
-    sinks = Sinks(None, str(failed), {})
-    samples = [
-        {"__key__": "a", "x": b"1"},
-        {"__key__": "a", "y": b"2"},
-        {"__key__": "b", "x": b"3"},
-    ]
-    for sample in samples:
-        sinks.write_failed(sample, b"exit code 1\n")
-    sinks.close()
-    back = list(without_reports(read_samples(str(failed), on_repeated_key="allow")))
-    assert [{name: value for name, value in each.items() if name != "__url__"} for each in back] == samples
-    with tarfile.open(failed, ignore_zeros=True) as archive:
-        assert archive.getnames() == [f"a.{ERROR_FIELD}", "a.x", f"a.{ERROR_FIELD}", "a.y", f"b.{ERROR_FIELD}", "b.x"]
-    listed = subprocess.run(["tar", "--ignore-zeros", "-tf", failed], capture_output=True, text=True, check=True)
-    assert len(listed.stdout.splitlines()) == 6
 
 
 def test_cat_does_not_make_one_sample_of_two(tmp_path: Path) -> None:

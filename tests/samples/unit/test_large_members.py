@@ -18,7 +18,7 @@ from tarkit.errors import StreamError, TemporaryStreamError, TooLargeError, Trun
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import raw
 from tarkit.formats.tar.large import KeepInFiles, SkipLarge
-from tarkit.samples.gather import gather, parse_plan, read_content, samples_of
+from tarkit.samples.gather import gather, parse_plan, samples_of
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, first_dot, group_by_keys
 from tarkit.samples.shardwriter import ShardWriter
@@ -270,19 +270,6 @@ class _Source:
 
 
 # ---- create
-
-
-@pytest.mark.parametrize("size", [0, PIECE, 3 * PIECE + 5])
-def test_sources_are_read_whole_or_left_where_they_are(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tarkit.samples.gather.LARGE", 2 * PIECE)
-    path = tmp_path / "source"
-    path.write_bytes(os.urandom(size))
-    for source in (path, path.as_uri(), f"pipe:cat {path}"):
-        content = read_content(source)
-        assert isinstance(content, FieldFile) == (size > 2 * PIECE)
-        assert (content.read() if isinstance(content, FieldFile) else content) == path.read_bytes()
 
 
 def test_a_sample_of_many_sources_is_not_held_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import io
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -298,23 +296,3 @@ def test_a_writer_that_was_ended_says_nothing(tmp_path: Path, capsys: pytest.Cap
     del writer
     gc.collect()
     assert capsys.readouterr().err == ""
-
-
-def test_a_writer_that_is_not_closed_at_the_end_of_a_program(tmp_path: Path) -> None:
-    """Once, by the process that made it: a forked child, such as a worker of a DataLoader, has a copy."""
-    code = """
-import os, sys
-from tarkit import ShardWriter
-writer = ShardWriter(sys.argv[1])
-writer.write({"__key__": "a", "x": b"1"})
-if child := os.fork():
-    os.waitpid(child, 0)
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, f"{tmp_path}/x-%d.tar"], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == (
-        f"tarkit: {tmp_path}/x-0.tar: its writer was never closed, so 1 sample is not published; "
-        "call close() or discard(), or write in a with block\n"
-    )
-    assert list(tmp_path.iterdir()) == []

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.errors import EncodeError, MissingInputError, StreamError, TarkitError, UsageError
-from tarkit.names.outputnames import index_url
+from tarkit.errors import EncodeError, StreamError, UsageError
 from tarkit.runs.work import Work
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
@@ -134,22 +130,6 @@ def test_an_index_that_cannot_be_written_is_not_that_of_another_shard(
     assert len(list(tarkit.read_samples(str(path)))) == 3
 
 
-def test_a_kill_between_shard_and_index(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tar")
-    program = (
-        "import os, tarkit\n"
-        "from tarkit.samples.writtenindex import WrittenIndex\n"
-        "WrittenIndex.publish = lambda self: os.kill(os.getpid(), 9)\n"
-        f"with tarkit.TarWriter({str(path)!r}, index=True) as sink:\n"
-        "    sink.write({'__key__': 'other', 'cls': 1})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    assert [sample["__key__"] for sample in tarkit.read_samples(str(path))] == ["other"]
-    assert not path.with_suffix(".idx").exists()
-    assert open_indexed(str(path)) is None
-
-
 def test_what_is_discarded_leaves_shard_and_index_as_they_were(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar")
     with pytest.raises(ZeroDivisionError), TarWriter(str(path), index=True) as sink:
@@ -197,12 +177,6 @@ def upper(sample: dict[str, Any]) -> dict[str, Any] | None:
     return None if sample["__key__"] == "k2" else {**sample, "new": b"x" * int(sample["cls"])}
 
 
-def fail_on_k5(sample: dict[str, Any]) -> dict[str, Any]:
-    if sample["__key__"] == "k5":
-        raise ValueError
-    return sample
-
-
 @pytest.fixture
 def inputs(tmp_path: Path) -> list[str]:
     for number in range(3):
@@ -210,36 +184,6 @@ def inputs(tmp_path: Path) -> list[str]:
             for sample in SAMPLES[number:]:
                 sink.write(sample)
     return [str(tmp_path / f"in-{number}.tar") for number in range(3)]
-
-
-def test_one_output(tmp_path: Path, inputs: list[str]) -> None:
-    counts = tarkit.process(inputs[0], output=f"{tmp_path}/out.tar", function=fail_on_k5, index=True)
-    assert counts.failed == 1
-    assert is_indexed(tmp_path / "out.tar")
-    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.idx", "out.tar", "out.tar.failed.tar"]
-
-
-def test_an_output_for_each_input(tmp_path: Path, inputs: list[str]) -> None:
-    plain, indexed = tmp_path / "plain", tmp_path / "indexed"
-    for outdir, index in ((plain, False), (indexed, True)):
-        tarkit.process(inputs, outdir=outdir, function=upper, index=index, work_id="upper")
-    for path in sorted(plain.glob("*.tar")):
-        assert (indexed / path.name).read_bytes() == path.read_bytes()
-        assert is_indexed(indexed / path.name)
-    assert not list(plain.glob("*.idx"))
-
-
-def test_shards_that_were_done_without_an_index_get_one(tmp_path: Path, inputs: list[str]) -> None:
-    """Their bytes are what they would be: they are not made again."""
-    outdir = tmp_path / "out"
-    tarkit.process(inputs, outdir=outdir, function=upper, work_id="upper")
-    before = {path: path.stat().st_ino for path in outdir.glob("*.tar")}
-    (outdir / "in-1.idx").write_bytes(b"v1.2 0\n")
-    for _ in range(2):
-        counts = tarkit.process(inputs, outdir=outdir, function=upper, work_id="upper", index=True)
-        assert (counts.shards_before, counts.shards_done) == (3, 0)
-        assert {path: path.stat().st_ino for path in outdir.glob("*.tar")} == before
-        assert all(map(is_indexed, before))
 
 
 def test_an_index_does_not_change_the_fingerprint() -> None:
@@ -259,45 +203,3 @@ def test_an_index_does_not_change_the_fingerprint() -> None:
 def test_runs_that_cannot_write_one(inputs: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tarkit.process(inputs[0], function=upper, index=True, **options)
-
-
-def test_outputs_that_are_compressed(tmp_path: Path, inputs: list[str]) -> None:
-    os.rename(inputs[0], tmp_path / "in.tar.zst")
-    with pytest.raises(UsageError, match=r"in\.tar\.zst: only a shard that is not compressed"):
-        tarkit.process(str(tmp_path / "in.tar.zst"), outdir=tmp_path / "out", function=upper, index=True)
-
-
-def test_a_shard_that_was_done_and_cannot_be_indexed(tmp_path: Path, inputs: list[str]) -> None:
-    outdir = tmp_path / "out"
-    tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="x", errors="ignore")
-    made = outdir / "in-0.tar"
-    times = (made.stat().st_atime_ns, made.stat().st_mtime_ns)
-    made.write_bytes(b"x" + made.read_bytes()[1:])
-    os.utime(made, ns=times)
-    with pytest.raises(TarkitError, match="1 shards failed .*; 2 are done"):
-        tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="x", errors="ignore", index=True)
-    with pytest.raises(MissingInputError):
-        tarkit.store.entries.stat(index_url(str(made)))
-
-
-def test_a_retry_of_the_failed_samples(tmp_path: Path, inputs: list[str]) -> None:
-    """The shards that it changes get their new index, the others one if they have none."""
-    with TarWriter(inputs[2], encoder=False) as sink:
-        sink.write(SAMPLES[7])
-    outdir = tmp_path / "out"
-    tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="1", index=True)
-    (outdir / "in-2.idx").unlink()
-    before = (outdir / "in-0.idx").read_bytes()
-    counts = tarkit.process((), outdir=outdir, retry_failed=str(outdir), function=upper, work_id="2", index=True)
-    assert (counts.shards_done, counts.shards_before, counts.failed) == (2, 1, 0)
-    assert (outdir / "in-0.idx").read_bytes() != before
-    assert all(is_indexed(outdir / f"in-{number}.tar") for number in range(3))
-
-
-@pytest.mark.parametrize("target", ["output", "outdir"])
-def test_a_run_with_blanks_in_names_has_an_index(tmp_path: Path, inputs: list[str], target: str) -> None:
-    with TarWriter(inputs[1], encoder=False) as sink:
-        sink.write({"__key__": "a b", "cls": b"1"})
-    tarkit.process(inputs[1], function=upper, index=True, **{target: str(tmp_path / "out.tar")})
-    (made,) = tmp_path.glob("out.tar") if target == "output" else (tmp_path / "out.tar").glob("*.tar")
-    assert is_indexed(made) and b" a%20b.cls" in made.with_suffix(".idx").read_bytes()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -65,7 +62,6 @@ def is_closed_too_early(pattern: str) -> bool:
     return False
 
 
-@pytest.mark.exhaustive
 @settings(max_examples=400, deadline=None)
 @given(PIECES, st.integers(0, 60), st.integers(0, 60))
 @example("{a,b{00..11},{x,{1..3}}}-{Z..X}.tar", 3, 40)
@@ -118,7 +114,6 @@ TAILS = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@pytest.mark.exhaustive
 @settings(max_examples=600, deadline=None)
 @given(st.lists(TAILS, min_size=1, max_size=3))
 @example(["x-{0..4}.tar", "y-{0..4}.tar"])
@@ -213,7 +208,6 @@ SPECS = st.lists(
 )  # fmt: skip
 
 
-@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(SPECS, st.integers(1, 9), st.data())
 def test_a_slice_is_that_of_the_whole(specs: list[str], w: int, data: st.DataObject) -> None:
@@ -252,27 +246,6 @@ def test_commands_hide_in_no_large_pattern(spec: str) -> None:
     assert (patterns is None) == hidden
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="NO /proc HERE, PEAKS OF MEMORY ARE NOT MEASURED")
-def test_ten_million_by_pattern_are_nothing_to_a_pod() -> None:
-    program = (
-        "import time\n"
-        "from tarkit.specs.inputslice import plan_slice\n"
-        # Not ru_maxrss: a process begins with that of the one that started it.
-        "def peak():\n"
-        "    with open('/proc/self/status') as status:\n"
-        "        return next(int(line.split()[1]) for line in status if line.startswith('VmHWM:'))\n"
-        "before = peak()\n"
-        "pairs = plan_slice(['s3://b/x-{0000000..9999999}.tar'], 'gs://out/d', 5000, 10000)[0]\n"
-        "print(len(pairs), pairs[0][0], pairs[-1][0], time.process_time(), (peak() - before) / 1024)\n"
-    )
-    folder = str(Path(tarkit.__file__).parent.parent)
-    env = {**os.environ, "PYTHONPATH": folder}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
-    number, first, last, seconds, megabytes = done.stdout.split()
-    assert (number, first, last) == ("1000", "s3://b/x-5000000.tar", "s3://b/x-5000999.tar")
-    assert float(seconds) < 3 and float(megabytes) < 20
-
-
 # Lists
 
 
@@ -286,15 +259,3 @@ def test_lists_are_read_compressed(tmp_path: Path) -> None:
     (tmp_path / "l.gz").write_bytes(gzip.compress(text)[:-6])
     with pytest.raises(CompressionError):
         list(expand(f"@{tmp_path}/l.gz"))
-
-
-def test_a_list_from_a_named_pipe(tmp_path: Path) -> None:
-    program = (
-        'import sys; from tarkit.specs.inputslice import plan_slice; print(*plan_slice(sys.argv[1:], "/o", 1, 2)[0])'
-    )
-    command = f"{sys.executable} -c '{program}'"
-    done = subprocess.run(
-        ["bash", "-c", f"{command} @<(printf '/a\\n/b\\n')"],
-        cwd=Path(tarkit.__file__).parent.parent, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == "('/b', '/o/b')\n"

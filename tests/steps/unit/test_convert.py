@@ -71,7 +71,6 @@ def shard(tmp_path: Path) -> Path:
     return tmp_path / "in.tar"
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("to", RECORDS)
 @settings(max_examples=25)
 @given(files=files, form=st.sampled_from(FORMS))
