@@ -57,7 +57,7 @@ def test_what_is_advised_for_files_of_one_sample_that_are_not_adjacent(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("b.txt"), member("a.cls")))
-    assert "extract the shard, and make it anew with tarkit create" in run("tarkit", "show", path).stderr
+    assert "extract the shard and make a new one with tarkit create" in run("tarkit", "show", path).stderr
     (tmp_path / "d").mkdir()
     monkeypatch.chdir(tmp_path / "d")
     subprocess.run(["tar", "-xf", path], check=True)

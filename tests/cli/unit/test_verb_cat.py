@@ -187,7 +187,11 @@ def test_key_that_comes_back_in_one_shard(run: Run, tmp_path: Path) -> None:
 def test_duplicate_field(run: Run, tmp_path: Path) -> None:
     (path,) = write(tmp_path, one=tar_of(member("a.txt"), member("a.txt", b"y")))
     result = run("tarkit", "cat", path)
-    assert result.code == 65 and "comes twice" in result.stderr and "tarproc --on-duplicate-field" in result.stderr
+    assert (
+        result.code == 65
+        and "is twice in one sample" in result.stderr
+        and "tarproc --on-duplicate-field" in result.stderr
+    )
 
 
 def test_far_reaching_global_header(run: Run, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_killed_at_random_points_nothing_answered_is_lost_or_given_again(tmp_pat
         with closing(Journal(str(state))) as journal:
             (ledger,) = journal.load(RULES, 0.0)
         assert ledger.last_token >= max(tokens, default=0)
-        assert not done & {entry.position for entry in ledger.entries.values()}
+        assert not done & {entry.position for entry in ledger.tasks.values()}
         assert all(position < ledger.handed_out for position in done)
         assert ledger.progress().done >= len(done)
     ledger.release("w")

@@ -54,8 +54,8 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (loaded.dataset, loaded.progress(), loaded.longest) == (dataset, ledger.progress(), 7.0)
     assert loaded.last_token == ledger.last_token + SKIPPED_TOKENS
     assert loaded.dead() == ledger.dead()
-    assert {key: (each.errors, each.losses, each.ranges) for key, each in loaded.entries.items()} == {
-        key: (each.errors, each.losses, each.ranges) for key, each in ledger.entries.items()
+    assert {key: (each.errors, each.losses, each.ranges) for key, each in loaded.tasks.items()} == {
+        key: (each.errors, each.losses, each.ranges) for key, each in ledger.tasks.items()
     }
     assert loaded.complete(given[1].token, 1e9) is Verdict.ACCEPTED
     assert loaded.complete(given[3].token, 1e9) is Verdict.LATE
@@ -149,7 +149,7 @@ def test_flips_and_cuts_are_refused_or_lose_nothing(tmp_path: Path) -> None:
             assert "\n" not in str(error) and "state" in str(error)
         else:
             (ledger,) = found
-            assert (ledger.handed_out, ledger.last_token, len(ledger.entries)) == (3, 3 + SKIPPED_TOKENS, 3)
+            assert (ledger.handed_out, ledger.last_token, len(ledger.tasks)) == (3, 3 + SKIPPED_TOKENS, 3)
 
 
 def test_a_file_without_the_other_or_with_that_of_another_time_is_damage(tmp_path: Path) -> None:

@@ -87,12 +87,12 @@ def test_a_list_that_was_changed(url: str) -> None:
     write_list(url, other, even_counts(40, 4), outdir=OUT)
     _put(f"{url}{SUFFIX}", offsets)
     assert slice_inputs([f"@{url}"], 1, 4) == names[10:20]
-    with pytest.raises(DataError, match="slice 2 is not what it was; the list was changed"):
+    with pytest.raises(DataError, match="slice 2 has changed; the list was changed"):
         slice_inputs([f"@{url}"], 2, 4)
     write_list(url, [*names, "s3://b/raw/more.tar"], even_counts(41, 4), outdir=OUT)
     _put(f"{url}{SUFFIX}", offsets)
     for index in range(4):
-        with pytest.raises(DataError, match="make the manifest anew"):
+        with pytest.raises(DataError, match="make the manifest again"):
             slice_inputs([f"@{url}"], index, 4)
 
 
@@ -139,7 +139,7 @@ def pinned_run(folder: Path, digest: str, index: int = 0) -> subprocess.Complete
 def refused_as_another(done: subprocess.CompletedProcess[str], folder: Path) -> None:
     assert done.returncode == 65, done.stderr
     assert f"{folder}/l: is not the list that was planned" in done.stderr
-    assert "make the manifest anew" in done.stderr
+    assert "make the manifest again" in done.stderr
     assert not (folder / "out").exists()
 
 

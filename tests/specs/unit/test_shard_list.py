@@ -79,7 +79,7 @@ def test_a_list_whose_outputs_were_not_looked_at(tmp_path: Path) -> None:
         (["/a/x.tar", "/b/x.tar"], [1, 1], "would both become x.tar"),
         (["/a/x.tar"], [1, 1], "slice 1 .* should have 1 shards; 0 are left"),
         (["/a/x.tar", "/a/y.tar"], [1], "more shards than the 1"),
-        (["/a/{x,y}.tar"], [1], "cannot stand in a list"),
+        (["/a/{x,y}.tar"], [1], "cannot be in a list"),
     ],
 )
 def test_lists_that_are_not_written(names: list[str], counts: list[int], words: str, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_lists_are_not_compressed(name: str, tmp_path: Path) -> None:
      "http://h/a.json?x=1"],
 )  # fmt: skip
 def test_names_that_a_line_can_not_hold(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot stand in a list"):
+    with pytest.raises(UsageError, match="cannot be in a list"):
         check_name(name, "")
 
 

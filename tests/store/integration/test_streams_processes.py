@@ -263,7 +263,7 @@ def test_command_gives_bytes() -> None:
         ("false | cat", "exit status 1"),
         ("kill -9 $$", "signal SIGKILL"),
         ("no-such-program-here", "exit status 127"),
-        ("seq 100000 | head -n 1", "exit status 141; a command in the middle was stopped"),
+        ("seq 100000 | head -n 1", "exit status 141; a command of the pipeline was stopped"),
     ],
 )
 def test_failing_command_is_an_error_even_if_bytes_came(command: str, message: str) -> None:

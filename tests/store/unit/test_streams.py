@@ -540,7 +540,7 @@ def test_length_is_verified(memory: MemoryFileSystem, monkeypatch: pytest.Monkey
     memory.pipe("/a", DATA)
     stream = open_read("memory://a")
     memory.store["/a"].truncate(1000)
-    with pytest.raises(StreamError, match="changed while it was read: its size is another") as caught:
+    with pytest.raises(StreamError, match="changed while it was read: its size is different") as caught:
         read_all(stream)
     assert caught.value.offset == 1000
     monkeypatch.setattr(memory, "put_file", lambda local, remote: memory.pipe(remote, b"half"))
@@ -560,7 +560,7 @@ def test_an_upload_that_is_not_there_afterwards_is_an_error(
 
     # The move is answered, but what was moved is gone; or it was answered too late, and is done already.
     monkeypatch.setattr(memory, "mv", lambda source, target: memory.rm_file(source))
-    with pytest.raises(GivenUpError, match="7 bytes were sent, but nothing is there; failed after 8 attempts"):
+    with pytest.raises(GivenUpError, match="7 bytes were sent, but no file exists; failed after 8 attempts"):
         publish()
     assert not memory.store
 
