@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -60,15 +61,19 @@ def environment(name: str, packages: list[str], without_dependencies: list[str] 
     """The interpreter of an environment with these packages, made once for all runs. Raises: NoClient."""
     folder = CACHE / f"{name}-py{sys.version_info.major}{sys.version_info.minor}"
     python = folder / "bin" / "python"
-    if (folder / "complete").exists():
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    _run(sys.executable, "-m", "venv", str(folder))
-    install = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(*install, *packages)
-    if without_dependencies:
-        _run(*install, "--no-deps", "--no-build-isolation", *without_dependencies)
-    (folder / "complete").touch()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:
+        # Tests that run side by side wait here for the first of them.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / "complete").exists():
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(sys.executable, "-m", "venv", str(folder))
+        install = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        _run(*install, *packages)
+        if without_dependencies:
+            _run(*install, "--no-deps", "--no-build-isolation", *without_dependencies)
+        (folder / "complete").touch()
     return python
 
 

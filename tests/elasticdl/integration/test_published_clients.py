@@ -51,7 +51,7 @@ def reader(name: str, service: Service, worker: int = 0, **asked: Any) -> subpro
     return started(name, service.address, READER, json.dumps({"name": "iris", "epochs": 1} | asked), worker=worker)
 
 
-def lines_of(process: subprocess.Popen[str], seconds: float = 180.0) -> list[list[Any]]:
+def lines_of(process: subprocess.Popen[str], seconds: float = 300.0) -> list[list[Any]]:
     out, error = process.communicate(timeout=seconds)
     assert process.returncode == 0, error
     return [json.loads(line) for line in out.splitlines() if line.startswith("[")]
@@ -101,7 +101,7 @@ def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path
         service.kill()
         time.sleep(0.5)
         service.start()
-        assert sorted(records_of(first) + records_of(lines_of(running, 100))) == [*range(80)]
+        assert sorted(records_of(first) + records_of(lines_of(running))) == [*range(80)]
 
 
 # Waits for a line after its first shard, whose report then meets no service; and goes on after another line, or raises.
@@ -223,7 +223,7 @@ print(json.dumps(numbers))
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_numbers_of_records_with_a_short_last_batch(name: str, patient_service: Service) -> None:
-    (numbers,) = lines_of(started(name, patient_service.address, INDICES), 100)
+    (numbers,) = lines_of(started(name, patient_service.address, INDICES))
     assert sorted(numbers) == sorted([*range(21)] * 2) and numbers[:21] != [*range(21)]
     # The short batch was reported in the end, so that the next worker is told of the end at once.
     lines = lines_of(reader(name, patient_service, size=21, epochs=2))
@@ -269,7 +269,7 @@ STRICT = ["--dataset", "iris_training_data=150", "--records-per-shard", "16", "-
 def test_a_generator_with_a_shuffle_buffer_as_in_the_tutorial(name: str, served: list[str], tmp_path: Path) -> None:
     """Batches of 16 across shards of 16, 16, …, 6, behind a buffer of 100: its end needs the last reports."""
     with Service(tmp_path, *served) as service:
-        (read,) = lines_of(started(name, service.address, GENERATOR), 100)
+        (read,) = lines_of(started(name, service.address, GENERATOR))
         assert sorted(read) == sorted([*range(150)] * 3)
         if served:
             code, out, _ = service.end()
