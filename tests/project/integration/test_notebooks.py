@@ -125,6 +125,64 @@ def lines(pattern: str, count: int) -> str:
     return rf"(?:{pattern}\n){{{count}}}"
 
 
+# In this order, and behind the one with a server, the notebooks take two workers of pytest-xdist about as long.
+
+FIGURE = r"<Figure size .*>"
+IMAGES = {
+    "images": "1797 images\n",
+    "create": r"(?s).*tarkit create: 1797 samples in 6 shards.*",
+    "process": r"(?s).*in 1797 = out 1797 \+ filtered 0 \+ failed 0\n.*",
+    "look": FIGURE,
+    # On a busy machine the training goes on for a while before the notebook has seen that it is time.
+    "kill": r"killed after epoch [2-4] batch \d+\nsaved state: epoch [2-4] next batch \d+\n\d\d\d bytes of state\n",
+    "resume": "",
+    "proof": r"each of 1500 images once in each of 5 epochs; \d+ batches were done again\n",
+    "audit": r"(?:epoch \d: complete: 1500 of 1500 samples used(?:, \d+ used before a later start.*)?\n){5}",
+    "loss": FIGURE,
+    "who": FIGURE,
+    "accuracy": r"297 images, accuracy (?:0\.9\d|1\.00)\n",
+}
+
+
+@needs_jupyter
+@pytest.mark.notebooks
+def test_train_images(results: Any) -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn", "matplotlib")):
+        pytest.skip("NO torch, scikit-learn OR matplotlib, THE NOTEBOOK CANNOT RUN")
+    assert unexpected(results(NOTEBOOKS["train-images"]), IMAGES) == {}
+
+
+FILES = r"data-00000 0 150 150\ndata-00000 150 200 50\ndata-00001 0 150 150\ndata-00001 150 178 28\n"
+BY_SPARK = ["data-0-0000", "data-0-0001", "data-0-0002", "data-1-0000", "data-1-0001"]
+LEFT_OUT = r"skipped (?:files|members): no-record 42\n"
+RECORDIO = {
+    "local": lines(r"records/data-0000\d", 3) + r"tarkit recordio-gen: 420 records in 3 files\n",
+    "read": r"0 \(28, 28\)\n",
+    "index": r"200 records\n\[4, 4, 5, 5\]\n",
+    "model": lines(r"prepared/data-0000\d", 2) + r"tarkit recordio-gen: 378 records in 2 files; " + LEFT_OUT,
+    "spark": r"(?s).*"
+    + "".join(rf"by-spark/{name}\n" for name in BY_SPARK)
+    + r"recordio_gen: 378 records in 5 files; "
+    + LEFT_OUT,
+    "spark-same": re.escape(f"{BY_SPARK}\n"),
+    "convert": r"tarkit convert: 84 records; read back and compared\ntarkit convert: 84 records\nthe same bytes\n",
+    "convert-field": r"tarkit convert: 84 records; read back and compared\ntarkit convert: 84 records\n",
+    "readers": FILES,
+    "own-used": r"\[Shard\(name='text.words', start=0, records=16\)\]\n\['forgive', 'silent', 'users', 'forgive'\]\n",
+    "damage": r"words\.recordio, offset 0: checksum mismatch .*\n162 records\nbytes 0 to 608: records 0 to 137: .*\n",
+    "pyrecordio": r"b'users'\nb'forgive'\nb'slow'\n",
+}
+
+
+@needs_jupyter
+@pytest.mark.notebooks
+def test_recordio(results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        pytest.skip("NO pyspark OR NO java, THE NOTEBOOK CANNOT RUN")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert unexpected(results(NOTEBOOKS["recordio"]), RECORDIO) == {}
+
+
 MEMBER = r"-r--r--r-- bigdata/bigdata +\d+ \S+ \S+ \S+"
 LISTING = r"total \d+\n" + lines(r"-rw-r--r-- .*", 5)
 SHARD_COUNTS = r"tarproc: in {0} = out {0} \+ filtered 0 \+ failed 0\n"
@@ -166,38 +224,6 @@ def test_the_talk(results: Any) -> None:
     assert unexpected(printed, TALK) == {}
 
 
-FILES = r"data-00000 0 150 150\ndata-00000 150 200 50\ndata-00001 0 150 150\ndata-00001 150 178 28\n"
-BY_SPARK = ["data-0-0000", "data-0-0001", "data-0-0002", "data-1-0000", "data-1-0001"]
-LEFT_OUT = r"skipped (?:files|members): no-record 42\n"
-RECORDIO = {
-    "local": lines(r"records/data-0000\d", 3) + r"tarkit recordio-gen: 420 records in 3 files\n",
-    "read": r"0 \(28, 28\)\n",
-    "index": r"200 records\n\[4, 4, 5, 5\]\n",
-    "model": lines(r"prepared/data-0000\d", 2) + r"tarkit recordio-gen: 378 records in 2 files; " + LEFT_OUT,
-    "spark": r"(?s).*"
-    + "".join(rf"by-spark/{name}\n" for name in BY_SPARK)
-    + r"recordio_gen: 378 records in 5 files; "
-    + LEFT_OUT,
-    "spark-same": re.escape(f"{BY_SPARK}\n"),
-    "convert": r"tarkit convert: 84 records; read back and compared\ntarkit convert: 84 records\nthe same bytes\n",
-    "convert-field": r"tarkit convert: 84 records; read back and compared\ntarkit convert: 84 records\n",
-    "readers": FILES,
-    "own-used": r"\[Shard\(name='text.words', start=0, records=16\)\]\n\['forgive', 'silent', 'users', 'forgive'\]\n",
-    "damage": r"words\.recordio, offset 0: checksum mismatch .*\n162 records\nbytes 0 to 608: records 0 to 137: .*\n",
-    "pyrecordio": r"b'users'\nb'forgive'\nb'slow'\n",
-}
-
-
-@needs_jupyter
-@pytest.mark.notebooks
-def test_recordio(results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
-        pytest.skip("NO pyspark OR NO java, THE NOTEBOOK CANNOT RUN")
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    assert unexpected(results(NOTEBOOKS["recordio"]), RECORDIO) == {}
-
-
-FIGURE = r"<Figure size .*>"
 ELASTIC = {
     "recordio": lines(r"records/data-0000\d", 3) + r"tarkit recordio-gen: 150 records in 3 files\n",
     "tar": r"iris-0\.idx iris-0\.tar iris-1\.idx iris-1\.tar iris-2\.idx iris-2\.tar\n",
@@ -241,30 +267,6 @@ SOURCE = {
 @pytest.mark.notebooks
 def test_custom_data_source(results: Any) -> None:
     assert unexpected(results(NOTEBOOKS["custom-data-source"]), SOURCE) == {}
-
-
-IMAGES = {
-    "images": "1797 images\n",
-    "create": r"(?s).*tarkit create: 1797 samples in 6 shards.*",
-    "process": r"(?s).*in 1797 = out 1797 \+ filtered 0 \+ failed 0\n.*",
-    "look": FIGURE,
-    # On a busy machine the training goes on for a while before the notebook has seen that it is time.
-    "kill": r"killed after epoch [2-4] batch \d+\nsaved state: epoch [2-4] next batch \d+\n\d\d\d bytes of state\n",
-    "resume": "",
-    "proof": r"each of 1500 images once in each of 5 epochs; \d+ batches were done again\n",
-    "audit": r"(?:epoch \d: complete: 1500 of 1500 samples used(?:, \d+ used before a later start.*)?\n){5}",
-    "loss": FIGURE,
-    "who": FIGURE,
-    "accuracy": r"297 images, accuracy (?:0\.9\d|1\.00)\n",
-}
-
-
-@needs_jupyter
-@pytest.mark.notebooks
-def test_train_images(results: Any) -> None:
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn", "matplotlib")):
-        pytest.skip("NO torch, scikit-learn OR matplotlib, THE NOTEBOOK CANNOT RUN")
-    assert unexpected(results(NOTEBOOKS["train-images"]), IMAGES) == {}
 
 
 TRAINED = r"digits\.{}: 300 images, accuracy 0\.[789]\d, SHA-256 [0-9a-f]{{64}}\n"
