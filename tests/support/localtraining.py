@@ -61,7 +61,7 @@ class LocalTraining:
     def logs(self, role: str) -> dict[str, str]:
         return {path.name: path.read_text() for path in sorted((self.state / "logs" / f"job-{role}").glob("*.log"))}
 
-    def wait(self, reached: Callable[[], object], seconds: float = 120) -> None:
+    def wait(self, reached: Callable[[], object], seconds: float = 300) -> None:
         until = time.monotonic() + seconds
         while not reached():
             assert time.monotonic() < until and self.process.poll() is None, self.all_logs()
@@ -93,7 +93,7 @@ class LocalTraining:
         words = [program_path("kubetpl"), "scale", "job-worker", "-j", str(number), "--state", str(self.state)]
         subprocess.run(words, check=True)
 
-    def end(self, seconds: float = 180) -> tuple[int, str]:
+    def end(self, seconds: float = 300) -> tuple[int, str]:
         out, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, out
 

@@ -25,7 +25,7 @@ PROGRAMS = {name: ROOT / "notebooks" / f"elastic_iris_{name}.py" for name in ("t
 ROWS, BATCH = 150, 16
 SHARDS = 10
 """Of an epoch; the last one has 6 records."""
-SECONDS = 180
+SECONDS = 300
 LEASES = ("--lease-ceiling", "10")
 
 

@@ -149,11 +149,11 @@ def test_a_report_that_is_lost_brings_its_shard_back(name: str, then: str, tmp_p
             (before,) = call("GetProgress", name="iris").progress
             assert (before.done, before.leased, before.ended) == (0, 1, False), "no report is taken for granted"
             if then == "dies":
-                losing.communicate(timeout=60)
+                losing.communicate(timeout=300)
                 assert losing.returncode == 1
                 read = records_of([first, *lines_of(reader(name, service, worker=1, size=24))])
             else:
-                out, error = losing.communicate("\n", timeout=120)
+                out, error = losing.communicate("\n", timeout=300)
                 assert losing.returncode == 0, error
                 read = records_of([first, *(json.loads(line) for line in out.splitlines() if line.startswith("["))])
             (after,) = call("GetProgress", name="iris").progress

@@ -449,5 +449,5 @@ for value in tf.data.Dataset.from_generator(Values, output_signature=tf.TensorSp
 
 def test_an_error_ends_the_program_while_tensorflow_reads_ahead() -> None:
     run = [sys.executable, "-c", AN_ITERATOR_THAT_RAISES_WHILE_ITS_NEXT_VALUE_IS_READ]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1 and "ValueError: damage" in done.stderr

@@ -136,5 +136,5 @@ def test_it_can_be_sent_to_a_spawned_process(shards: str) -> None:
     answers = context.Queue()
     process = context.Process(target=read_in_process, args=(dataset, answers))
     process.start()
-    assert answers.get(timeout=60) == every_key(COUNTS)
+    assert answers.get(timeout=300) == every_key(COUNTS)
     process.join()
