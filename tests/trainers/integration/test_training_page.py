@@ -182,10 +182,22 @@ def test_ranks_are_killed_and_others_go_on(shards: Path) -> None:
     assert saved["optimizer"]["state"][0]["step"] == 3 * 6
 
 
+# Otherwise one of two programs may have used all records, and the service have ended, before the other comes.
+MEET = """\
+    import glob, os, time
+    open(f"begun-{os.getpid()}", "w").close()
+    until = time.monotonic() + 300
+    while len(glob.glob("begun-*")) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+"""
+
+
 @torch_test
 def test_two_programs_are_fed_by_a_service(shards: Path) -> None:
     (port,) = map(str, free_ports(1))
-    (shards / "train.py").write_text(BLOCKS["served"].replace("50001", port) + 'print("steps", steps)\n')
+    program = BLOCKS["served"].replace("50001", port).replace("    steps += 1\n", f"    steps += 1\n{MEET}")
+    assert MEET in program
+    (shards / "train.py").write_text(program + 'print("steps", steps)\n')
     script = BLOCKS["serve"].replace("tarkit serve", f"tarkit serve --quiet --listen 127.0.0.1:{port}")
     script = script.replace("python train.py", f"{sys.executable} train.py") + "wait\n"
     done = subprocess.run(["bash", "-c", script], env=environment(), capture_output=True, text=True, check=False)
