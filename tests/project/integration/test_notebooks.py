@@ -73,7 +73,7 @@ def test_every_cell_of_the_talk_is_there() -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A stand-in cluster, which KUBECONFIG and kubectl on the PATH lead to."""
     if importlib.util.find_spec("kubernetes_validate") is None or shutil.which("kubectl") is None:
         pytest.skip("NO kubectl OR NO kubernetes-validate, THE NOTEBOOK HAS NO CLUSTER")
@@ -216,7 +216,7 @@ TALK = {
 
 @needs_jupyter
 @pytest.mark.notebooks
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("standin")
 def test_the_talk(results: Any) -> None:
     if shutil.which("convert") is None or shutil.which("curl") is None:
         pytest.skip("NO convert (ImageMagick) OR NO curl, THE NOTEBOOK CANNOT RUN")
