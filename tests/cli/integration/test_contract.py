@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import pytest
-from document import commands
+from programs import commands
 from tarkit.cli.shared.program import run_program, standard_options
 
 from tarkit import TarWriter

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy
 import pytest
-from document import commands
 from PIL import Image
+from programs import commands
 
 from tarkit import TarWriter, read_samples
 from tarkit.formats.recordio import read_records

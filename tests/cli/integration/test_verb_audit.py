@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from document import commands
+from programs import commands
 
 from tarkit import TarWriter
 from tarkit.trainers.auditlog import audit_line, read_lines

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import pytest
-from document import commands
+from programs import commands
 from setupcfg import CONFIG, ROOT
 from tarkit.cli import kubetpl, tarkit
 from tarkit.cli.shared.sections import HEADINGS, sections
