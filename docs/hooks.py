@@ -21,6 +21,7 @@ from tarkit.cli.shared.sections import sections
 
 _ROOT = Path(__file__).resolve().parent.parent
 _FILES = ("*.md", "Dockerfile", "docs/**/*", "benchmarks/README.md", "notebooks/*.ipynb")
+_anchors: list[tuple[str, File, str]] = []
 
 
 @event_priority(100)
@@ -29,15 +30,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)
-    for path in sorted({path for pattern in _FILES for path in _ROOT.glob(pattern) if path.suffix != ".py"}):
-        if path.is_file():
+    for path in sorted({path for pattern in _FILES for path in _ROOT.glob(pattern)}):
+        if path.is_file() and path.suffix not in (".py", ".pyc"):
             name = path.relative_to(_ROOT).as_posix()
             files.append(File(name, str(_ROOT), config.site_dir, config.use_directory_urls))
     return files
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn the links of a notebook to other files into links to their pages."""
+    """Link a notebook to pages, not to their sources; show no list of pages beside the home page, which has none."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]
     if not page.file.src_uri.endswith(".ipynb"):
         return html
 
@@ -46,9 +49,18 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         target = files.get_file_from_path(normpath(join(dirname(page.file.src_uri), path)))
         if target is None:
             raise PluginError(f"{page.file.src_uri} has a link to {path}, which is not a file of the site")
+        if anchor:
+            _anchors.append((page.file.src_uri, target, anchor))
         return f'href="{target.url_relative_to(page.file)}{mark}{anchor}"'
 
     return re.sub(r'href="(?!\w+:|#)([^"]+)"', link, html)
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
+    """Look for the anchors of notebooks, which MkDocs does not check."""
+    for name, target, anchor in _anchors:
+        if target.page is None or f'id="{anchor}"' not in (target.page.content or ""):
+            raise PluginError(f"{name} has a link to #{anchor}, which {target.src_uri} does not have")
 
 
 def _description(context: click.Context, remove_ascii_art: bool = False) -> Iterator[str]:
@@ -75,8 +87,9 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Text in which Markdown sees no markup."""
-    return re.sub(r"([\\`*_{}\[\]|#])", r"\\\1", text).replace("<", "&lt;")
+    """Text in which Markdown sees no markup, but for the names of options."""
+    found = r"(?<![\w-])--?[A-Za-z][\w-]*|[\\`*_{}\[\]|#<]"
+    return re.sub(found, lambda each: f"`{each[0]}`" if each[0][0] == "-" else f"&#{ord(each[0])};", text)
 
 
 # Of mkdocs-click 0.9: it has no sections and no epilog, and takes help for Markdown.
