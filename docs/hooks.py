@@ -19,6 +19,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from tarkit.cli.shared.sections import sections
 
+from tarkit import errors
+
 _ROOT = Path(__file__).resolve().parent.parent
 _FILES = ("*.md", "Dockerfile", "docs/**/*", "benchmarks/README.md", "notebooks/*.ipynb")
 _anchors: list[tuple[str, File, str]] = []
@@ -99,10 +101,12 @@ for _name, _function in (("_make_description", _description), ("_make_options", 
 
 
 class Docstrings(griffe.Extension):
-    """Roles become code, and examples outside a section of their own become blocks of code."""
+    """Roles and examples outside a section of their own become code; an error has its exit code."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             text = re.sub(r":\w+:`~?(?:tarkit\.(?:\w+\.)*)?(\w+)`", r"`\1`", obj.docstring.value)
             text = re.sub(r"(?m)^(>>> (?:.+\n?)+)", r"```pycon\n\1\n```\n", text)
+            if obj.is_class and obj.path.startswith("tarkit.errors."):
+                text += f"\n\nExit code {getattr(errors, obj.name).exit_code}."
             obj.docstring.value = re.sub(r"(?m)^::$", "", text)
