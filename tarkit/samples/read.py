@@ -201,6 +201,7 @@ def placed_samples(
     on_damage: str = "error",
     tally: Tally | None = None,
     large: LargeMembers | None = None,
+    on_duplicate_field: str = "error",
     on_repeated_key: str = "error",
 ) -> Iterator[tuple[int, Sample]]:
     """Yield (offset of its first header, sample) for the samples of one tar stream.
@@ -213,6 +214,7 @@ def placed_samples(
         tally: filled with counts and damage.
         large: policy for members too large for memory. None: each content is replaced by a range of
             its length.
+        on_duplicate_field: error, first or last, as for :func:`group_by_keys`.
         on_repeated_key: error or allow, as for :func:`group_by_keys`.
     """
     begins: dict[str, int] = {}
@@ -232,6 +234,7 @@ def placed_samples(
         noted(),
         url=url,
         rule=rule,
+        on_duplicate_field=on_duplicate_field,
         on_repeated_key=on_repeated_key,
         tally=tally,
         sample_limit=ways.sample_limit,

@@ -14,7 +14,7 @@ import pytest
 
 import tarkit
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 PUBLIC = {
     name for page in (DOCS / "api").glob("*.md") for name in re.findall(r"^::: (tarkit\S+)$", page.read_text(), re.M)
@@ -27,7 +27,8 @@ def defined(module: str) -> set[str]:
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     found = set()
-    for node in ast.parse(Path(spec.origin).read_text()).body:
+    body = ast.parse(Path(spec.origin).read_text()).body
+    for node in (*body, *(each for block in body if isinstance(block, ast.If) for each in block.body)):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             found.add(node.name)
         elif isinstance(node, ast.ImportFrom):
