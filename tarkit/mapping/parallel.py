@@ -127,6 +127,7 @@ class Worker(ABC):
 
 
 W = TypeVar("W", bound=Worker)
+Mark = TypeVar("Mark")
 
 
 class Pool(ABC, Generic[W]):
@@ -305,18 +306,20 @@ def in_batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
 
 
 def ordered_map(
-    batches: Iterable[Batch], pool: Pool[Any], *, window: int
-) -> Generator[tuple[Batch, Outcome], None, None]:
-    """Each batch with its outcome, in the order of the batches.
+    items: Iterable[Batch | Mark], pool: Pool[Any], *, window: int
+) -> Generator[tuple[Batch, Outcome] | Mark, None, None]:
+    """Each batch with its outcome, and each mark as it is, in the order of the items.
 
     Args:
-        batches: drawn one at a time, and only when there is room for one.
-        pool: where they run.
+        items: batches, and anything else that marks a place between them; drawn one at a time, and
+            only when there is room for a batch.
+        pool: where the batches run.
         window: bytes of samples that are held at most: those that wait for a slot, that run, and
             that are finished but wait for an earlier one. A single batch may exceed it.
     """
-    source = iter(batches)
-    waiting: deque[tuple[int, Batch, int]] = deque()  # ticket, batch, bytes; in input order
+    source = iter(items)
+    # Ticket, batch, bytes, the marks behind the batch; in input order.
+    waiting: deque[tuple[int, Batch, int, list[Mark]]] = deque()
     finished: dict[int, tuple[Outcome, int]] = {}
     held = 0
     ticket = 0
@@ -326,22 +329,26 @@ def ordered_map(
         # A pool that holds nothing has room for a batch.
         while not exhausted and (not waiting or pool.has_room()):
             if drawn is None:
-                batch = next(source, None)
-                if batch is None:
+                if (item := next(source, None)) is None:
                     exhausted = True
                     break
-                drawn = batch, content_bytes(batch)
+                if not isinstance(item, list):
+                    if waiting:
+                        waiting[-1][3].append(item)
+                    else:
+                        yield item
+                    continue
+                drawn = item, content_bytes(item)
             if waiting and held + drawn[1] > window:
                 break
             pool.submit(ticket, drawn[0])
-            waiting.append((ticket, *drawn))
+            waiting.append((ticket, *drawn, []))
             held += drawn[1]
             ticket += 1
             drawn = None
         if not waiting:
             return
-        first = waiting[0][0]
-        while first not in finished:
+        while waiting[0][0] not in finished:
             for done, outcome in pool.collect():
                 size = sum(map(content_bytes, outcome.made)) + outcome.printed.held
                 finished[done] = outcome, size
@@ -349,7 +356,8 @@ def ordered_map(
             if not exhausted and pool.has_room() and held < window:
                 break
         while waiting and waiting[0][0] in finished:
-            done, batch, size = waiting.popleft()
+            done, batch, size, marks = waiting.popleft()
             outcome, made_size = finished.pop(done)
             yield batch, outcome
+            yield from marks
             held -= size + made_size

@@ -15,7 +15,7 @@ from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.mapping.output import Printed
-from tarkit.mapping.parallel import Batch, Failure, Outcome, Pool, ordered_map
+from tarkit.mapping.parallel import Batch, Failure, Mark, Outcome, Pool, ordered_map
 from tarkit.mapping.scratch import Rules, Scratch
 from tarkit.mapping.shellrules import what_is_missing
 from tarkit.runs.counts import Counts, Limit
@@ -105,9 +105,9 @@ class Engine:
         self.large = None if scratch is None else KeepInFiles(scratch, field, sample)
         self._pool = pool
 
-    def outcomes(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, Outcome], None, None]:
-        """Each batch with what came of it, in the order of the batches."""
-        return ordered_map(batches, self._pool, window=self.work.mem)
+    def outcomes(self, items: Iterable[Batch | Mark]) -> Generator[tuple[Batch, Outcome] | Mark, None, None]:
+        """Each batch with its outcome, and each mark between them, in their order."""
+        return ordered_map(items, self._pool, window=self.work.mem)
 
     def read(self, shards: Iterable[str], tally: Tally) -> Generator[Sample, None, None]:
         """The samples of some shards, by their names, as the work wants them.

@@ -1,18 +1,18 @@
 """Many shards in, as many shards out: each published whole, with a done record beside it.
 
-The samples of all shards go through one pool as one series, so that the next shard begins while the
-last samples of the one before it are still running. A shard that cannot be read or published does
-not stop the others: it is counted, and recorded with its reason.
+The samples of all shards go through one pool as one stream, in which marks say where a shard begins
+and ends, so that the next shard begins while the last samples of the one before it are still
+running. A shard that cannot be read or published does not stop the others: it is counted, and
+recorded with its reason.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from tarkit.errors import (
     EXIT_MISSING,
@@ -65,6 +65,24 @@ class _Shard:
     counts: Counts = field(default_factory=Counts)
 
 
+class _Mark:
+    """A place between two batches of the stream."""
+
+
+@dataclass
+class _ShardBegins(_Mark):
+    """The batches of this shard follow."""
+
+    shard: _Shard
+
+
+@dataclass
+class _ShardEnds(_Mark):
+    """The shard has no more batches, or the rest of it cannot be read."""
+
+    error: TarkitError | None
+
+
 class ShardRun:
     """Runs shards through an engine, and counts them.
 
@@ -88,10 +106,6 @@ class ShardRun:
         self._gone = GoneStores()
         # Shards that may be begun and not yet published.
         self._open_shards = max(1, engine.work.parallel or 1)
-        # Between two batches a shard begins or ends: the number of batches before it, and what is
-        # to be done.
-        self._steps: deque[tuple[int, Callable[[], None]]] = deque()
-        self._entered = 0
         self._spent = Counts()
         self._current: tuple[_Shard, Account] | None = None
         self._publisher = Workers(2, "publish")
@@ -101,11 +115,14 @@ class ShardRun:
         """Make every output that is not done yet."""
         try:
             # Closed here: a traceback that is kept keeps generators too, and they the input.
-            with closing(self._batches(outputs)) as batches, closing(self._engine.outcomes(batches)) as outcomes:
-                for batch, outcome in outcomes:
-                    self._enter(batch, outcome)
-                    self._entered += 1
-                    self._catch_up()
+            with closing(self._stream(outputs)) as stream, closing(self._engine.outcomes(stream)) as outcomes:
+                for item in outcomes:
+                    if isinstance(item, _ShardBegins):
+                        self._begin(item.shard)
+                    elif isinstance(item, tuple):
+                        self._enter(*item)
+                    elif isinstance(item, _ShardEnds):
+                        self._end(item.error)
             self._settle(0)
             if self._not_compared:
                 self._reporter.noted(
@@ -127,31 +144,19 @@ class ShardRun:
                 if (last := self._publishing.popleft()).exception() is None:
                     self._count(last.result())
 
-    def _batches(self, outputs: Iterable[tuple[str, str]]) -> Generator[Batch, None, None]:
-        count = 0
+    def _stream(self, outputs: Iterable[tuple[str, str]]) -> Generator[Batch | _Mark, None, None]:
+        """The batches of each shard that is not done, between two marks."""
         for shard in self._to_do(outputs):
             error: TarkitError | None = None
-            self._at(count, partial(self._begin, shard))
+            yield _ShardBegins(shard)
             try:
                 with closing(self._engine.read([shard.url], shard.counts.met)) as samples:
-                    for batch in in_batches(samples, self._engine.batch_size):
-                        yield batch
-                        count += 1
+                    yield from in_batches(samples, self._engine.batch_size)
             except (UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
                 error = problem
-            self._at(count, partial(self._end, shard, error))
-
-    def _at(self, place: int, step: Callable[[], None]) -> None:
-        self._steps.append((place, step))
-        # A shard of which nothing runs any more is published before the next one is begun.
-        self._catch_up()
-
-    def _catch_up(self) -> None:
-        """Begin and end shards whose place in the series of batches is reached."""
-        while self._steps and self._steps[0][0] <= self._entered:
-            self._steps.popleft()[1]()
+            yield _ShardEnds(error)
 
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[_Shard]:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
@@ -215,12 +220,11 @@ class ShardRun:
         failed_url = None if self._engine.work.errors == "skip" else failed_samples_url(shard.output_url)
         try:
             sinks = Sinks(shard.output_url, failed_url, {**self._engine.writer_options, "checksum": True})
+            self._current = shard, Account(shard.counts, sinks, self._engine, before=self._spent)
         except UsageError:
             raise
         except TarkitError as problem:
             self._fail(shard, problem)
-            return
-        self._current = shard, Account(shard.counts, sinks, self._engine, before=self._spent)
 
     def _enter(self, batch: Batch, outcome: Outcome) -> None:
         """One outcome into the shard that is under way, unless that has failed."""
@@ -231,31 +235,25 @@ class ShardRun:
             self._current[1].enter(batch, outcome)
         except (StreamError, EncodeError) as problem:
             outcome.printed.discard()
-            self._abandon(problem)
+            self._end(problem)
 
-    def _end(self, shard: _Shard, error: TarkitError | None) -> None:
+    def _end(self, error: TarkitError | None) -> None:
+        """The shard that is under way is complete, or it fails."""
         if self._current is None:
             return
-        account = self._current[1]
+        shard, account = self._current
         if error is None:
             try:
                 account.conclude(at_end=False)
             except TooManyErrorsError as problem:
                 error = problem
-        if error is not None:
-            self._abandon(error)
-            return
         self._current = None
         self._spent.add(account.counts)
-        self._publishing.append(self._publisher.submit(self._publish, shard, account))
-
-    def _abandon(self, problem: TarkitError) -> None:
-        """The shard that is under way fails."""
-        if self._current is not None:
-            (shard, account), self._current = self._current, None
-            self._spent.add(account.counts)
+        if error is None:
+            self._publishing.append(self._publisher.submit(self._publish, shard, account))
+        else:
             account.sinks.discard()
-            self._fail(shard, problem)
+            self._fail(shard, error)
 
     def _publish(self, shard: _Shard, account: Account) -> _Shard:
         """Publish a shard and then its record; unless another run did in the meantime.

@@ -184,6 +184,31 @@ def test_failures_keep_their_place() -> None:
     assert [outcome.failure is None for _, outcome in found] == [number % 2 == 0 for number in range(9)]
 
 
+@given(items=st.lists(st.booleans(), max_size=30), slots=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_marks_keep_their_place_among_the_batches(items: list[bool], slots: int, seed: int) -> None:
+    stream = [[sample(number)] if is_batch else number for number, is_batch in enumerate(items)]
+    pool = RandomPool(slots, seed)
+    found = [item[0] if isinstance(item, tuple) else item for item in ordered_map(stream, pool, window=5000)]
+    assert found == stream
+    assert pool.tickets == list(range(sum(items))), "a mark takes no ticket"
+
+
+def test_a_mark_comes_before_anything_behind_it_is_drawn_if_nothing_runs() -> None:
+    drawn: list[Batch | str] = []
+
+    def source() -> Iterator[Batch | str]:
+        for item in ("begins", [sample(0)], "ends", "begins", "ends"):
+            drawn.append(item)
+            yield item
+
+    answers = ordered_map(source(), RandomPool(1, 0), window=10**6)
+    assert (next(answers), len(drawn)) == ("begins", 1)
+    batch, _ = next(answers)
+    assert (batch, len(drawn)) == ([sample(0)], 2)
+    assert [(next(answers), len(drawn)) for _ in range(3)] == [("ends", 3), ("begins", 4), ("ends", 5)]
+    assert list(answers) == []
+
+
 def test_no_batches() -> None:
     assert list(ordered_map(iter([]), RandomPool(2, 0), window=1)) == []
     assert list(in_batches(iter([]), 3)) == []
