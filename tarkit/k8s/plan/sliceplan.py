@@ -93,8 +93,9 @@ def plan_shards(
     specs = [*map(pinned, specs)]
     patterns = patterns_of(specs) if list_url is None else None
     if patterns is not None:
-        _refuse_relative([next(each.items(0, 1)) for each in patterns], allow_local)
-        return _of_patterns(specs, Choice(tuple(patterns)), slices, most, outdir)
+        firsts = [next(each.items(0, 1)) for each in patterns]
+        _refuse_relative(firsts, allow_local)
+        return _of_patterns(specs, Choice(tuple(patterns)), firsts, slices, most, outdir)
     if len(specs) == 1 and specs[0].startswith("@") and scheme_of(specs[0][1:]) and list_url is None:
         return _of_remote_list(specs[0], slices, most, outdir)
     entries, names, known = _looked_up(specs, allow_local)
@@ -106,16 +107,20 @@ def plan_shards(
     return _in_bucket(list_url, names, known, w, outdir)
 
 
-def _of_patterns(specs: list[str], patterns: Choice, slices: int | None, most: int, outdir: str | None) -> ShardPlan:
+def _of_patterns(
+    specs: list[str], patterns: Choice, firsts: list[str], slices: int | None, most: int, outdir: str | None
+) -> ShardPlan:
     n = patterns.count
     plan = ShardPlan(specs, n, slice_count(n, slices, most))
-    if not (n > FEW and are_distinct(specs)):
-        _check_outputs(patterns.items(0, n), outdir)
-        if n > FEW and outdir is not None:
-            plan.notes.append(
-                f"each pod looks at all {n:,} names, since the pattern alone does not show that they differ; "
-                "with --list-url they are looked at once"
-            )
+    # All inputs of a pattern are in one folder then: the first of them shows whether it is that of
+    # the outputs.
+    is_plain = outdir is None or are_distinct(specs)
+    _check_outputs(firsts if is_plain else patterns.items(0, n), outdir)
+    if not is_plain and n > FEW:
+        plan.notes.append(
+            f"each pod looks at all {n:,} names, since the pattern alone does not show that they differ; "
+            "with --list-url they are looked at once"
+        )
     return plan
 
 

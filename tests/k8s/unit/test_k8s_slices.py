@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from podslices import slice_inputs
 from tarkit.errors import UsageError
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
 from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards, slice_count
+from tarkit.names.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand, take_slice
 from tarkit.specs.slicedlist import even_counts, open_list
 
@@ -74,6 +76,23 @@ def test_outputs_that_would_be_the_same() -> None:
     assert plan("s3://{b,c}/x-{0..9}.tar", outdir=None).shards == 20
 
 
+@pytest.mark.parametrize("last", ["001281", "999999"])
+def test_only_the_first_name_of_a_plain_pattern_is_looked_at(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def plan_and_note(names: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
+        for pair in plan_outputs(names, folder):
+            looked_at.append(pair[0])
+            yield pair
+
+    monkeypatch.setattr("tarkit.k8s.plan.sliceplan.plan_outputs", plan_and_note)
+    assert plan(f"s3://b/x-{{000000..{last}}}.tar", "s3://c/y-{0..9}.tar").shards == int(last) + 11
+    assert looked_at == ["s3://b/x-000000.tar", "s3://c/y-0.tar"]
+    with pytest.raises(UsageError, match=r"x-000000.tar would be replaced by its own output"):
+        plan(f"{OUT}/x-{{000000..{last}}}.tar")
+
+
+@pytest.mark.exhaustive
 def test_a_pattern_of_which_pods_look_at_all_names() -> None:
     (note,) = plan("s3://b/{0..59}{a,aa}{000..999}").notes
     assert "each pod looks at all 120,000 names" in note and "--list-url" in note
