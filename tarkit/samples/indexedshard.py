@@ -99,8 +99,11 @@ class IndexedShard:
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
-        found = self._plain_samples(number, number + 1) or list(self._read_range(number, number + 1))
-        return found[0]
+        begin, end = self.index.span(number, number + 1)
+        if (data := self._local_bytes(begin, end, near=number)) is not None:
+            return self.sample_of(data, number)
+        (found,) = self._read_range(number, number + 1)
+        return found
 
     def take(self, start: int, end: int) -> list[Sample]:
         """Read a range of samples, with the errors of :meth:`samples`.
@@ -127,17 +130,10 @@ class IndexedShard:
         the index: the reader decides about that sample.
         """
         found: list[Sample] = []
-        self.index.check_keys(None if self._asked or end - start > 1 else start)
-        self._asked = True
-        file = self._open_file()
-        if file is None:
-            return found
         bounds = self.index.bounds(start, end, _PIECE)
-        base, behind = bounds[0], bounds[-1]
-        if not base < behind <= self._stat.st_size:  # a line that is wrong could ask for any amount of memory
-            return found
-        data = os.pread(file, behind - base, base)
-        if self._is_changed(file):  # asked after the read: so before it and during it
+        base = bounds[0]
+        data = self._local_bytes(base, bounds[-1], near=start if end - start == 1 else None)
+        if data is None:
             return found
         for number, (begin, stop) in enumerate(pairwise(bounds), start):
             sample = self._plain_sample(number, data, begin - base, stop - base)
@@ -145,6 +141,22 @@ class IndexedShard:
                 break
             found.append(sample)
         return found
+
+    def _local_bytes(self, begin: int, end: int, *, near: int | None) -> bytes | None:
+        """Bytes of a local shard.
+
+        None: it is not local, has not so many, or is not the one of the index any more.
+
+        Args:
+            near: as of :meth:`ShardIndex.check_keys`, if they are the first to be read.
+        """
+        self.index.check_keys(None if self._asked else near)
+        self._asked = True
+        file = self._open_file()
+        if file is None or not begin < end <= self._stat.st_size:  # a wrong line could ask for any amount of memory
+            return None
+        data = os.pread(file, end - begin, begin)
+        return None if self._is_changed(file) else data  # asked after the read: so before it and during it
 
     def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
         """Parse a sample from bytes of the shard, between two offsets in them.
@@ -268,10 +280,10 @@ class IndexedShard:
             StaleIndexError: the sample differs from the index.
             DataError: the bytes are damaged.
         """
-        base, behind = self.index.span(number, number + 1)
-        if (found := self._plain_sample(number, data, 0, behind - base)) is not None:
+        if (found := self._plain_sample(number, data, 0, len(data))) is not None:
             return found
-        with offsets_from(base, self.url):
+        self.index.check()
+        with offsets_from(self.index.span(number, number)[0], self.url):
             (found,) = self._compared(iter([data]), number, number + 1)
         return found
 
