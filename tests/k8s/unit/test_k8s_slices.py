@@ -92,7 +92,6 @@ def test_only_the_first_name_of_a_plain_pattern_is_looked_at(last: str, monkeypa
         plan(f"{OUT}/x-{{000000..{last}}}.tar")
 
 
-@pytest.mark.exhaustive
 def test_a_pattern_of_which_pods_look_at_all_names() -> None:
     (note,) = plan("s3://b/{0..59}{a,aa}{000..999}").notes
     assert "each pod looks at all 120,000 names" in note and "--list-url" in note

@@ -106,20 +106,6 @@ def test_a_pax_header_before_each_member(tmp_path: Path) -> None:
     assert [len(value) for value in ranged(f"{tmp_path}/a.tar", 0, 1)[0].values()][2:] == list(sizes.values())
 
 
-def by_block_numbers(path: Path) -> bytes:
-    """The index as wds2idx computes it from what GNU tar prints: content begins behind the block of its header."""
-    command = ["tar", "--list", "--block-number", "--verbose", "--file", str(path)]
-    output = subprocess.run(command, check=True, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C"})
-    samples: dict[str, list[str]] = {}
-    for line in output.stdout.decode("ascii").splitlines():
-        words = line.split()
-        if words[2].startswith("-"):
-            size, name = int(words[4]), words[7]
-            key, _, field = name.partition(".")
-            samples.setdefault(key, []).append(f"{field} {512 * int(words[1].rstrip(':')) + 512} {size} {name}")
-    return "".join([f"v1.2 {len(samples)}\n", *(f"{' '.join(each)}\n" for each in samples.values())]).encode()
-
-
 def test_one_sample_behind_pax_headers_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = pax({b"mtime": b"1660000000.5"})
     content = [times + member(f"{number}.{field}".encode(), b"x") for number in range(3) for field in ("a", "b")]
@@ -129,16 +115,6 @@ def test_one_sample_behind_pax_headers_is_read_once(tmp_path: Path, monkeypatch:
     opened, expected = open_indexed(url), whole(url)
     monkeypatch.setattr(indexedshard, "open_range", None)
     assert opened is not None and [opened.sample(number) for number in range(3)] == expected
-
-
-@pytest.mark.skipif(shutil.which("tar") is None, reason="NO GNU TAR, OFFSETS ARE NOT COMPARED WITH ITS BLOCK NUMBERS")
-@pytest.mark.parametrize("format", ["pax", "gnu"])
-def test_offsets_are_those_of_gnu_tar_s_block_numbers(tmp_path: Path, format: str) -> None:
-    long = "k" * (120 if format == "pax" else 90)
-    with tarkit.TarWriter(str(tmp_path / "a.tar"), format=format) as sink:
-        for number in range(50):
-            sink.write({"__key__": f"{number}{long}", "seg.png": bytes(511 + number), "cls": number, "empty": b""})
-    assert build_index(str(tmp_path / "a.tar")).encode() == by_block_numbers(tmp_path / "a.tar")
 
 
 def foreign(name: str, folder: Path) -> str:
