@@ -113,7 +113,9 @@ def call(
 
 
 def _make(folder: Path, stamp: str, *installs: Sequence[str]) -> Environment:
-    """The environment in ``folder``, made anew unless its stamp shows that it is the one asked for."""
+    """The environment in ``folder``, made anew unless its stamp shows that it is the one asked
+    for.
+    """
     environment = Environment(folder)
     mark = folder / "benchmark-stamp"
     stamp = f"{sys.version}\n{stamp}"

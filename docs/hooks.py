@@ -1,4 +1,6 @@
-"""The parts of the site that its plugins leave out: pages outside `docs/`, sections of options, links of notebooks."""
+"""The parts of the site that its plugins leave out: pages outside `docs/`, sections of options,
+links of notebooks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _anchors: list[tuple[str, File, str]] = []
 
 @event_priority(100)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Replace the files of `docs/` by those below the top, so that a relative link works here and on a code host."""
+    """Replace the files of `docs/` by those below the top, so that a relative link works here and
+    on a code host.
+    """
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)
@@ -40,7 +44,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Link a notebook to pages, not to their sources; show no list of pages beside the home page, which has none."""
+    """Link a notebook to pages, not to their sources; show no list of pages beside the home page,
+    which has none.
+    """
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]
     if not page.file.src_uri.endswith(".ipynb"):
@@ -79,7 +85,9 @@ def _options(context: click.Context, style: str, show_hidden: bool = False) -> I
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Paragraphs of help as Markdown; the lines below a heading such as `Examples:` are a block of code."""
+    """Paragraphs of help as Markdown; the lines below a heading such as `Examples:` are a block of
+    code.
+    """
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         heading, _, rest = paragraph.removeprefix("\b\n").partition("\n")
         if paragraph.startswith("\b") and heading.endswith(":"):

@@ -1,1 +1,1 @@
-"""Complete, valid manifests that ``kubetpl`` fills by field. This file only makes the folder a package."""
+"""Complete, valid manifests, which ``kubetpl`` fills by field."""

@@ -20,28 +20,33 @@ if TYPE_CHECKING:
     from hdfs import Hdfs
     from httpserver import FaultServer
 
-# Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for minutes.
+# Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for
+# minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
-# Otherwise gRPC, whose threads some tests leave to others, writes a line to the stderr of this process at a fork.
+# Otherwise gRPC, whose threads some tests leave to others, writes a line to the stderr of this
+# process at a fork.
 os.environ["GRPC_VERBOSITY"] = "ERROR"
 
 # Otherwise hundreds of programs that the tests start compile all of tarkit anew, where it is set.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How long an example takes says more of the machine than of what is tested. And the examples are the same in each run,
-# so that none fails by chance; others are drawn on request: pytest --hypothesis-profile exploring.
+# How long an example takes says more of the machine than of what is tested. And the examples are
+# the same in each run, so that none fails by chance; others are drawn on request: pytest
+# --hypothesis-profile exploring.
 settings.register_profile("exploring", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("exploring"), max_examples=40, derandomize=True, database=None)
 settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Signals that were ignored when the tests began (``nohup pytest &``) still end the programs that they start.
+    """Signals that were ignored when the tests began (``nohup pytest &``) still end the programs
+    that they start.
 
-    What is ignored stays ignored in a child, but what has a handler does not. So the handler here does nothing. With
-    pytest-xdist the workers run the tests, and find ignored what is ignored here.
+    What is ignored stays ignored in a child, but what has a handler does not. So the handler here
+    does nothing. With pytest-xdist the workers run the tests, and find ignored what is ignored
+    here.
     """
     sys.addaudithook(_note_what_leaves)
     if getattr(config.option, "dist", "no") == "no" or hasattr(config, "workerinput"):
@@ -74,8 +79,10 @@ def _note_what_leaves(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.fixture(autouse=True)
 def unit_tests_stay_inside(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test of a folder ``unit`` that starts a process, sends a signal or connects to a server."""
-    global left
+    """Fail a test of a folder ``unit`` that starts a process, sends a signal or connects to a
+    server.
+    """
+    global left  # noqa: PLW0603 - Python's audit hooks stay to the end of the process
     if request.path.parent.name != "unit":
         yield
         return
@@ -101,13 +108,13 @@ def is_slow(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests.
 
-    Tests with servers come first: neighbours go to one worker of pytest-xdist, so that each server starts once. Then
-    the slow ones, so that no worker has one left when the others have finished.
+    Tests with servers come first: neighbours go to one worker of pytest-xdist, so that each server
+    starts once. Then the slow ones, so that no worker has one left when the others have finished.
     """
     items.sort(key=lambda item: (not wants_server(item), not is_slow(item)))
     if settings().derandomize:
-        # Hypothesis also draws numbers and texts that it finds in modules that are imported by then, and which those
-        # are depends on the tests that a worker ran before.
+        # Hypothesis also draws numbers and texts that it finds in modules that are imported by
+        # then, and which those are depends on the tests that a worker ran before.
         with suppress(ImportError):
             from hypothesis.internal.conjecture import providers
             from hypothesis.internal.constants_ast import Constants
@@ -117,9 +124,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A worker that has finished takes tests from the end of the list of the slowest, unless --dist says otherwise.
+    """A worker that has finished takes tests from the end of the list of the slowest, unless --dist
+    says otherwise.
 
-    By default a quarter of the tests stays with the worker that was given them, however long its servers take.
+    By default a quarter of the tests stays with the worker that was given them, however long its
+    servers take.
     """
     if config.getvalue("dist") != "load":
         return None
@@ -137,13 +146,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking at thousands of tests, which stay to the end, each time."""
+    """Keep the garbage collector from looking at thousands of tests, which stay to the end, each
+    time.
+    """
     gc.collect()
     gc.freeze()
 
 
 def _running(server: str, what: str, *arguments: Path) -> Iterator[str]:
-    """What a server of ``object_servers`` yields. what: is not tested where it cannot be had."""
+    """What a server of ``object_servers`` yields.
+
+    Args:
+        what: is not tested where it cannot be had.
+    """
     import object_servers
 
     try:
@@ -192,7 +207,10 @@ def memory() -> Iterator[MemoryFileSystem]:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """A real HDFS with two DataNodes; its jars are kept in the user's cache folder for the next run."""
+    """A real HDFS with two DataNodes.
+
+    Its jars are kept in the user's cache folder for the next run.
+    """
     from hdfs import Hdfs, HdfsUnavailable, class_path
 
     try:

@@ -58,7 +58,9 @@ def master() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any
 
 
 def shards() -> tuple[str, str, Callable[[int], Any], Callable[[bytes, int], Any]]:
-    """The same of tarkit's own protocol, where one call can report a task and fetch the next one (``joined``)."""
+    """The same of tarkit's own protocol, where one call can report a task and fetch the next one
+    (``joined``).
+    """
     from tarkit.service.messages import shard_protocol
 
     (exchange,) = (call for call in shard_protocol().calls if call.name == "Exchange")

@@ -1,4 +1,4 @@
-"""The task of the original notebook: every photo from JPEG to PPM with ImageMagick, two at a time."""
+"""The task of the original notebook: photos from JPEG to PPM with ImageMagick, two at a time."""
 
 from __future__ import annotations
 

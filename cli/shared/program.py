@@ -231,8 +231,13 @@ def work_option(name: str, **changes: Any) -> Callable[[F], F]:
 
 
 def work_options(*names: str) -> Callable[[F], F]:
-    """Several of them, in this order; read from tarkit.runs only for a command that has them."""
-    return lambda function: option_group(*map(work_option, names))(function)
+    """Return a decorator that adds these fields of ``Work`` as options, in this order."""
+
+    def decorated(function: F) -> F:
+        # Here, so that the table is loaded only for a command that has some of them.
+        return option_group(*map(work_option, names))(function)
+
+    return decorated
 
 
 reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")

@@ -90,7 +90,8 @@ def process(
 ) -> Counts:
     """Run a command or a function over every sample of shards, as ``tarproc`` does.
 
-    >>> tarkit.process("train-{0000..0147}.tar", outdir="grey", function=to_grey, parallel=8)  # doctest: +SKIP
+    >>> shards = "train-{0000..0147}.tar"
+    >>> tarkit.process(shards, outdir="grey", function=to_grey)  # doctest: +SKIP
 
     Args:
         inputs: paths, URLs or shard specs of the input shards; or a whole

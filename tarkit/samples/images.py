@@ -73,7 +73,7 @@ def _as_image(value: Any) -> Any:
     if not isinstance(value, numpy.ndarray):
         raise TypeError("an image must be a PIL image or a numpy array")
     array = value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value
-    if array.size == 0 or not (array.ndim == 2 or array.ndim == 3 and array.shape[2] in (3, 4)):
+    if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
         raise ValueError(f"an image array must have the shape HxW, HxWx1 or HxWx3; this one has {value.shape}")
     if array.dtype.kind == "f":
         low, high = float(array.min()), float(array.max())

@@ -295,7 +295,7 @@ def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tupl
         raise ValueError(f"no member begins at offset {begin}: it is not behind a header of its own")
     key = name[: -1 - len(field)]
     plain = rule is first_dot and b"__" not in name and name == key + b"." + field
-    if not plain or not (name.find(b".") == len(key) > 0 and key[-1:] != b"/" or _PLAIN_KEY.fullmatch(key)):
+    if not plain or not ((name.find(b".") == len(key) > 0 and key[-1:] != b"/") or _PLAIN_KEY.fullmatch(key)):
         # A rare case. The test above is the rule of the first dot.
         text = as_text(name)
         split = rule(text) if skip_reason(text, rule) is None else None

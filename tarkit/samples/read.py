@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 
 class ReadOptions(TypedDict, total=False):
-    """Keyword arguments of :func:`read_samples`, which describes them, for functions that pass them
-    on.
-    """
+    """Keyword arguments of :func:`read_samples`, which describes them."""
 
     rule: str | KeyRule
     on_duplicate_field: str

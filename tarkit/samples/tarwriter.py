@@ -57,9 +57,7 @@ def default_mtime() -> int:
 
 
 class TarWriterOptions(TypedDict, total=False):
-    """Keyword arguments of :class:`TarWriter`, which describes them, for functions that pass them
-    on.
-    """
+    """Keyword arguments of :class:`TarWriter`, which describes them."""
 
     user: str
     group: str

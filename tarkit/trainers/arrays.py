@@ -45,7 +45,8 @@ def batches(
     A batch is a tuple of columns: arrays where all values are arrays of one shape or numbers, else
     lists.
 
-    >>> for images, labels in batches("train-{0000..0147}.tar", batch=64, fields="jpg cls"):  # doctest: +SKIP
+    >>> shards = "train-{0000..0147}.tar"
+    >>> for images, labels in batches(shards, batch=64, fields="jpg cls"):  # doctest: +SKIP
     ...     step(images, labels)
 
     Args:

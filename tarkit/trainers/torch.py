@@ -32,9 +32,7 @@ data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
 
 class LoaderOptions(TypedDict, total=False):
-    """Keyword arguments of a ``torch.utils.data.DataLoader``, which describes them, without those
-    that decide on the batches.
-    """
+    """Keyword arguments of torch's ``DataLoader``, without those that decide on the batches."""
 
     collate_fn: Callable[[Any], Any] | None
     pin_memory: bool
@@ -55,7 +53,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     is an error.
 
     >>> shards = "s3://bucket/train-{0000..0147}.tar"
-    >>> dataset = ShardDataset(shards, batch=64, fields="jpg cls", decode="torchrgb")  # doctest: +SKIP
+    >>> dataset = ShardDataset(shards, batch=64, fields="jpg cls")  # doctest: +SKIP
     >>> for images, labels in dataset.loader(num_workers=4):  # doctest: +SKIP
     ...     step(images, labels)
 

@@ -52,7 +52,8 @@ def tarfile_to_samples(
 
     >>> pipeline = webdataset.DataPipeline(  # doctest: +SKIP
     ...     webdataset.SimpleShardList("train-{0000..0147}.tar"), webdataset.split_by_worker,
-    ...     tarfile_to_samples(), webdataset.decode("rgb"), webdataset.to_tuple("jpg", "cls"), webdataset.batched(64),
+    ...     tarfile_to_samples(), webdataset.decode("rgb"), webdataset.to_tuple("jpg", "cls"),
+    ...     webdataset.batched(64),
     ... )
 
     Args:
@@ -156,7 +157,8 @@ class WebDatasetOptions(ReadOptions, total=False):
 class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
     """``webdataset.WebDataset`` whose shards are read by tarkit; its methods are webdataset's own.
 
-    >>> WebDataset("train-{0000..0147}.tar", shardshuffle=100).decode("rgb").to_tuple("jpg", "cls")  # doctest: +SKIP
+    >>> data = WebDataset("train-{0000..0147}.tar", shardshuffle=100)  # doctest: +SKIP
+    >>> pairs = data.decode("rgb").to_tuple("jpg", "cls")  # doctest: +SKIP
 
     Args:
         urls: as webdataset takes them: a path, URL or brace pattern, or a list of them; or a dict

@@ -1,4 +1,6 @@
-"""Runs the installed programs: in this process through their entry points, or as processes of their own."""
+"""Runs the installed programs: in this process through their entry points, or as processes of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
 
 @pytest.fixture
 def spawn() -> Callable[..., Result]:
-    """``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own."""
+    """``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own.
+    ``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own."""
 
     def spawn(program: str, *argv: str | Path, stdin: bytes | None = None, **options: Any) -> Result:
         environment = options.get("env", os.environ)

@@ -1,4 +1,6 @@
-"""When a write of the state begins: at once for a few callers, and for many when no more of them come."""
+"""When a write of the state begins: at once for a few callers, and for many when no more of them
+come.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,11 @@ class Counted(Journal):
 
 
 def writes_of(*waves: list[int]) -> list[tuple[int, int]]:
-    """Of each wave, how many writes it took, and how many callers had not come when they were done. A wave: numbers of
-    callers, of whom the first come at once, and the others one after another each time that a write waits for them."""
+    """Of each wave, how many writes it took, and how many callers had not come when they were done.
+
+    A wave: numbers of callers, of whom the first come at once, and the others one after another
+    each time that a write waits for them.
+    """
     found = []
 
     async def run() -> None:

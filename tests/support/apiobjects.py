@@ -1,6 +1,8 @@
-"""The objects of the stand-in API server: numbered versions, selectors, watches, deletion, logs of pods.
+"""The objects of the stand-in API server: numbered versions, selectors, watches, deletion, logs of
+pods.
 
-Wordings and rules are those of a real 1.36.2. What a controller or a kubelet would write, the test writes.
+Wordings and rules are those of a real 1.36.2. What a controller or a kubelet would write, the test
+writes.
 """
 
 from __future__ import annotations
@@ -104,7 +106,10 @@ def _field_test(plural: str, part: str) -> Test:
 
 
 class Objects:
-    """All objects, behind one lock. Each change is a line of a log, which watches read."""
+    """All objects, behind one lock.
+
+    Each change is a line of a log, which watches read.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -167,7 +172,11 @@ class Objects:
             return self._put(plural, None, thing)
 
     def change(self, plural: str, space: str, name: str, changes: Json, part: str = "") -> Json:
-        """Merge changes into an object. part: ``status`` for that subresource, which changes nothing else."""
+        """Merge changes into an object.
+
+        Args:
+            part: ``status`` for that subresource, which changes nothing else.
+        """
         with self.changed:
             before = self.get(plural, space, name)
             after = merged(before, {key: value for key, value in changes.items() if (key == "status") is bool(part)})
@@ -211,7 +220,9 @@ class Objects:
     def watch(
         self, plural: str, space: str, test: Test, query: dict[str, str], gone: Callable[[], bool]
     ) -> Iterator[Json]:
-        """Events after a version: until timeoutSeconds, until the server closes, or until nobody listens."""
+        """Events after a version: until timeoutSeconds, until the server closes, or until nobody
+        listens.
+        """
         ends = time.monotonic() + float(query.get("timeoutSeconds") or 1800)
         version = int(query.get("resourceVersion") or 0)
         if not version:

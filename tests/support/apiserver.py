@@ -1,7 +1,9 @@
-"""A stand-in for a Kubernetes API server, for kubetpl, kubectl and the official client: no controller, no kubelet.
+"""A stand-in for a Kubernetes API server, for kubetpl, kubectl and the official client: no
+controller, no kubelet.
 
-It answers what kubetpl's verbs and ``kubectl apply, get, delete, logs, wait`` ask about a few kinds of objects. It is
-not there for protobuf, strategic merge patches, server-side apply, users and their roles.
+It answers what kubetpl's verbs and ``kubectl apply, get, delete, logs, wait`` ask about a few kinds
+of objects. It is not there for protobuf, strategic merge patches, server-side apply, users and
+their roles.
 """
 
 from __future__ import annotations
@@ -163,7 +165,11 @@ class _Server(ThreadingHTTPServer):
 
 
 class ApiServer:
-    """Starts at once; stop() leaves no thread behind. seen: what was asked, as ``GET PATH?NAME&NAME``."""
+    """Starts at once; stop() leaves no thread behind.
+
+    Attributes:
+        seen: what was asked, as ``GET PATH?NAME&NAME``.
+    """
 
     def __init__(self) -> None:
         self.objects = Objects()

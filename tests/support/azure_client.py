@@ -1,4 +1,6 @@
-"""Azurite as tests use it: through fsspec's settings, and with Azure's own synchronous client beside tarkit."""
+"""Azurite as tests use it: through fsspec's settings, and with Azure's own synchronous client
+beside tarkit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 
 class Azure:
-    """A container of its own. url(name): where. environment: for programs that are started."""
+    """A container of its own. url(name): where.
+
+    Attributes:
+        environment: for programs that are started.
+    """
 
     def __init__(self, endpoint: str) -> None:
         from azure.storage.blob import ContainerClient

@@ -9,7 +9,10 @@ import threading
 
 
 class CutProxy:
-    """Listens on a port of its own until close(); cut() ends all connections and refuses new ones until mend()."""
+    """Listens on a port of its own until close().
+
+    cut() ends all connections and refuses new ones until mend().
+    """
 
     def __init__(self, target: str) -> None:
         self._target = ("127.0.0.1", int(target.rpartition(":")[2]))

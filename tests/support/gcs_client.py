@@ -1,4 +1,6 @@
-"""The emulator of Google Cloud Storage as tests use it: through fsspec's settings, and by plain HTTP beside tarkit."""
+"""The emulator of Google Cloud Storage as tests use it: through fsspec's settings, and by plain
+HTTP beside tarkit.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ import fsspec
 
 
 class Gcs:
-    """A bucket of its own. url(name): where. environment: for programs that are started."""
+    """A bucket of its own. url(name): where.
+
+    Attributes:
+        environment: for programs that are started.
+    """
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint

@@ -1,4 +1,7 @@
-"""Hadoop archives line by line, of every version: what the reader is tested with. Shares no code with tarkit."""
+"""Hadoop archives line by line, of every version: what the reader is tested with.
+
+Shares no code with tarkit.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def hash_of(path: str) -> int:
 
 
 def build(folder: Path, files: dict[str, bytes], version: int = 3, split: int = 1000, parts: int = 1) -> None:
-    """An archive of these files (paths that begin with a slash), spread over parts, its index in ranges of lines."""
+    """An archive of these files (paths that begin with a slash), spread over parts, its index in
+    ranges of lines.
+    """
     folder.mkdir()
     name = encode if version > 1 else str
     props = encode(f"1700000000123 420 {encode('us er')} {encode('grp')}")

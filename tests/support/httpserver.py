@@ -41,14 +41,16 @@ class Fault:
     """What goes wrong with one request.
 
     kind: one of KINDS; "" is none.
-      cut, reset, stall, drip: after ``at`` bytes of the body, counted from its beginning, the connection
-        is closed, is reset, falls silent, or goes on byte by byte for 20 bytes and then as usual.
-      frame: a cut after ``at`` bytes of what is sent, in which chunked bodies have their sizes and ends.
+      cut, reset, stall, drip: after ``at`` bytes of the body, counted from its beginning, the
+        connection is closed, is reset, falls silent, or goes on byte by byte for 20 bytes and then
+        as usual.
+      frame: a cut after ``at`` bytes of what is sent, in which chunked bodies have their sizes and
+        ends.
       status: the answer is ``status``, with ``headers``. drop: closed before any answer.
-      replace: another object of the same length is there from now on. longer, shorter: ``at`` more, or
-        fewer, bytes are announced than are sent. no-range: Range is ignored. error-body: an error page of
-        status 200. wrong-range: 206 with the bytes from ``at`` further on. part: 206 with at most ``at``
-        bytes of what was asked for. no-validator: neither ETag nor Last-Modified.
+      replace: another object of the same length is there from now on. longer, shorter: ``at`` more,
+        or fewer, bytes are announced than sent. no-range: Range is ignored. error-body: an error
+        page of status 200. wrong-range: 206 with the bytes ``at`` further on. part: 206 with at
+        most ``at`` bytes of what was asked for. no-validator: neither ETag nor Last-Modified.
     """
 
     kind: str = ""
@@ -59,8 +61,11 @@ class Fault:
 
 @dataclass
 class Stored:
-    """One object. ``etag`` and ``modified``: as sent, "" for none. ``headers``: more of them, with every 200.
-    ``length``: whether it is announced; without, the body ends with the connection, or is chunked."""
+    """One object.
+
+    ``etag`` and ``modified``: as sent, "" for none. ``headers``: more of them, with every 200.
+    ``length``: whether it is announced; without, the body ends with the connection, or is chunked.
+    """
 
     content: bytes
     etag: str = ""
@@ -79,7 +84,9 @@ def strong_etag(content: bytes) -> str:
 
 
 def random_fault(draw: random.Random, size: int, first: bool) -> Fault:
-    """Any fault, but no error page of status 200 as the first answer: nobody can tell it from an object."""
+    """Any fault, but no error page of status 200 as the first answer: nobody can tell it from an
+    object.
+    """
     kinds = [kind for kind in KINDS if not (first and kind in ("error-body", "no-validator"))]
     status = draw.choice([408, 425, 429, 500, 502, 503, 504])
     wait = ((("Retry-After", str(draw.randrange(3)))),) if draw.random() < 0.3 else ()
@@ -89,8 +96,12 @@ def random_fault(draw: random.Random, size: int, first: bool) -> Fault:
 class FaultServer:
     """Context manager: serves ``objects`` (path -> Stored) until it is left.
 
-    Each request for a path takes the first of its ``faults``; when none is left, ``always``, or nothing, goes
-    wrong. requests: (path, headers) of all requests so far. sent: bytes of bodies that went into connections.
+    Each request for a path takes the first of its ``faults``; when none is left, ``always``, or
+    nothing, goes wrong.
+
+    Attributes:
+        requests: (path, headers) of all requests so far.
+        sent: bytes of bodies that went into connections.
     """
 
     def __init__(self, certificate: str | None = None) -> None:
@@ -116,7 +127,10 @@ class FaultServer:
         return f"127.0.0.1:{self._server.server_address[1]}"
 
     def put(self, path: str, content: bytes, *faults: Fault, **more: object) -> str:
-        """Store an object; its URL. It has a strong ETag unless ``etag`` says otherwise."""
+        """Store an object; its URL.
+
+        It has a strong ETag unless ``etag`` says otherwise.
+        """
         more.setdefault("etag", strong_etag(content))
         self.objects[path] = Stored(content, faults=list(faults), **more)  # type: ignore[arg-type]
         return f"{self.scheme}://{self.host}/{path}"
@@ -187,7 +201,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _range(self, stored: Stored, fault: Fault) -> tuple[int, int] | None:
-        """The first byte that is asked for, and the one behind the last; None if the answer has been given."""
+        """The first byte that is asked for, and the one behind the last.
+
+        None if the answer has been given.
+        """
         total = len(stored.content)
         if stored.conditions and self.headers.get("If-Match", stored.etag) != stored.etag:
             self._plain(412, (), b"")

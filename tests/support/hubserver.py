@@ -1,8 +1,10 @@
-"""A stand-in for the Hugging Face Hub on the loopback, with the endpoints that huggingface_hub and readers ask.
+"""A stand-in for the Hugging Face Hub on the loopback, with the endpoints that huggingface_hub and
+readers ask.
 
-As there, a large file is redirected to a store at another host, with its SHA-256 in ``X-Linked-ETag``, and a small one
-to another path of the Hub; a private repository is not there for those without a token; a gated one is seen, not read.
-The API: https://huggingface.co/docs/hub/api. The stores are those of ``httpserver.py``.
+As there, a large file is redirected to a store at another host, with its SHA-256 in
+``X-Linked-ETag``, and a small one to another path of the Hub; a private repository is not there for
+those without a token; a gated one is seen, not read. The API: https://huggingface.co/docs/hub/api.
+The stores are those of ``httpserver.py``.
 """
 
 from __future__ import annotations
@@ -18,17 +20,23 @@ from typing import Any
 
 from httpserver import Fault, FaultServer
 
-TOKEN = "hf_CANARYtokenOfTheTests"  # noqa: S105
+TOKEN = "hf_CANARYtokenOfTheTests"
 PAGE = 3
 SMALL = 512
 """Files of fewer bytes are in git itself."""
 
 
 class Hub:
-    """Context manager. Repositories are ``datasets/OWNER/NAME``, or ``OWNER/NAME`` of models.
+    """Context manager.
 
-    answers: what the next requests to the Hub itself get: (status, headers). requests: (method, path, headers) of all.
-    store: the server that has the large files; its requests and faults are its own. private, gated: repositories."""
+    Repositories are ``datasets/OWNER/NAME``, or ``OWNER/NAME`` of models.
+
+    Attributes:
+        answers: what the next requests to the Hub itself get: (status, headers).
+        requests: (method, path, headers) of all.
+        store: the server that has the large files; its requests and faults are its own.
+        private, gated: repositories.
+    """
 
     def __init__(self) -> None:
         self.store = FaultServer()
@@ -45,7 +53,10 @@ class Hub:
 
     @property
     def url(self) -> str:
-        """The endpoint. By name, since the store is by number: another host."""
+        """The endpoint.
+
+        By name, since the store is by number: another host.
+        """
         return f"http://localhost:{self._server.server_address[1]}"
 
     def commit(self, repository: str, files: dict[str, bytes], *refs: str) -> str:

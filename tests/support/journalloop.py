@@ -1,7 +1,10 @@
-"""Works through a data set with a journal, and prints what it has answered, until it is killed: the other side of
-``test_journal.py``. Argument: the file.
+"""Works through a data set with a journal, and prints what it has answered, until it is killed: the
+other side of ``test_journal.py``.
 
-A line for each lease (``given TOKEN POSITION``) and each report (``done TOKEN POSITION``), when it is in the file.
+Argument: the file.
+
+A line for each lease (``given TOKEN POSITION``) and each report (``done TOKEN POSITION``), when it
+is in the file.
 """
 
 from __future__ import annotations

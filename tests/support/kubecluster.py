@@ -1,7 +1,9 @@
-"""What a test gets as `cluster`: a namespace of its own on the stand-in or on a real cluster, whose state it sets.
+"""What a test gets as `cluster`: a namespace of its own on the stand-in or on a real cluster, whose
+state it sets.
 
-Jobs are `managedBy` another controller, so that no Job controller writes their status; the test writes it, and makes
-their pods, through the API. What a kubelet would do, as logs, is there on the stand-in only.
+Jobs are `managedBy` another controller, so that no Job controller writes their status; the test
+writes it, and makes their pods, through the API. What a kubelet would do, as logs, is there on the
+stand-in only.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ class Said(NamedTuple):
 
 @dataclass
 class Cluster:
-    """server: the stand-in, None of a real cluster. client: the official one."""
+    """Attributes:
+    server: the stand-in, None of a real cluster.
+    client: the official one.
+    """
 
     kubeconfig: Path
     namespace: str
@@ -91,7 +96,11 @@ class Cluster:
         self.ask("PATCH", plural, f"{name}/status", {"status": status})
 
     def set_job(self, name: str, state: str = "running", reason: str = "FailedIndexes", **status: Any) -> None:
-        """The status that a controller would write. state: running, complete or failed."""
+        """The status that a controller would write.
+
+        Args:
+            state: running, complete or failed.
+        """
         now = stamp()
         whole: Json = {"startTime": now, "active": 0, "ready": 0, "terminating": 0, **status}
         if state in CONDITIONS:
@@ -116,8 +125,13 @@ class Cluster:
         self, job: str, index: int | None = None, *, phase: str = "Running", code: int | None = None,
         node: str | None = None, reason: str = "", message: str = "", log: str | None = None, **status: Any,
     ) -> str:  # fmt: skip
-        """A pod of a Job: its name. code: with which its containers have ended. node: on which it is, so that it takes
-        time to end. log: of each container, if it is over."""
+        """A pod of a Job: its name.
+
+        Args:
+            code: with which its containers have ended.
+            node: on which it is, so that it takes time to end.
+            log: of each container, if it is over.
+        """
         owner = self.get("jobs", job)
         template = owner["spec"]["template"]
         name = f"{job}-{'' if index is None else f'{index}-'}{secrets.token_hex(3)[:5]}"

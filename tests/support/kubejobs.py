@@ -1,4 +1,6 @@
-"""Small manifests for the tests here, and Jobs whose work is really done, by processes of this machine."""
+"""Small manifests for the tests here, and Jobs whose work is really done, by processes of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ BIN = Path(sys.executable).parent
 
 
 def job(name: str, command: str = "true", **spec: Any) -> Json:
-    """A Job with one container `main` that runs a shell command; `pod` and `container` are merged into those."""
+    """A Job with one container `main` that runs a shell command.
+
+    `pod` and `container` are merged into those.
+    """
     pod, container = spec.pop("pod", {}), spec.pop("container", {})
     main = {"name": "main", "image": "busybox:1", "command": ["sh", "-c", command], **container}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Never", "containers": [main], **pod}}
@@ -52,9 +57,11 @@ def manifest(kubetpl: Callable[..., Said], name: str, command: str, spec: str, o
 
 
 def run_pods(cluster: Cluster, name: str, folder: Path) -> dict[int, int]:
-    """Run the container of a Job once for each of its pods, one after the other, as a process: their exit codes.
+    """Run the container of a Job once for each of its pods, one after the other, as a process:
+    their exit codes.
 
-    Its pods and its status in the cluster are those that a kubelet and a Job controller would write.
+    Its pods and its status in the cluster are those that a kubelet and a Job controller would
+    write.
     """
     spec = cluster.get("jobs", name)["spec"]
     pod = spec["template"]["spec"]

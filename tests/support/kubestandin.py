@@ -1,4 +1,5 @@
-"""The stand-in with pods that run: processes of this machine, one after the other, in the folder where it is started.
+"""The stand-in with pods that run: processes of this machine, one after the other, in the folder
+where it is started.
 
 By hand, until Ctrl-C:  python tests/support/kubestandin.py KUBECONFIG
 """
@@ -20,7 +21,11 @@ from kubejobs import run_pods
 
 @contextlib.contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster whose Jobs do their work. folder: of their pods."""
+    """A cluster whose Jobs do their work.
+
+    Args:
+        folder: of their pods.
+    """
     server = ApiServer()
     over = threading.Event()
 

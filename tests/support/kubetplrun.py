@@ -1,4 +1,6 @@
-"""kubetpl in this process, its output caught, and checks that everything which it prints has to pass."""
+"""kubetpl in this process, its output caught, and checks that everything which it prints has to
+pass.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ def documents(text: str) -> list[dict[str, Any]]:
 def rendered(*arguments: str, warns: str | None = None) -> list[dict[str, Any]]:
     """The manifests that were printed, which servers of two versions would take.
 
-    warns: a part of what is said on stderr; None: nothing is.
+    Args:
+        warns: a part of what is said on stderr; None: nothing is.
     """
     outcome = kubetpl(*arguments)
     assert outcome.code == 0, outcome.err
@@ -88,7 +91,10 @@ def printed(*arguments: str) -> str:
 
 
 def valid(document: dict[str, Any]) -> None:
-    """Fields' names and types are those of the API. (An empty mapping would pass, hence kind and name.)"""
+    """Fields' names and types are those of the API.
+
+    (An empty mapping would pass, hence kind and name.)
+    """
     assert isinstance(document["kind"], str)
     assert document["metadata"]["name"]
     _valid(json.dumps(document))

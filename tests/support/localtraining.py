@@ -1,4 +1,7 @@
-"""Elastic training jobs on this machine, for tests that kill parts of them; and what tests of training on iris need."""
+"""Elastic training jobs on this machine, for tests that kill parts of them.
+
+And what tests of training on iris need.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,8 @@ class LocalTraining:
         return "\n".join(f"{path}: {path.read_text()[-2000:]}" for path in self.state.glob("logs/*/*.log"))
 
     def kill(self, role: str, word: str) -> None:
-        """Kill a process of a pod of this role, by a word of its command line, once there is one."""
+        """Kill a process of a pod of this role, by a word of its command line, once there is one.
+        Kill a process of a pod of this role, by a word of its command line, once there is one."""
         self.wait(lambda: self.processes(role, word))
         os.kill(max(self.processes(role, word)), signal.SIGKILL)
 

@@ -1,4 +1,6 @@
-"""A stand-in for S3, GCS and Azure on the loopback that answers HEAD rightly, and GET as a test wants it."""
+"""A stand-in for S3, GCS and Azure on the loopback that answers HEAD rightly, and GET as a test
+wants it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ SECRETS = ("s3cr3t-t0k3n", "Authorization", "x-amz-security-token")
 
 @dataclass
 class Answer:
-    """To a request for bytes; a lie changes it. content: as the object has it there."""
+    """To a request for bytes; a lie changes it.
+
+    Attributes:
+        content: as the object has it there.
+    """
 
     status: int
     headers: dict[str, str]
@@ -38,9 +44,14 @@ Lie = Callable[[Answer], None]
 
 @dataclass
 class LyingStore:
-    """data: of the one object. extra: headers of it. stored: what its metadata say more (GCS: fields of its JSON).
-    lies: of the next requests for its bytes. redirect: status and Location for each request of these methods.
-    asked: method, range and headers of each request."""
+    """Attributes:
+    data: of the one object.
+    extra: headers of it.
+    stored: what its metadata say more (GCS: fields of its JSON).
+    lies: of the next requests for its bytes.
+    redirect: status and Location for each request of these methods.
+    asked: method, range and headers of each request.
+    """
 
     kind: str
     data: bytes
@@ -112,7 +123,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer.content)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""
@@ -122,7 +133,10 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client may close the connection of an answer that it does not want; what else fails is shown."""
+        """A client may close the connection of an answer that it does not want.
+
+        What else fails is shown.
+        """
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

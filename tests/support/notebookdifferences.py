@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 MISSING = "missing"
-# Steps to a field of the manifest -> (what the original had, what stands there now, why). "*" is what
-# depends on the cell: its command and its name.
+# Steps to a field of the manifest -> (what the original had, what stands there now, why). "*" is
+# what depends on the cell: its command and its name.
 POD = "spec template spec"
 CONTAINER = f"{POD} containers 0"
 DIFFERENCES: dict[str, tuple[Any, Any, str]] = {

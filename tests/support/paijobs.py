@@ -1,4 +1,6 @@
-"""Jobs of OpenPAI, good and bad, and what is wrong with each: name -> (text, field that it is refused for or None)."""
+"""Jobs of OpenPAI, good and bad, and what is wrong with each: name -> (text, field that it is
+refused for or None).
+"""
 
 from __future__ import annotations
 

@@ -15,12 +15,16 @@ from tarkit.errors import DataError
 from tarkit.openpai.check import problems_in
 from tarkit.openpai.jobfile import read_job
 
-TOKEN = "eyJ0.token-of-a-user"  # noqa: S105 (of the stand-in)
+TOKEN = "eyJ0.token-of-a-user"
 
 
 @dataclass
 class PaiServer:
-    """url: its address. texts: of the jobs, by ``user~name``. fails: status and body of the next answers."""
+    """Attributes:
+    url: its address.
+    texts: of the jobs, by ``user~name``.
+    fails: status and body of the next answers.
+    """
 
     url: str = ""
     texts: dict[str, str] = field(default_factory=dict)
@@ -84,7 +88,7 @@ def pai_server() -> Iterator[PaiServer]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = _any  # noqa: N815
+        do_GET = do_POST = _any
 
         def log_message(self, *_: object) -> None:
             pass

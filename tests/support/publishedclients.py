@@ -1,4 +1,6 @@
-"""The published clients of ElasticDL, unmodified, each in an environment of its own, and programs that use them."""
+"""The published clients of ElasticDL, unmodified, each in an environment of its own, and programs
+that use them.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,17 @@ from pathlib import Path
 CACHE = Path.home() / ".cache" / "tarkit-tests" / "elasticdl"
 
 _OLD = ["packaging", "grpcio", "psutil", "protobuf==3.20.3"]
-# name -> (package, what else is installed, variable with the service's address). 1.4.2 does not declare packaging and
-# grpcio; the other two ask for a grpcio of 2020, which has no wheel for a Python of today, so they come without it.
+# name -> (package, what else is installed, variable with the service's address). 1.4.2 does not
+# declare packaging and grpcio; the other two ask for a grpcio of 2020, which has no wheel for a
+# Python of today, so they come without it.
 CLIENTS = {
     "elasticai-api-1.4.2": ("elasticai-api==1.4.2", [*_OLD[:3], "protobuf"], "DLROVER_MASTER_ADDR"),
     "elasticai-api-1.4.1": ("elasticai-api==1.4.1", _OLD, "MASTER_ADDR"),
     "elasticdl-api-1.0.0": ("elasticdl-api==1.0.0", _OLD, "MASTER_ADDR"),
 }
 
-# Reads a data set to its end. A line for each shard that was read; one for each that was fetched, if it is to stop.
+# Reads a data set to its end. A line for each shard that was read; one for each that was fetched,
+# if it is to stop.
 READER = """
 import json, sys, time
 from elasticai_api.common.data_shard_service import build_data_shard_service
@@ -58,7 +62,10 @@ def _run(*words: str) -> None:
 
 
 def environment(name: str, packages: list[str], without_dependencies: list[str] | None = None) -> Path:
-    """The interpreter of an environment with these packages, made once for all runs. Raises: NoClient."""
+    """The interpreter of an environment with these packages, made once for all runs.
+
+    Raises: NoClient.
+    """
     folder = CACHE / f"{name}-py{sys.version_info.major}{sys.version_info.minor}"
     python = folder / "bin" / "python"
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -78,7 +85,10 @@ def environment(name: str, packages: list[str], without_dependencies: list[str] 
 
 
 def client_python(name: str) -> Path:
-    """The interpreter of an environment with a published client. Raises: NoClient."""
+    """The interpreter of an environment with a published client.
+
+    Raises: NoClient.
+    """
     package, others, _ = CLIENTS[name]
     # The older two are sources, built with what setuptools had until version 80.
     return environment(name, ["setuptools<80", "wheel", *others], [package])

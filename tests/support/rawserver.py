@@ -1,4 +1,6 @@
-"""A server on the loopback that answers every connection with bytes that it was given, and closes it."""
+"""A server on the loopback that answers every connection with bytes that it was given, and closes
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from contextlib import contextmanager, suppress
 
 
 class RawServer:
-    """answers: what the next connections get; the last one is for all further ones. requests: what they sent."""
+    """Attributes:
+    answers: what the next connections get; the last one is for all further ones.
+    requests: what they sent.
+    """
 
     def __init__(self) -> None:
         self.answers: list[bytes] = [b""]

@@ -1,4 +1,5 @@
-"""The S3 server as tests use it: through fsspec's settings, and with a plain client beside tarkit."""
+"""The S3 server as tests use it: through fsspec's settings, and with a plain client beside tarkit.
+The S3 server as tests use it: through fsspec's settings, and with a plain client beside tarkit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ import object_servers
 
 @functools.cache
 def share_descriptions() -> None:
-    """Let all clients of this process have one description of S3: reading it is nearly all that making one takes."""
+    """Let all clients of this process have one description of S3: reading it is nearly all that
+    making one takes.
+    """
     import botocore.session
 
     botocore.session.create_loader = functools.cache(botocore.session.create_loader)
@@ -35,7 +38,11 @@ def plain_client(endpoint: str) -> Any:
 
 
 class S3:
-    """A folder of its own in a bucket. url(name): where. environment: for programs that are started."""
+    """A folder of its own in a bucket. url(name): where.
+
+    Attributes:
+        environment: for programs that are started.
+    """
 
     bucket = "tarkit-tests"
 
@@ -47,8 +54,8 @@ class S3:
             "key": object_servers.ACCESS_KEY,
             "secret": object_servers.SECRET_KEY,
             # Those of botocore below ours; without them every request of a test counts once.
-            # Spelled out: botocore adds in place what is missing, and then fsspec takes them for other settings
-            # and makes another filesystem.
+            # Spelled out: botocore adds in place what is missing, and then fsspec takes them for
+            # other settings and makes another filesystem.
             "config_kwargs": {"retries": {"total_max_attempts": retries + 1, "mode": "legacy"}},
         }
         self.environment = {
@@ -79,7 +86,10 @@ class S3:
 
 @contextlib.contextmanager
 def s3_bucket(server: str, through: str | None = None, retries: int = 0) -> Iterator[S3]:
-    """A fresh folder that s3:// URLs of this process reach; ``through`` is a proxy in front of the server."""
+    """A fresh folder that s3:// URLs of this process reach.
+
+    ``through`` is a proxy in front of the server.
+    """
     share_descriptions()
     direct = S3(server, uuid.uuid4().hex[:12], retries)
     client = direct.client()

@@ -1,4 +1,6 @@
-"""A loopback HTTP proxy in front of an S3 server that does what networks and servers do on bad days."""
+"""A loopback HTTP proxy in front of an S3 server that does what networks and servers do on bad
+days.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class Fault:
 
     operation: put, create, part, complete, abort or head. part: which part, any if None. times: how
     often, then the requests pass; -1 always. hook: called before the request is passed on. action:
-      a status (500, 503, …): the answer, with ``body`` or the error ``code``, and the server sees nothing.
-      reset: the connection is reset before the body is read. cut: reset after half of the body was passed on.
+      a status (500, 503, …): the answer, with ``body`` or error ``code``; the server sees nothing.
+      reset: the connection is reset before the body is read. cut: after half of the body was sent.
       break: reset after half of the body of the answer. slow: passes after ``seconds``.
       lose: the server does it, but the connection is reset instead of an answer.
       twice: the server gets it two times, and the second answer counts.
@@ -45,9 +47,13 @@ class Fault:
 
 @dataclass
 class S3Proxy:
-    """endpoint: its URL. seen: (operation, part) of every request. faults: added and removed by tests.
-    busy: how many requests are under way. conditional: held while the server puts or completes an object on a
-    condition."""
+    """Attributes:
+    endpoint: its URL.
+    seen: (operation, part) of every request.
+    faults: added and removed by tests.
+    busy: how many requests are under way.
+    conditional: held while the server puts or completes an object on a condition.
+    """
 
     upstream: str
     endpoint: str = ""
@@ -123,9 +129,10 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                 return
             if action == "twice":
                 self.ask(body, "pass")
-            # SeaweedFS 4.48 looks at the condition of a completion first and completes then: of four that come
-            # together all four succeed. It puts an object under a lock, which ends after some seconds, whether or not
-            # the object is there by then. S3 does both in one step.
+            # SeaweedFS 4.48 looks at the condition of a completion first and completes then: of
+            # four that come together all four succeed. It puts an object under a lock, which ends
+            # after some seconds, whether or not the object is there by then. S3 does both in one
+            # step.
             with proxy.conditional if "If-None-Match" in self.headers else contextlib.nullcontext():
                 answer = self.ask(body, str(action))
             if answer is None or action == "lose":

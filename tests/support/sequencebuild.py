@@ -1,4 +1,7 @@
-"""SequenceFiles byte by byte, of every version: what the reader is tested with. Shares no code with tarkit."""
+"""SequenceFiles byte by byte, of every version: what the reader is tested with.
+
+Shares no code with tarkit.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def old_text(value: str) -> bytes:
 
 
 def header(version: int = 6, kind: str = "none", key: str = "Text", value: str = "Text", codec: str = "") -> bytes:
-    """kind: none, record or block, as far as the version has it."""
+    """Args:
+    kind: none, record or block, as far as the version has it.
+    """
     name = text if version >= 4 else old_text
     out = b"SEQ" + bytes([version]) + name(IO + key) + name(IO + value)
     if version >= 3:

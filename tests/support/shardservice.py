@@ -15,8 +15,13 @@ from tarkit.service.messages import shard_protocol
 
 
 class Service:
-    """A process of ``tarkit serve``, as a context manager; one that still runs at the end is killed. address, http:
-    HOST:PORT, once it listens; they stay when it is started again."""
+    """A process of ``tarkit serve``, as a context manager.
+
+    One that still runs at the end is killed.
+
+    Attributes:
+        address, http: HOST:PORT, once it listens; they stay when it is started again.
+    """
 
     process: subprocess.Popen[str]
     address = http = ""
@@ -67,8 +72,13 @@ class Service:
 
 
 class Caller:
-    """Calls of a service by name: ``caller("Exchange", worker="a", want=1)``. A context manager. On a channel of
-    ``grpc.aio``, what a call gives is awaited. elasticdl: they are those of its protocol."""
+    """Calls of a service by name: ``caller("Exchange", worker="a", want=1)``.
+
+    A context manager. On a channel of ``grpc.aio``, what a call gives is awaited.
+
+    Args:
+        elasticdl: they are those of its protocol.
+    """
 
     def __init__(self, address: str, *, elasticdl: bool = False, channel: Any = None) -> None:
         import grpc

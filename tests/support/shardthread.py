@@ -76,7 +76,8 @@ class InThread:
 def held_back(
     loop: asyncio.AbstractEventLoop, function: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[float, partial[None]]]:
-    """Calls of a function that an event loop is to make after so many seconds; the test makes them."""
+    """Calls of a function that an event loop is to make after so many seconds; the test makes
+    them."""
     call_later: Callable[..., Any] = loop.call_later
     found: list[tuple[float, partial[None]]] = []
 

@@ -22,7 +22,9 @@ SETTINGS = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
 }
-"""Speculation: a task that takes 1.5 times as long as half of them is run once more, on the other worker."""
+"""Speculation: a task that takes 1.5 times as long as half of them is run once more, on the other
+worker.
+"""
 
 
 def home() -> Path:
@@ -66,7 +68,11 @@ def _wait_for(pattern: str, log: Path) -> str:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """The URL of a cluster. folder: for logs, and what its tasks print."""
+    """The URL of a cluster.
+
+    Args:
+        folder: for logs, and what its tasks print.
+    """
     with ExitStack() as stack:
         master = folder / "master.log"
         stack.enter_context(_daemon("master.Master", master, "127.0.0.1", "--port", "0"))

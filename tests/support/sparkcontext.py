@@ -10,13 +10,17 @@ MODEL = "def prepare_data_for_a_single_file(file, name):\n    return file.read()
 
 
 class Context:
-    """Runs tasks as Spark does, one by one, in this process. again: tasks that are run twice."""
+    """Runs tasks as Spark does, one by one, in this process.
+
+    Args:
+        again: tasks that are run twice.
+    """
 
     def __init__(self, again: int = 0) -> None:
         self.again = again
         self.tasks = 0
 
-    def getConf(self) -> dict[str, str]:  # noqa: N802
+    def getConf(self) -> dict[str, str]:
         return {}
 
     def parallelize(self, items: list[Any], number: int) -> Context:
@@ -24,7 +28,7 @@ class Context:
         self.items, self.tasks = items, number
         return self
 
-    def mapPartitions(self, function: Callable[[list[Any]], Iterator[Any]]) -> Context:  # noqa: N802
+    def mapPartitions(self, function: Callable[[list[Any]], Iterator[Any]]) -> Context:
         self.function = pickle.dumps(function)
         return self
 

@@ -1,4 +1,6 @@
-"""The state of a real service that was killed while it worked, and what can happen to its files afterwards."""
+"""The state of a real service that was killed while it worked, and what can happen to its files
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Killed:
-    """files: name -> bytes, after the kill. older: the same files, earlier in the run. acknowledged: first records of
-    the shards whose reports were answered. last: the last token that was answered."""
+    """Attributes:
+    files: name -> bytes, after the kill.
+    older: the same files, earlier in the run.
+    acknowledged: first records of the shards whose reports were answered.
+    last: the last token that was answered.
+    """
 
     files: Files
     older: Files
@@ -52,7 +58,12 @@ def files_of(folder: Path) -> Files:
 
 
 def damaged(killed: Killed, other: Files, flips: int, cuts: int) -> Iterator[tuple[str, Files]]:
-    """What happened to one file, and all files after it. other: of another run. flips, cuts: how many for each file."""
+    """What happened to one file, and all files after it.
+
+    Args:
+        other: of another run.
+        flips, cuts: how many for each file.
+    """
     chance = random.Random(7)
     for name, whole in killed.files.items():
         rest = {key: value for key, value in killed.files.items() if key != name}

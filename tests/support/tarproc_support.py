@@ -130,7 +130,8 @@ class Bench:
 
     def leftovers(self) -> list[str]:
         """What should not be there: in TMPDIR, and temporary files of the outputs."""
-        # For a moment, Python itself has a file there to see whether it can write: a program may be killed just then.
+        # For a moment, Python itself has a file there to see whether it can write: a program may be
+        # killed just then.
         ours = [name for name in os.listdir(self.tmp) if not re.fullmatch("[a-z0-9_]{8}", name)]
         return [*ours, *(name for name in os.listdir(self.path) if name.startswith("."))]
 

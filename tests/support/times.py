@@ -8,7 +8,11 @@ from tarkit.store.retry import Retry
 
 
 class Times:
-    """A clock that stands still, but for the waits, which take no time at all. waited: seconds, all in all."""
+    """A clock that stands still, but for the waits, which take no time at all.
+
+    Attributes:
+        waited: seconds, all in all.
+    """
 
     def __init__(self) -> None:
         self.waited = 0.0
@@ -27,7 +31,10 @@ class Times:
 
 
 def fast(times: Times | None = None, *, seed: int = 1, timeout: float = 5.0, **more: float) -> Retry:
-    """A Retry on such a clock. ``timeout`` is in true seconds: it is the system that waits for a silent server."""
+    """A Retry on such a clock.
+
+    ``timeout`` is in true seconds: it is the system that waits for a silent server.
+    """
     times = Times() if times is None else times
     draw = random.Random(seed).random
     numbers = {"attempts": int(more.pop("attempts", 8)), "timeout": timeout}

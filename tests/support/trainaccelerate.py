@@ -1,4 +1,6 @@
-"""Read an epoch under accelerate as one of several ranks: trainaccelerate.py SHARDS FOLDER, by torchrun."""
+"""Read an epoch under accelerate as one of several ranks: trainaccelerate.py SHARDS FOLDER, by
+torchrun.
+"""
 
 from __future__ import annotations
 

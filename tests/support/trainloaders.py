@@ -1,7 +1,8 @@
 """Read an epoch as one of several ranks, with several loaders in turn, by torchrun.
 
-trainloaders.py FOLDER WORKERS-START… SHARDS: ``0 2-fork 4-spawn`` are loaders without workers, with two that are
-forked, and with four that are spawned. Of each, the keys of a batch are a line of FOLDER/WORKERS-START-RANK-of-WORLD.
+trainloaders.py FOLDER WORKERS-START… SHARDS: ``0 2-fork 4-spawn`` are loaders without workers, with
+two that are forked, and with four that are spawned. Of each, the keys of a batch are a line of
+FOLDER/WORKERS-START-RANK-of-WORLD.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def main(folder: Path, words: list[str]) -> None:
         options = {"multiprocessing_context": start} if start else {}
         with (folder / f"{name}-{rank}-of-{world}").open("w") as out:
             for batch in dataset.loader(int(workers), **options):
-                # Ranks with other numbers of batches would wait for each other until the time is up.
+                # Ranks with other numbers of batches would wait for each other until the time is
+                # up.
                 torch.distributed.all_reduce(torch.ones(1))
                 out.write(" ".join(sample["__key__"] for sample in batch) + "\n")
     torch.distributed.destroy_process_group()

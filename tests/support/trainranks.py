@@ -1,7 +1,9 @@
-"""Read an epoch as one of several ranks, which meet after each batch: trainranks.py SHARDS FOLDER STOP, by torchrun.
+"""Read an epoch as one of several ranks, which meet after each batch: trainranks.py SHARDS FOLDER
+STOP, by torchrun.
 
-Rank 0 keeps the state of the loader in FOLDER/state.json, and begins there if it exists. A rank adds the keys of each
-batch to FOLDER/keys-RANK-of-WORLD. After batch STOP, if it is not 0, each rank ends at once.
+Rank 0 keeps the state of the loader in FOLDER/state.json, and begins there if it exists. A rank
+adds the keys of each batch to FOLDER/keys-RANK-of-WORLD. After batch STOP, if it is not 0, each
+rank ends at once.
 """
 
 from __future__ import annotations

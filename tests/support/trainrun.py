@@ -1,4 +1,6 @@
-"""Run a training program, and print which records each of its epochs read: trainrun.py PROGRAM FOLDER EPOCHS."""
+"""Run a training program, and print which records each of its epochs read: trainrun.py PROGRAM
+FOLDER EPOCHS.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,13 @@ from typing import Any
 
 from tarkit.readers.recordio import RecordIODataReader
 
-LOG = tempfile.NamedTemporaryFile("r+")  # noqa: SIM115 - of the whole run, and of the processes that it forks
+LOG = tempfile.NamedTemporaryFile("r+")
 READ, PRINT = RecordIODataReader.read_records, print
 
 
 def read_records(self: RecordIODataReader, task: Any) -> Iterator[bytes]:
-    """The records, each of which is noted; lines that are appended by several processes do not mix."""
+    """The records, each of which is noted; lines that are appended by several processes do not
+    mix."""
     log = os.open(LOG.name, os.O_WRONLY | os.O_APPEND)
     try:
         for record in READ(self, task):

@@ -1,8 +1,10 @@
-"""Train on what a shard service hands out: trainserved.py ADDRESS SHARDS LOG STOP START_METHOD AFTER.
+"""Train on what a shard service hands out: trainserved.py ADDRESS SHARDS LOG STOP START_METHOD
+AFTER.
 
-LOG gets a line ``given KEY…`` for each batch before it is used, and ``done KEY…`` when it is on the service's disk. In
-the middle of batch STOP, if it is not 0, the process is killed. It begins when AFTER, another LOG, has three batches,
-so that this one does not do all before the other has begun; "" is none.
+LOG gets a line ``given KEY…`` for each batch before it is used, and ``done KEY…`` when it is on the
+service's disk. In the middle of batch STOP, if it is not 0, the process is killed. It begins when
+AFTER, another LOG, has three batches, so that this one does not do all before the other has begun;
+"" is none.
 """
 
 from __future__ import annotations

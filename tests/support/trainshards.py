@@ -60,8 +60,12 @@ def copy_shard(shard: str, folder: Path, damage: int | None = None) -> str:
 
 
 def wait_for_full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a shard service, a batch is short only where no shard is left, which the service says after a while. Without
-    this, it is so, too, where the last shards are handed out and still on their way, as on a busy machine."""
+    """Of a shard service, a batch is short only where no shard is left, which the service says
+    after a while.
+
+    Without this, it is so, too, where the last shards are handed out and still on their way, as on
+    a busy machine.
+    """
     from tarkit.service import pendingcalls
     from tarkit.trainers import served
 
@@ -84,7 +88,8 @@ def program_of(page: str, name: str) -> str:
 
 
 def write_pictures(folder: Path, count: int) -> None:
-    """The shards that these programs read: train-0.tar to train-2.tar, of dark and bright pictures."""
+    """The shards that these programs read: train-0.tar to train-2.tar, of dark and bright
+    pictures."""
     import numpy as np
 
     pictures = [{"png": np.full((8, 8, 3), value, "uint8"), "cls": value // 200} for value in (0, 200)]

@@ -1,7 +1,10 @@
-"""Runs tarkit's programs in processes that are forked from one that has imported them: that is quicker than a start.
+"""Runs tarkit's programs in processes that are forked from one that has imported them: that is
+quicker than a start.
 
-The program's own main() has its own process, arguments, environment, folder and descriptors. What Python does before
-main() is not repeated; tests of signals, of the start and of memory start the program itself."""
+The program's own main() has its own process, arguments, environment, folder and descriptors. What
+Python does before main() is not repeated; tests of signals, of the start and of memory start the
+program itself.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,21 @@ _started: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 
 
 def can_run(environment: Mapping[str, str]) -> bool:
-    """Whether the environment has the variables of this process, as far as they are read before main()."""
+    """Whether the environment has the variables of this process, as far as they are read before
+    main().
+    """
     return all(os.environ.get(name) == value for name, value in environment.items() if name.startswith(READ_AT_START))
 
 
 def run(
     words: Sequence[str], folder: str | Path, environment: Mapping[str, str], given: bytes | None, seconds: float = 300
 ) -> subprocess.CompletedProcess[bytes]:
-    """As subprocess.run(words, capture_output=True), of which the first is the name of a program of tarkit.
-    given: standard input, else it is /dev/null."""
+    """As subprocess.run(words, capture_output=True), of which the first is the name of a program of
+    tarkit.
+
+    Args:
+        given: standard input, else it is /dev/null.
+    """
     if not _started or _started[-1][0].poll() is not None:
         _start()
     helper, connection = _started[-1]
@@ -91,7 +100,10 @@ def _stop(helper: subprocess.Popen[bytes], connection: socket.socket) -> None:
 
 
 def serve(connection: socket.socket) -> list[str] | None:
-    """Fork for each request. In the child, the words are returned, and all else is as they want it."""
+    """Fork for each request.
+
+    In the child, the words are returned, and all else is as they want it.
+    """
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()

@@ -18,7 +18,10 @@ Answer = Callable[["Handler"], None]
 
 
 class FakeHdfs:
-    """files: path -> content. nasty: operation (DataNode's: ``data-OPEN``) -> answers for its next calls."""
+    """Attributes:
+    files: path -> content.
+    nasty: operation (DataNode's: ``data-OPEN``) -> answers for its next calls.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}

@@ -13,11 +13,11 @@ from tarkit.formats.sequencefile.read import PairIndex, header_of, read_index, r
 from tarkit.formats.sequencefile.write import PairWriter
 
 __all__ = [
+    "SUFFIXES",
     "Header",
     "NamedWriter",
     "PairIndex",
     "PairWriter",
-    "SUFFIXES",
     "header_of",
     "looks_like",
     "read_index",

@@ -173,7 +173,7 @@ class HdfsSink:
         self._written = 0
         self._tail: collections.deque[bytes] = collections.deque()
         self._renamed = False
-        folder, base = posixpath.split(path)
+        _folder, base = posixpath.split(path)
         there = client.patiently(client.found, path)
         if not base or (there and there.is_folder):
             raise StreamError("is a directory; the name of a file is needed", url=self._name)

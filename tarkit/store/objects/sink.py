@@ -58,7 +58,7 @@ def seconds_to_send() -> float:
 
 
 # Name of the metadata by which a writer recognizes its own object.
-TOKEN = "tarkit-upload"  # noqa: S105
+TOKEN = "tarkit-upload"
 
 
 UPLOAD_LOST = "the store does not know the upload any more: it was aborted there, or is too old; write it again"

@@ -34,7 +34,7 @@ class SpoolSink:
         self._retry = retry
         self._size = 0
         self._refuse_if_there()
-        self._spool: Any = tempfile.NamedTemporaryFile(prefix="tarkit-")  # noqa: SIM115
+        self._spool: Any = tempfile.NamedTemporaryFile(prefix="tarkit-")
 
     def _refuse_if_there(self) -> None:
         if self._if_absent and self._ask(self._fs.exists, self._path):

@@ -1,4 +1,7 @@
-"""pipe: commands are taken from the command line and from callers; from lists only if that is asked for."""
+"""pipe: commands are taken from the command line and from callers.
+
+From lists only if that is asked for.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,8 @@ def test_a_list_that_is_trusted(name: str, folder: Path, run: Run) -> None:
     result = run(*arguments(name, folder), "--allow-pipe", f"@{folder}/list")
     assert result.code == 0, result.stderr
     assert (folder / "ran").exists()
-    # What is listed by key has no place for the URL, so that it is the same for a file and a command.
+    # What is listed by key has no place for the URL, so that it is the same for a file and a
+    # command.
     assert result.stdout == expected
     assert {path.name: path.read_bytes() for path in folder.glob("out*")} == made
 

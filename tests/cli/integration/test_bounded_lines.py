@@ -1,4 +1,6 @@
-"""A line on stderr is of bounded length, whatever names and exceptions hold, and what to do comes last in it."""
+"""A line on stderr is of bounded length, whatever names and exceptions hold, and what to do comes
+last in it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ MOST = 2200
 
 
 def own(stderr: str) -> str:
-    """The program's own lines; what a mapper writes to stderr, its traceback too, is shown as it is."""
+    """The program's own lines.
+
+    What a mapper writes to stderr, its traceback too, is shown as it is.
+    """
     return "".join(line for line in stderr.splitlines(keepends=True) if line.startswith("tarproc: "))
 
 

@@ -1,4 +1,7 @@
-"""A closed pipe: success where it is the output; no reason to stop where the output is elsewhere; else an error."""
+"""A closed pipe: success where it is the output; no reason to stop where the output is elsewhere.
+
+Else an error.
+"""
 
 from __future__ import annotations
 

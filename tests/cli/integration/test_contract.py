@@ -1,4 +1,5 @@
-"""What all programs and verbs do alike: help, usage errors, bad and missing input, closed streams."""
+"""What all programs and verbs do alike: help, usage errors, bad and missing input, closed streams.
+What all programs and verbs do alike: help, usage errors, bad and missing input, closed streams."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ READING = {
     "tarproc": ["-c", "true"],
 }
 TO_STDOUT: dict[str, list[str]] = {"tarkit cat": [], "tarkit show": [], "tarproc": ["-c", "true", "-o", "-"]}
-# Those that take no shard, or move and list files without a look into them; of index, its own file tests the same.
+# Those that take no shard, or move and list files without a look into them; of index, its own file
+# tests the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
@@ -102,7 +104,7 @@ def test_help(name: str, run: Run) -> None:
 def test_version(name: str, run: Run) -> None:
     result = run(*name.split(), "--version")
     assert (result.code, result.stderr) == (0, "")
-    assert result.stdout.decode().split() == [name.split()[0], importlib.metadata.version("tarkit")]
+    assert result.stdout.decode().split() == [name.split(maxsplit=1)[0], importlib.metadata.version("tarkit")]
 
 
 @pytest.mark.parametrize("name", ["tarproc", "tarkit", "tarkit cat", "kubetpl", "kubetpl status"])

@@ -1,4 +1,6 @@
-"""The examples in the help of the verbs for record files run, and so does a command of docs/training-recordio.md."""
+"""The examples in the help of the verbs for record files run, and so does a command of
+docs/training-recordio.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A few bytes of a compressed shard can stand for gigabytes: every program goes through them in little memory."""
+"""A few bytes of a compressed shard can stand for gigabytes: every program goes through them in
+little memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How far a run is, as it is shown: the part that is done and the time left, where the end is known."""
+"""How far a run is, as it is shown: the part that is done and the time left, where the end is
+known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A signal in each phase of publishing: the program ends within 5 s, and under the name is the whole object or none."""
+"""A signal in each phase of publishing: the program ends within 5 s, and under the name is the
+whole object or none.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Hold:
-    """A request that a server keeps until the test has seen enough. reached: it has come."""
+    """A request that a server keeps until the test has seen enough.
+
+    Attributes:
+        reached: it has come.
+    """
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -134,7 +140,9 @@ def test_local(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_just_being_started_sees_no_end_of_its_input(tmp_path: Path) -> None:
-    """It runs already, and the program does not know its process yet: it would publish an empty object."""
+    """It runs already, and the program does not know its process yet: it would publish an empty
+    object.
+    """
     (tmp_path / "a").write_bytes(SMALL)
     target = f"pipe:touch begun; cat > {tmp_path}/copy; touch published"
     words = [program_path("tarkit"), "cat", "--raw", "a", "-o", target]
@@ -177,14 +185,18 @@ def s3_case(server: str, phase: str, folder: Path, number: signal.Signals) -> li
         wait_for(lambda: proxy.busy == 0)
         there = [s3.content(name) for name in s3.names()]
         found += [] if there in ([], [data]) else [f"{[len(each) for each in there]} bytes are there"]
-        # What was already on its way when the program was ended can begin an upload, of which nobody knows.
+        # What was already on its way when the program was ended can begin an upload, of which
+        # nobody knows.
         found += [] if not s3.uploads() or phase == "part" else ["an upload is left"]
     return found
 
 
 @contextlib.contextmanager
 def s3_bucket_alone(server: str, through: str) -> Iterator[Any]:
-    """A folder for other processes; fsspec's settings of this one are shared by the threads of a test."""
+    """A folder for other processes.
+
+    fsspec's settings of this one are shared by the threads of a test.
+    """
     with _ONE_AT_A_TIME, s3_bucket(server, through) as s3:
         pass
     yield s3

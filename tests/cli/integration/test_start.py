@@ -1,4 +1,6 @@
-"""What a program loads before it does anything: counted in modules, since times depend on the load of the machine."""
+"""What a program loads before it does anything: counted in modules, since times depend on the load
+of the machine.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ NOT_FOR_ONE_SHARD = RARE | {
 
 
 def loaded_by(program: str, *words: str) -> set[str]:
-    """Modules that a program loads in a fresh interpreter, beyond those that its environment has loaded by then."""
+    """Modules that a program loads in a fresh interpreter, beyond those that its environment has
+    loaded by then.
+    """
     code = (
         "import sys; before = {*sys.modules}\n"
         f"from tarkit.cli.{program} import main\n"

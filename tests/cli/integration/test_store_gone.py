@@ -1,4 +1,6 @@
-"""Programs whose store is gone (refused, a hole in the network, silent, without an address) end when they should."""
+"""Programs whose store is gone (refused, a hole in the network, silent, without an address) end
+when they should.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,12 @@ RETRY_LINE = re.compile(r"^tar(kit|proc): .*; trying again in \d+\.\d s \(attemp
 
 
 class Place:
-    """Where a store should be. host: host:port. asked: how many connections were begun."""
+    """Where a store should be.
+
+    Attributes:
+        host: host:port.
+        asked: how many connections were begun.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -111,7 +118,10 @@ def collect(stream: Iterable[bytes], lines: list[bytes]) -> None:
 
 
 def ended_by(way: str, kind: str, number: signal.Signals, folder: Path) -> str:
-    """What is wrong with the end of a program that a signal reaches while it waits for its store; "" if nothing is."""
+    """What is wrong with the end of a program that a signal reaches while it waits for its store.
+
+    "" if nothing is.
+    """
     with Place(kind) as place:
         folder.mkdir()
         (folder / "a.tar").write_bytes(Path("a.tar").read_bytes())
@@ -207,8 +217,9 @@ def test_a_store_that_is_gone_ends_a_program_after_8_attempts(
             assert 30 < quick.waited - begin < 31
             if kind == "silent":
                 # The last connection may be counted later.
-                wait_for(lambda: place.asked >= 8)  # noqa: B023
-                # One more is aiohttp's, which asks for both addresses of a host, or for a kept connection again.
+                wait_for(lambda: place.asked >= 8)
+                # One more is aiohttp's, which asks for both addresses of a host, or for a kept
+                # connection again.
                 assert place.asked <= 16, (way, place.asked)
         assert not Path("out.tar").exists() and not list(Path().glob("out/*"))
 

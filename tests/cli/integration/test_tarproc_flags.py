@@ -21,7 +21,10 @@ def test_command(bench: Bench) -> None:
 
 
 def test_what_tests_of_tarp_and_of_later_tarproc_do(bench: Bench) -> None:
-    """The same commands; tarp's -m takes the command that is -c here, and finds a sample.__key__ to read."""
+    """The same commands.
+
+    tarp's -m takes the command that is -c here, and finds a sample.__key__ to read.
+    """
     assert _names(bench, "-c", "touch sample.foo") == BOTH | {"k0.foo", "k1.foo", "k2.foo"}
     assert _names(bench, "-c", "rm *dat*") == {"k0.cls", "k1.cls", "k2.cls"}
     assert _names(bench, "-c", "cp sample.cls sample.x.txt") == BOTH | {"k0.x.txt", "k1.x.txt", "k2.x.txt"}
@@ -32,7 +35,10 @@ def test_what_tests_of_tarp_and_of_later_tarproc_do(bench: Bench) -> None:
 
 
 def test_script(bench: Bench) -> None:
-    """A file is run by the interpreter, wherever the sample's folder is; else it is a program on the path."""
+    """A file is run by the interpreter, wherever the sample's folder is.
+
+    Else it is a program on the path.
+    """
     (bench.path / "it's a script.sh").write_text("mv sample.dat sample.bin\nexit 0\n")
     names = {name.replace("dat", "bin") for name in BOTH}
     assert _names(bench, "-S", "it's a script.sh") == names

@@ -126,7 +126,8 @@ dd of=/dev/null # put a copy-to-destination here
 
 
 def test_curl_of_nothing_is_an_error(bench: Bench) -> None:
-    """``curl`` without -f gives an HTML page for a missing shard; without any page, nothing at all."""
+    """``curl`` without -f gives an HTML page for a missing shard; without any page, nothing at
+    all."""
     for given in ("printf '<html>404</html>'", "true"):
         done = _bash(bench, f"{given} | tarproc -c ls -o out.tar")
         assert done.returncode == 65, done.stderr

@@ -1,4 +1,6 @@
-"""tarproc -O that is killed, terminated, short of disk space, or not alone: the final shards are the same."""
+"""tarproc -O that is killed, terminated, short of disk space, or not alone: the final shards are
+the same.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from waiting import wait_for
 SHARDS = 20
 SAMPLES = 5
 SLOTS = 2
-# Of a window of 8k, in which a sample is 1.3 kB: those that run, or have run and wait for an earlier one.
+# Of a window of 8k, in which a sample is 1.3 kB: those that run, or have run and wait for an
+# earlier one.
 AHEAD = 6
 INPUTS = "in/s{00..19}.tar"
 
@@ -100,7 +103,8 @@ def test_killed_at_random_moments(tmp_path: Path, most_kills: int, least_rounds:
             assert not [key for key in ran if key.startswith(name[:3])], "run again although it was done"
         lost = [key for key in ran if f"{key[:3]}.tar" not in after]
         most_redone = max(most_redone, len(lost))
-        # Those of shards that are not published yet, and those that a command or a disk that is slow holds up.
+        # Those of shards that are not published yet, and those that a command or a disk that is
+        # slow holds up.
         assert len(lost) <= SLOTS * SAMPLES + AHEAD, f"more than {SLOTS} shards and a window of work are lost: {lost}"
         for name, content in outputs(out).items() if out.exists() else ():
             assert name.startswith(".") or content == expected[name], "what has a final name is final"
@@ -204,7 +208,9 @@ def test_two_runs_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_overtaken_notices(tmp_path: Path) -> None:
-    """Of two runs that have begun the same shards, the one that ends later publishes none of them again."""
+    """Of two runs that have begun the same shards, the one that ends later publishes none of them
+    again.
+    """
     bench = Bench(tmp_path)
     make_inputs(bench)
     # A command is the same for both if its text is.
@@ -241,8 +247,8 @@ def test_the_first_line_for_many_shards_comes_soon(tmp_path: Path, kind: str) ->
     line = b"tarproc: in/000000.tar: no such file; missing shards are counted\n"
 
     def limit() -> None:
-        # Of processor time, so that nothing else that the machine does counts: the system kills it then. 2 seconds are
-        # promised for 100,000, on a machine that is not so slow.
+        # Of processor time, so that nothing else that the machine does counts: the system kills it
+        # then. 2 seconds are promised for 100,000, on a machine that is not so slow.
         resource.setrlimit(resource.RLIMIT_CPU, (4, 4))
 
     process = bench.start("-O", "out", "-c", "true", spec, stderr=subprocess.PIPE, preexec_fn=limit)

@@ -1,4 +1,6 @@
-"""Where what commands and mappers print goes: stdout to stdout, stderr to stderr, each whole for each sample."""
+"""Where what commands and mappers print goes: stdout to stdout, stderr to stderr, each whole for
+each sample.
+"""
 
 from __future__ import annotations
 
@@ -117,5 +119,6 @@ def test_error_file_of_a_long_message_is_bounded(bench: Bench) -> None:
     assert done.returncode == 3
     error = bench.members("out.tar.failed.tar")["k1.__error__.txt"]
     assert error.startswith(b"ValueError: xxx") and "…(300012 characters)…".encode() in error
-    # The report has at most about 3,000 characters of the message; the traceback's own line is bounded, too.
+    # The report has at most about 3,000 characters of the message; the traceback's own line is
+    # bounded, too.
     assert 3000 < len(error) < 10_000

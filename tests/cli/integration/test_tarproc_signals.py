@@ -15,7 +15,8 @@ from tarproc_support import Bench, contents, gone, numbered
 from waiting import wait_for
 
 SAMPLES = numbered(400, 5000)
-# The last sample waits to be killed: a run that is over, but for Python's own end, cannot be ended in good order.
+# The last sample waits to be killed: a run that is over, but for Python's own end, cannot be ended
+# in good order.
 FAILING = 'sleep 0.00$RANDOM; [ $(cat sample.cls) != 399 ] || sleep 1000; [ $RANDOM -gt 16000 ] || exit 4; : "{marker}"'
 
 
@@ -42,7 +43,9 @@ ON = "touch ../../../run/on-$(cat sample.cls)"
 
 
 def listening(process: subprocess.Popen[bytes], seconds: float = 120.0) -> None:
-    """Wait until the program has begun to run: before, Python ends by the signal itself, and nothing was done."""
+    """Wait until the program has begun to run: before, Python ends by the signal itself, and
+    nothing was done.
+    """
     end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
         status = Path(f"/proc/{process.pid}/status").read_text()
@@ -76,8 +79,8 @@ def test_ended_at_random_moments(bench: Bench, marker: str, number: signal.Signa
         assert code == 128 + number
         assert gone(marker)
         if bench.leftovers():
-            # A signal may come between the making of a file and the next line of Python, which would have
-            # noted it. Nothing has a final name then, and the next run takes it away.
+            # A signal may come between the making of a file and the next line of Python, which
+            # would have noted it. Nothing has a final name then, and the next run takes it away.
             again = bench.start("-c", ":", *arguments[2:], "in.tar", "-o", "out.tar", "--count", "1")
             assert again.wait(120) == 0
             (bench.path / "out.tar").unlink()
@@ -122,7 +125,8 @@ DROPS = {
     list(zip(DROPS, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGINT), strict=True)),
 )
 def test_a_signal_is_not_lost(where: str, number: signal.Signals) -> None:
-    """Python and libraries drop what is raised in some places, most of all while they are imported."""
+    """Python and libraries drop what is raised in some places, most of all while they are
+    imported."""
     text = PROGRAM.replace("DROPS", DROPS[where])
     done = subprocess.run([sys.executable, "-c", text, str(int(number))], capture_output=True, timeout=120)
     code, word = (130, b"interrupted") if number == signal.SIGINT else (143, b"terminated")

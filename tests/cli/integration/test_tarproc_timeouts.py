@@ -18,9 +18,11 @@ from tarkit.mapping.shellpool import ShellPool
 
 Run = Callable[..., Any]
 
-# Seconds: what does not hang must have ended by then, and what does must have printed, on a busy machine as well.
+# Seconds: what does not hang must have ended by then, and what does must have printed, on a busy
+# machine as well.
 TIMEOUT = "2.5"
-# Less than the commands would hang, and far more than is waited for: the time-out, and five seconds of grace.
+# Less than the commands would hang, and far more than is waited for: the time-out, and five seconds
+# of grace.
 LONG = 120
 
 

@@ -1,4 +1,5 @@
-"""tarkit cat --raw: the bytes of the inputs as they are, all of them or an exit code that is not 0."""
+"""tarkit cat --raw: the bytes of the inputs as they are, all of them or an exit code that is not
+0."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def test_one_schedule(spawn: Run, tmp_path: Path, server: FaultServer, faults: l
 def test_a_chunk_size_cut_after_its_zeros_is_not_the_end(
     run: Run, tmp_path: Path, server: FaultServer, faults: list[Fault], code: int
 ) -> None:
-    # Sizes are of eight digits, and chunks of 997 bytes: what is cut here is the fourth size, after "000".
+    # Sizes are of eight digits, and chunks of 997 bytes: what is cut here is the fourth size, after
+    # "000".
     cut = 3 * (8 + 2 + 997 + 2) + 3
     url = server.put("zeros", DATA, Fault("frame", cut), *faults, chunked=True)
     out = tmp_path / "out"
@@ -131,7 +133,8 @@ def test_random_schedules(server: FaultServer, tmp_path: Path) -> None:
         wanted = draw.randrange(1, 5)
         while len(faults) < wanted:
             fault = random_fault(draw, len(DATA), first=not faults)
-            # The silence of a server is waited out for a minute: that is tested with a shorter patience.
+            # The silence of a server is waited out for a minute: that is tested with a shorter
+            # patience.
             if fault.kind != "stall":
                 faults.append(fault)
         url = server.put(f"random{seed}", DATA, *faults)

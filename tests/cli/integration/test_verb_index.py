@@ -255,7 +255,10 @@ def test_a_manifest_with_the_shards(run: Run, tmp_path: Path, verb: str, monkeyp
 
 
 def test_split_without_indexes_over_shards_that_have_some(run: Run, tmp_path: Path) -> None:
-    """Those of shards that are removed go with them; those of shards that are replaced are stale, which readers see."""
+    """Those of shards that are removed go with them.
+
+    Those of shards that are replaced are stale, which readers see.
+    """
     source = write_shard(tmp_path / "in.tgz", 10)
     folder = tmp_path / "out"
     folder.mkdir()

@@ -131,7 +131,10 @@ def test_a_service_whose_workers_end_before_they_declare_a_data_set_ends_with_1(
 
 
 def test_a_service_of_trainers_ends_as_soon_as_each_has_seen_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that comes late. It does not wait for all the time that a lost one would have."""
+    """Also one that comes late.
+
+    It does not wait for all the time that a lost one would have.
+    """
     monkeypatch.setattr("tarkit.service.serve._REJOIN", 0.1)
     names = frozenset(["worker-0", "worker-1"])
     settings = ServeSettings("127.0.0.1:0", NO_STATE, drain=600.0, until_ended=True, trainers=names)
@@ -327,7 +330,10 @@ def test_a_start_that_failed_leaves_no_data_set_in_the_state(taken: str, tmp_pat
 
 
 def test_files_that_were_replaced_while_no_service_ran_are_refused(tmp_path: Path, run: Run) -> None:
-    """Of an epoch, some shards would be of other data. A file that was only touched is the same."""
+    """Of an epoch, some shards would be of other data.
+
+    A file that was only touched is the same.
+    """
     data = tmp_path / "a.csv"
     data.write_text("1\n2\n")
     with Service(tmp_path, "--data", str(data)) as running:

@@ -1,4 +1,5 @@
-"""tarkit zoo: a Dockerfile for a model zoo, and the commands of the container engine that is there."""
+"""tarkit zoo: a Dockerfile for a model zoo, and the commands of the container engine that is
+there."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """``engines(*names)``: no other engines are installed; returns the file that lists their calls."""
+    """``engines(*names)``: no other engines are installed; returns the file that lists their
+    calls."""
 
     def install(*names: str) -> Path:
         programs = folder / "programs"
@@ -190,7 +192,9 @@ def test_a_build_without_a_dockerfile_or_a_name(spawn: Run, folder: Path, engine
 
 
 def test_a_signal_ends_the_engine(folder: Path, engines: Callable[..., Path]) -> None:
-    """It does not get the timer of the program that it was, either, which would end it after half a second."""
+    """It does not get the timer of the program that it was, either, which would end it after half a
+    second.
+    """
     script = "trap 'echo > removed; exit 1' TERM\n/bin/sleep 0.7\necho > started\nwhile :; do /bin/sleep 0.05; done\n"
     engines()
     (folder / "programs" / "docker").write_text(f"#!/bin/sh\n{script}")

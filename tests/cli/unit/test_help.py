@@ -1,4 +1,6 @@
-"""What a program says to a user who is lost: which help to ask for, which name was meant, what to install."""
+"""What a program says to a user who is lost: which help to ask for, which name was meant, what to
+install.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ Run = Callable[..., Any]
 def test_a_usage_error_names_the_help_of_its_own_verb(command: str, place: str, run: Run) -> None:
     result = run(*command.split())
     assert (result.code, result.stdout) == (2, b"")
-    assert result.stderr.startswith(f"{place.split()[0]}: ")
+    assert result.stderr.startswith(f"{place.split(maxsplit=1)[0]}: ")
     assert result.stderr.endswith(f" (try '{place} --help')\n")
 
 

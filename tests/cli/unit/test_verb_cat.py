@@ -43,7 +43,9 @@ def tar_of(
 
 
 def body(archive: bytes) -> bytes:
-    """All but the end-of-archive mark and the padding: the last member must end in a byte that is not zero."""
+    """All but the end-of-archive mark and the padding: the last member must end in a byte that is
+    not zero.
+    """
     stripped = archive.rstrip(b"\0")
     return archive[: len(stripped) + -len(stripped) % 512]
 
@@ -90,7 +92,9 @@ def test_members_after_the_last_sample_arecopied_members(run: Run, tmp_path: Pat
 
 @pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.tar")), ids=lambda path: path.stem)
 def test_archives_of_other_programs(path: Path, tmp_path: Path) -> None:
-    """What they hold is listed by Python's tarfile the same before and after, also what is no plain file."""
+    """What they hold is listed by Python's tarfile the same before and after, also what is no plain
+    file.
+    """
     out = tmp_path / "out.tar"
     before = list(read_samples(str(path), on_damage="skip"))
     with open_publish(str(out)) as stream:

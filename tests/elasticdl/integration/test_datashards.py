@@ -30,7 +30,8 @@ Build = Callable[..., DataShardService]
 
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
-    """``build_data_shard_service``, with a service behind it that waits shortly before it drains."""
+    """``build_data_shard_service``, with a service behind it that waits shortly before it drains.
+    ``build_data_shard_service``, with a service behind it that waits shortly before it drains."""
     monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.2)
     made: list[DataShardService] = []
 
@@ -84,7 +85,10 @@ def test_a_generator_cut_into_batches_across_shards_ends_and_reports_all(build: 
 
 
 def batches_of(records: Iterator[int], size: int, used: Callable[[int], object]) -> list[int]:
-    """Train with batches that go on across shards, as tf.data makes them; the records that were used."""
+    """Train with batches that go on across shards, as tf.data makes them.
+
+    The records that were used.
+    """
     read: list[int] = []
     while batch := list(islice(records, size)):
         read += batch
@@ -229,7 +233,7 @@ def test_without_an_address_no_record_is_handed_out(monkeypatch: pytest.MonkeyPa
     """Else each worker of a job that forgot it would read all records."""
     monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(UsageError, match="DLROVER_MASTER_ADDR is not set: .* tarkit serve starts one"):
+    with pytest.raises(UsageError, match=r"DLROVER_MASTER_ADDR is not set: .* tarkit serve starts one"):
         build_data_shard_service(4, 1, 8)
     monkeypatch.setenv("MASTER_ADDR", "node-0")  # of another rendezvous, such as PyTorch's
     with pytest.raises(UsageError, match="'node-0' is not HOST:PORT of a shard service"):
@@ -276,7 +280,10 @@ def test_numbers_come_after_a_reset_that_failed(build: Build, monkeypatch: pytes
     service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
 
     def numbers() -> list[int]:
-        """Of all records; fetched in a thread, so that a queue without an end does not stop the tests."""
+        """Of all records.
+
+        Fetched in a thread, so that a queue without an end does not stop the tests.
+        """
         found: list[list[int]] = []
         thread = threading.Thread(target=lambda: found.append(list(service.record_index_gen())), daemon=True)
         thread.start()
@@ -338,7 +345,8 @@ def test_numbers_do_not_end_between_the_next_shard_and_its_numbers(
             time.sleep(0.01)
         monkeypatch.setattr(service, "_fetch", fetch_late)
         service.report_batch_done(1, "loss is NaN" if len(found) == 8 else "")
-        # The loop goes on when the shard that failed is held again, and none of its numbers is there.
+        # The loop goes on when the shard that failed is held again, and none of its numbers is
+        # there.
         assert len(found) != 8 or held.wait(120)
     assert found == [*range(8), *range(4, 8)] and service.ended
 

@@ -40,7 +40,10 @@ def iris(tmp_path: Path) -> Path:
 
 
 class Job:
-    """A service, to which programs declare their data set, and these programs; all are killed at the end."""
+    """A service, to which programs declare their data set, and these programs.
+
+    All are killed at the end.
+    """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
@@ -72,8 +75,10 @@ class Job:
                 time.sleep(0.02)
 
     def add(self, working: list[subprocess.Popen[str]], begin: Callable[[], subprocess.Popen[str]]) -> None:
-        """Begin another program, which has done shards when this returns. The others pause until then: on a quick
-        machine they would have done all before it comes."""
+        """Begin another program, which has done shards when this returns.
+
+        The others pause until then: on a quick machine they would have done all before it comes.
+        """
         for process in working:
             process.send_signal(signal.SIGSTOP)
         # Of these, reports may be on their way.

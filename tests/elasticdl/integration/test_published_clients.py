@@ -1,4 +1,7 @@
-"""Published clients of ElasticDL, unmodified, train against the service; and its messages with each protobuf."""
+"""Published clients of ElasticDL, unmodified, train against the service.
+
+And its messages with each protobuf.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def patient_service(tmp_path: Path) -> Iterator[Service]:
-    """One where a worker may wait for the end for longer than it takes to tell it to finish its last batch, 20 s."""
+    """One where a worker may wait for the end for longer than it takes to tell it to finish its
+    last batch, 20 s.
+    """
     with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "60") as running:
         yield running
 
@@ -93,7 +98,10 @@ def test_what_a_process_held_that_was_killed_is_read_by_the_other(name: str, ser
 
 @pytest.mark.slow
 def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path) -> None:
-    """By the client that tries again, after 15 s. The others do not send a report again."""
+    """By the client that tries again, after 15 s.
+
+    The others do not send a report again.
+    """
     with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "60") as service:
         running = reader("elasticai-api-1.4.2", service, size=80, seconds=0.05)
         assert running.stdout is not None
@@ -104,7 +112,8 @@ def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path
         assert sorted(records_of(first) + records_of(lines_of(running))) == [*range(80)]
 
 
-# Waits for a line after its first shard, whose report then meets no service; and goes on after another line, or raises.
+# Waits for a line after its first shard, whose report then meets no service; and goes on after
+# another line, or raises.
 LOSES = """
 import json, sys
 from elasticai_api.common.data_shard_service import build_data_shard_service
@@ -133,8 +142,11 @@ print(json.dumps(["end", 0, 0]), flush=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "then"), [(NEVER[0], "goes on"), *((name, "dies") for name in NEVER)])
 def test_a_report_that_is_lost_brings_its_shard_back(name: str, then: str, tmp_path: Path) -> None:
-    """These clients do not send it again. A trainer that goes on reports the shard in the place of its next one, and
-    the last one never: the service hands it out again when its lease ends."""
+    """These clients do not send it again.
+
+    A trainer that goes on reports the shard in the place of its next one, and the last one never:
+    the service hands it out again when its lease ends.
+    """
     with Service(tmp_path, "--lease-floor", "1", "--lease-ceiling", "2") as service:
         losing = started(name, service.address, LOSES, then)
         assert losing.stdout is not None and losing.stdin is not None
@@ -267,7 +279,9 @@ STRICT = ["--dataset", "iris_training_data=150", "--records-per-shard", "16", "-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "served"), [("elasticai-api-1.4.2", []), ("elasticai-api-1.4.1", STRICT)])
 def test_a_generator_with_a_shuffle_buffer_as_in_the_tutorial(name: str, served: list[str], tmp_path: Path) -> None:
-    """Batches of 16 across shards of 16, 16, …, 6, behind a buffer of 100: its end needs the last reports."""
+    """Batches of 16 across shards of 16, 16, …, 6, behind a buffer of 100: its end needs the last
+    reports.
+    """
     with Service(tmp_path, *served) as service:
         (read,) = lines_of(started(name, service.address, GENERATOR))
         assert sorted(read) == sorted([*range(150)] * 3)

@@ -25,7 +25,10 @@ Build = Callable[..., RecordIndexService]
 
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
-    """A ``RecordIndexService`` of 22 records, in shards of 8; the last batch of 4 waits shortly for the end."""
+    """A ``RecordIndexService`` of 22 records, in shards of 8.
+
+    The last batch of 4 waits shortly for the end.
+    """
     monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.2)
 
     def made(**options: Any) -> RecordIndexService:
@@ -78,6 +81,6 @@ def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path) -> None:
         )
         service.fetch_record_index()
         service._source.flush()
-    with pytest.raises(tf.errors.OpError, match="ServiceLostError.*has not answered"):
+    with pytest.raises(tf.errors.OpError, match=r"ServiceLostError.*has not answered"):
         list(service.get_tf_dataset())
     service.close()

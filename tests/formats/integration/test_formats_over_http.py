@@ -1,4 +1,5 @@
-"""Record files over HTTP, whose connections are cut: archives in place, and parts of SequenceFiles."""
+"""Record files over HTTP, whose connections are cut: archives in place, and parts of
+SequenceFiles."""
 
 from __future__ import annotations
 

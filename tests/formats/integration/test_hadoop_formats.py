@@ -1,10 +1,10 @@
-"""What tarkit writes is read by Hadoop 3.3.6 itself, on its own HDFS: SequenceFiles by ``hadoop fs -text``, archives by
-its file system for ``har://``."""
+"""What tarkit writes is read by Hadoop 3.3.6 itself, on its own HDFS: SequenceFiles by ``hadoop fs
+-text``, archives by its file system for ``har://``.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,10 @@ FILES = {
 
 
 @pytest.fixture
-def folder(hdfs: Hdfs) -> Iterator[str]:
+def folder(hdfs: Hdfs) -> str:
     """A path that no other test uses."""
     pytest.importorskip("hdfs_native", reason="NO hdfs-native, HDFS IS NOT TESTED")
-    yield f"/f-{uuid.uuid4().hex[:8]}"
+    return f"/f-{uuid.uuid4().hex[:8]}"
 
 
 def test_hadoop_reads_our_sequencefiles(hdfs: Hdfs, folder: str) -> None:

@@ -23,7 +23,7 @@ def test_the_secret_of_a_url_is_in_no_error() -> None:
         assert "a.recordio" in tally.damage[0][0]
         assert "SECRET" not in str(tally)
         for reading in (read_records, read_index):
-            with pytest.raises(TruncatedError, match="a.recordio") as found:
+            with pytest.raises(TruncatedError, match=r"a.recordio") as found:
                 list(reading(url))  # type: ignore[call-overload]
             assert "SECRET" not in str(found.value)
 

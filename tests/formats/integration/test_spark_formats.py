@@ -1,4 +1,7 @@
-"""SequenceFiles and archives against Spark and the Hadoop in it (tox run -e spark); both directions."""
+"""SequenceFiles and archives against Spark and the Hadoop in it (tox run -e spark).
+
+Both directions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names and sizes that a plain tar header cannot hold, in each format, as other programs read them."""
+"""Names and sizes that a plain tar header cannot hold, in each format, as other programs read
+them."""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ def test_bsdtar_does_not_complain_of_a_name_that_is_not_utf8(shard: Path) -> Non
 
 @needs("tar")
 def test_only_pax_gives_true_offsets_to_a_tool_that_counts_blocks_with_gnu_tar(shard: Path) -> None:
-    """So does NVIDIA DALI's index tool: content begins behind the block of the header, by tar --block-number."""
+    """So does NVIDIA DALI's index tool: content begins behind the block of the header, by tar
+    --block-number.
+    """
     listed = subprocess.run(["tar", "--list", "--block-number", "-f", shard], capture_output=True, check=True).stdout
     blocks = [int(number) for number in re.findall(rb"(?m)^block (\d+): ", listed)]
     with tarfile.open(shard) as archive:

@@ -1,4 +1,6 @@
-"""TFRecord files and Examples, both ways, with TensorFlow and with PyPI's tfrecord: tox run -e tensorflow."""
+"""TFRecord files and Examples, both ways, with TensorFlow and with PyPI's tfrecord: tox run -e
+tensorflow.
+"""
 
 from __future__ import annotations
 

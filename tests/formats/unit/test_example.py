@@ -1,4 +1,6 @@
-"""tf.train.Example and SequenceExample: what TensorFlow wrote, both forms of lists, and bytes that are neither."""
+"""tf.train.Example and SequenceExample: what TensorFlow wrote, both forms of lists, and bytes that
+are neither.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +239,9 @@ def test_what_is_not_an_example(data: bytes, message: str) -> None:
 
 def test_a_sequence_example_is_not_taken_for_an_example() -> None:
     data = encode_sequence_example({"a": 1}, {"b": [2]})
-    with pytest.raises(DecodeError, match="not a tf.train.Example: field 2 of wire type 2 is unknown at byte 14 of 30"):
+    with pytest.raises(
+        DecodeError, match=r"not a tf.train.Example: field 2 of wire type 2 is unknown at byte 14 of 30"
+    ):
         decode_example(data)
     with pytest.raises(DecodeError, match="feature list 'b' is repeated"):
         decode_sequence_example(data + data[14:])

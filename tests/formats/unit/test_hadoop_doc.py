@@ -1,4 +1,6 @@
-"""The examples in docs/formats/sequencefile.md and docs/formats/har.md are what the code reads and writes."""
+"""The examples in docs/formats/sequencefile.md and docs/formats/har.md are what the code reads and
+writes.
+"""
 
 from __future__ import annotations
 

@@ -546,7 +546,7 @@ def test_members_of_two_shards_with_one_name(tmp_path: Path) -> None:
 def test_files_that_are_not_samples_and_files_that_are_apart(tmp_path: Path) -> None:
     harbuild.build(tmp_path / "x.har", {"/a.jpg": b"1", "/README": b"2", "/b.jpg": b"3", "/a.cls": b"4", "/.x": b"5"})
     archive, tally = HarArchive(tmp_path / "x.har"), Tally()
-    with pytest.raises(DataError, match="2 files of the archive cannot be part of a sample.*on_others"):
+    with pytest.raises(DataError, match=r"2 files of the archive cannot be part of a sample.*on_others"):
         list(har_samples(archive))
     with pytest.raises(UsageError):
         list(har_samples(archive, on_others="ignore"))

@@ -185,7 +185,9 @@ def test_rows_that_are_not_samples(tmp_path: Path, columns: dict[str, Any], erro
     ],
 )
 def test_values_that_a_column_would_change_are_refused(tmp_path: Path, values: list[str], words: str) -> None:
-    """pyarrow makes 1 of 1.5 where the column is of integers, and leaves out what others do not have."""
+    """pyarrow makes 1 of 1.5 where the column is of integers, and leaves out what others do not
+    have.
+    """
     samples = [{"__key__": str(number), "a.json": value.encode()} for number, value in enumerate(values)]
     source = write(tmp_path / "a.tar", samples)
     with pytest.raises((DataError, EncodeError), match=words):
@@ -208,7 +210,7 @@ def test_row_groups_are_bounded_and_have_the_columns_of_the_first(
     assert not (tmp_path / "b.parquet").exists()
     convert(source, f"{tmp_path}/b.parquet", encoding=Encoding(columns=["bin", "new"]), verify=True)
     assert pq.read_table(tmp_path / "b.parquet")["new"].to_pylist() == [None] * 10 + [b"1"]
-    with pytest.raises(TooLargeError, match="row group 0 has .* bytes, and mem allows 1; read it with a larger --mem"):
+    with pytest.raises(TooLargeError, match=r"row group 0 has .* bytes, and mem allows 1; read it with a larger --mem"):
         convert(f"{tmp_path}/a.parquet", f"{tmp_path}/c.tar", encoding=Encoding(mem=1))
 
 
@@ -266,7 +268,9 @@ def test_damage_is_an_error_that_names_the_row_group(table: str, tmp_path: Path)
     content[content.index(b"a/0")] ^= 1  # pages have checksums
     (tmp_path / "a.parquet").write_bytes(content)
     for change in ({}, {"on_damage": "skip"}):
-        with pytest.raises((DataError, UsageError), match="row group 0 cannot be read: .*|damage in parquet cannot be"):
+        with pytest.raises(
+            (DataError, UsageError), match=r"row group 0 cannot be read: .*|damage in parquet cannot be"
+        ):
             convert(f"{tmp_path}/a.parquet", f"{tmp_path}/b.tar", **change)
     (tmp_path / "a.parquet").write_bytes(content[:-4])
     with pytest.raises(DataError, match=r"a\.parquet: is not a Parquet file that can be read"):

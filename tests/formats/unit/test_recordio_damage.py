@@ -1,4 +1,7 @@
-"""Damage in RecordIO files: one chunk is lost, by name, or an error is raised; a cut file is never a quiet end."""
+"""Damage in RecordIO files: one chunk is lost, by name, or an error is raised.
+
+A cut file is never a quiet end.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ KINDS = pytest.mark.parametrize(
 
 
 def skipping(content: bytes) -> tuple[list[bytes], list[tuple[int, int, str]]]:
-    """The records of a damaged file, and (first byte, byte after the last, reason) of each stretch that was lost."""
+    """The records of a damaged file, and (first byte, byte after the last, reason) of each stretch
+    that was lost.
+    """
     tally = Tally()
     records = list(read_records(io.BytesIO(content), on_damage="skip", tally=tally))
     assert tally.members == len(records)
@@ -124,7 +129,7 @@ def test_bytes_between_chunks(garbage: bytes, place: int) -> None:
     chunks = read_index(io.BytesIO(content)).chunks
     at = chunks[place].offset if place >= 0 else len(content)
     damaged = content[:at] + garbage + content[at:]
-    records, error = delivered(damaged)
+    _records, error = delivered(damaged)
     assert isinstance(error, (CorruptRecordError, TruncatedError))
     assert error.offset == at
     if place == 0 and not garbage.startswith(MAGIC):

@@ -1,4 +1,6 @@
-"""SequenceFiles: those of Hadoop and Spark, those of every version, parts, folders, and what the writer makes."""
+"""SequenceFiles: those of Hadoop and Spark, those of every version, parts, folders, and what the
+writer makes.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,8 @@ def test_an_unknown_class_is_an_error_by_its_name_or_stays_bytes() -> None:
         next(read_pairs(path))
     with pytest.raises(DecodeError, match="MapWritable"):
         next(read_pairs(path, on_damage="skip"))
-    # One class of its own (0x01), -116 for it is not needed: Text is -116 (0x8c), IntWritable -123 (0x85).
+    # One class of its own (0x01), -116 for it is not needed: Text is -116 (0x8c), IntWritable -123
+    # (0x85).
     values = [bytes.fromhex("00 00000001 8c 0161 85") + i.to_bytes(4, "big") for i in range(3)]
     assert list(read_pairs(path, raw=True)) == [(f"{i}", value) for i, value in enumerate(values)]
     assert list(read_pairs(path, raw="all")) == [(b"\x01%d" % i, value) for i, value in enumerate(values)]

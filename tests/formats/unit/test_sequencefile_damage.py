@@ -1,4 +1,7 @@
-"""Damaged SequenceFiles: every cut, every flipped byte, lengths that lie; what is lost is an error, or counted."""
+"""Damaged SequenceFiles: every cut, every flipped byte, lengths that lie.
+
+What is lost is an error, or counted.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ def built(kind: str, version: int = 6) -> tuple[bytes, list[int]]:
 
 
 def unseen_cuts(data: bytes, ends: list[int], kind: str) -> list[int]:
-    """Where a cut leaves a file that is whole: behind a record, a block, or a mark between records."""
+    """Where a cut leaves a file that is whole: behind a record, a block, or a mark between
+    records."""
     marks = [] if kind == "block" else [found.end() for found in re.finditer(re.escape(MARK), data)]
     return sorted({*ends, *marks} - {len(data)})
 
@@ -183,7 +187,7 @@ def test_two_marks_in_a_row() -> None:
 @pytest.mark.parametrize("left", [1, 3, 4, 19])
 def test_a_file_that_ends_in_a_part_of_its_last_mark(left: int) -> None:
     data = header() + record("a", "1") + MARK[:left]
-    with pytest.raises(TruncatedError, match="record 1: the file ends in (the length of a record|a sync mark)"):
+    with pytest.raises(TruncatedError, match=r"record 1: the file ends in (the length of a record|a sync mark)"):
         list(read_pairs(io.BytesIO(data)))
 
 
@@ -275,7 +279,7 @@ def test_what_is_larger_than_mem_is_named() -> None:
     with PairWriter(out, "Text", compression="none") as writer:
         writer.write("small", b"1")
         writer.write("large", bytes(5000))
-    with pytest.raises(TooLargeError, match="record 1: it has 5010 bytes; at most 1000 are read; .* a larger --mem"):
+    with pytest.raises(TooLargeError, match=r"record 1: it has 5010 bytes; at most 1000 are read; .* a larger --mem"):
         list(read_pairs(io.BytesIO(out.getvalue()), mem=1000))
 
 

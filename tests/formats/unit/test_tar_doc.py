@@ -1,4 +1,6 @@
-"""docs/formats/tar.md is what the code does, and what it says of webdataset is what webdataset does."""
+"""docs/formats/tar.md is what the code does, and what it says of webdataset is what webdataset
+does.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def text_of(cell: str) -> str:
     for part in re.finditer(escape, match[1]):
         found += match[1][position : part.start()]
         position = part.end()
-        newline, tab, backslash, byte, code, times = part.groups()
+        newline, tab, _backslash, byte, code, times = part.groups()
         if byte:
             found += bytes([int(byte, 16)]).decode("utf-8", "surrogateescape")
         elif code:
@@ -58,7 +60,8 @@ def text_of(cell: str) -> str:
 
 
 def expectation(cell: str) -> tuple[str, ...]:
-    """A cell of the table as data: (key, field), ("skipped", …), ("error", class), (key, "(lost)")."""
+    """A cell of the table as data: (key, field), ("skipped", …), ("error", class), (key,
+    "(lost)")."""
     if cell == "skipped":
         return ("skipped",)
     if cell.startswith(("skipped: ", "error: ")):
@@ -229,7 +232,10 @@ def test_the_program_at_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def five_samples() -> bytes:
-    """k0 to k4, each with three members of 1,024 bytes; before k2.jpg, 1,024 of a PAX header. The mark is at 16,384."""
+    """k0 to k4, each with three members of 1,024 bytes; before k2.jpg, 1,024 of a PAX header.
+
+    The mark is at 16,384.
+    """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for number in range(5):

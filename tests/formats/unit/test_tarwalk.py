@@ -1,4 +1,7 @@
-"""The walk through an archive: every header form, every size, every name; the quick way and the long way agree."""
+"""The walk through an archive: every header form, every size, every name.
+
+The quick way and the long way agree.
+"""
 
 from __future__ import annotations
 
@@ -300,7 +303,9 @@ TAR_INSIDE = member(b"0.x", b"not a member") * 3
 
 
 def old_sparse(name: bytes) -> bytes:
-    """As GNU tar writes a file of many holes: two more blocks of the map stand between header and content."""
+    """As GNU tar writes a file of many holes: two more blocks of the map stand between header and
+    content.
+    """
     block = bytearray(header(name, len(TAR_INSIDE), kind=b"S", magic=GNU))
     block[482] = 1
     block[148:156] = b"%06o\0 " % (sum(block[:148]) + sum(block[156:]) + 8 * 0x20)
@@ -468,7 +473,10 @@ def test_a_pax_size_counts_instead_of_the_header_s() -> None:
 
 
 def test_numbers_of_an_extended_header_have_any_number_of_digits() -> None:
-    """POSIX.1, pax: decimal, without a bound. Zeros before them were taken for damage."""
+    """POSIX.1, pax: decimal, without a bound.
+
+    Zeros before them were taken for damage.
+    """
     for zeros in (3, 30, 6000):
         size = record(b"size", b"0" * zeros + b"3")
         rest = b" path=b.x\n"

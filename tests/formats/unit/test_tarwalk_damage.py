@@ -1,4 +1,6 @@
-"""Archives that were cut, flipped, patched: an error that says where, or exactly what is left and what was lost."""
+"""Archives that were cut, flipped, patched: an error that says where, or exactly what is left and
+what was lost.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def test_every_cut_is_an_error_and_what_came_before_is_right(format: str) -> Non
             assert (found, error) == (expected, None), cut
             continue
         assert found == expected[: len(found)]
-        # All that is whole before the cut was delivered: the content of the next one is not all there.
+        # All that is whole before the cut was delivered: the content of the next one is not all
+        # there.
         if len(found) < len(expected):
             after = expected[len(found) + 1][2] if len(found) + 1 < len(expected) else end
             assert cut < after, cut
@@ -131,20 +134,25 @@ def header_offsets(data: bytes, end: int) -> list[int]:
 
 
 def is_harmless(offset: int, before: int, block: bytes) -> bool:
-    """The checksum field leaves itself out of its sum, and says the same number in other bytes: a leading 0 or the
-    NUL at its end may be a blank, and what follows that end is not looked at."""
+    """The checksum field leaves itself out of its sum, and says the same number in other bytes: a
+    leading 0 or the NUL at its end may be a blank, and what follows that end is not looked at.
+    """
     return offset == 155 or (block[offset] == 0x20 and (offset, before) in ((148, 0x30), (154, 0)))
 
 
 def is_signed_sum(block: bytes) -> bool:
-    """One flipped bit can turn the sum into that over signed bytes, which is taken too. The name is not touched."""
+    """One flipped bit can turn the sum into that over signed bytes, which is taken too.
+
+    The name is not touched.
+    """
     signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 8 * 0x20
     return int(block[148:154], 8) == signed
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_flipped_bit_of_a_header_is_noticed_or_harmless(format: str) -> None:
-    """Of the first one, and of another one of each type, with a name in ASCII and one that is not."""
+    """Of the first one, and of another one of each type, with a name in ASCII and one that is not.
+    Of the first one, and of another one of each type, with a name in ASCII and one that is not."""
     data, expected, end = whole(format)
     first, *others = header_offsets(data, end)
     assert len(others) >= len(expected) - 1

@@ -1,4 +1,6 @@
-"""TFRecord: files of other programs, every cut, every flipped bit, lengths that lie, and what a skip loses."""
+"""TFRecord: files of other programs, every cut, every flipped bit, lengths that lie, and what a
+skip loses.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +177,10 @@ def test_an_exception_leaves_nothing_under_the_name(tmp_path: Path) -> None:
 
 
 def test_records_are_gathered_up_to_a_bound_and_never_changed(tmp_path: Path) -> None:
-    """Of all lengths, around what is written together; what is written into a buffer afterwards is not in the file."""
+    """Of all lengths, around what is written together.
+
+    What is written into a buffer afterwards is not in the file.
+    """
     draw = random.Random(2)
     most = tfrecord._GATHERED
     sizes = [*range(500), most - 17, most - 16, most - 15, most, 3 * most + 1, *[0] * 5000, 1, 200, 70_000]
@@ -350,7 +355,8 @@ def test_several_records_are_damaged() -> None:
         (9 * 66, 10 * 66, "record 9: wrong checksum of the length"),
         (19 * 66, 20 * 66, "record 19: wrong checksum of the data"),
     ]
-    # The data of two records with their lengths is not that of one: how many were lost is not known, here and later.
+    # The data of two records with their lengths is not that of one: how many were lost is not
+    # known, here and later.
     data[5 * 66] ^= 0xFF
     found, tally = skipped(bytes(data))
     assert found == [record for number, record in enumerate(records) if number not in (3, 4, 5, 9, 19)]

@@ -1,4 +1,6 @@
-"""The examples in docs/formats/tfrecord.md and docs/formats/example.md are what the code reads and writes."""
+"""The examples in docs/formats/tfrecord.md and docs/formats/example.md are what the code reads and
+writes.
+"""
 
 from __future__ import annotations
 

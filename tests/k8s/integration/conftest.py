@@ -1,4 +1,6 @@
-"""`cluster`: a real one where KUBECONFIG and TARKIT_TEST_CLUSTER=1 (or -m cluster) ask for it, else the stand-in."""
+"""`cluster`: a real one where KUBECONFIG and TARKIT_TEST_CLUSTER=1 (or -m cluster) ask for it, else
+the stand-in.
+"""
 
 from __future__ import annotations
 

@@ -79,12 +79,12 @@ def test_kubectl_deletes_a_run_by_its_label(
 
 def test_what_may_not_be_changed(cluster: Cluster) -> None:
     cluster.apply(indexed("fixed", 4))
-    with pytest.raises(AssertionError, match="422.*field is immutable"):
+    with pytest.raises(AssertionError, match=r"422.*field is immutable"):
         cluster.ask("PATCH", "jobs", "fixed", {"spec": {"completions": 5}})
     cluster.ask("PATCH", "jobs", "fixed", {"spec": {"completions": 5, "parallelism": 5}})
-    with pytest.raises(AssertionError, match="409.*Precondition failed: UID"):
+    with pytest.raises(AssertionError, match=r"409.*Precondition failed: UID"):
         cluster.delete("jobs", "fixed", preconditions={"uid": "other"})
-    with pytest.raises(AssertionError, match="400.*field label not supported: status.active"):
+    with pytest.raises(AssertionError, match=r"400.*field label not supported: status.active"):
         cluster.ask("GET", "jobs", fieldSelector="status.active=1")
 
 
@@ -109,5 +109,5 @@ def test_a_version_that_is_too_old(cluster: Cluster) -> None:
     first = cluster.ask("GET", "jobs", limit="1")["metadata"]
     cluster.apply(job("c"))
     cluster.standin.objects.compact()
-    with pytest.raises(AssertionError, match="410.*too old to display a consistent list"):
+    with pytest.raises(AssertionError, match=r"410.*too old to display a consistent list"):
         cluster.ask("GET", "jobs", **{"limit": "1", "continue": first["continue"]})

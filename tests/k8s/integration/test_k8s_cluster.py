@@ -29,7 +29,11 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class Server:
-    """Answers by a list, one after the other; the last one again and again. asked: (method, path, headers, body)."""
+    """Answers by a list, one after the other; the last one again and again.
+
+    Attributes:
+        asked: (method, path, headers, body).
+    """
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -232,7 +236,7 @@ def test_no_name_leads_to_another_path(cluster: Cluster, server: Server) -> None
             lambda name: cluster.get("configmaps", name), lambda name: cluster.patch("jobs", name, {}),
             lambda name: list(cluster.log(name)),
         ):  # fmt: skip
-            with pytest.raises(UsageError, match="^the name of a (job|pod|configmap) "):
+            with pytest.raises(UsageError, match=r"^the name of a (job|pod|configmap) "):
                 ask(name)
     assert not server.asked
 
@@ -241,7 +245,7 @@ def test_no_name_leads_to_another_path(cluster: Cluster, server: Server) -> None
 def test_a_namespace_is_no_path(tmp_path: Path, space: str) -> None:
     path = tmp_path / "config"
     path.write_text(config_text("http://x.test", namespace=space))
-    with pytest.raises(UsageError, match="^--namespace: the name of a namespace "):
+    with pytest.raises(UsageError, match=r"^--namespace: the name of a namespace "):
         load_access(str(path), None, space)
     if space:
         with pytest.raises(UsageError, match=f"^kubeconfig {path}, context one: the name of a namespace "):
@@ -251,7 +255,7 @@ def test_a_namespace_is_no_path(tmp_path: Path, space: str) -> None:
 @pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {"name": 3}}])
 def test_what_is_no_object_is_refused(cluster: Cluster, server: Server, answer: dict[str, Any]) -> None:
     server.says(answer)
-    with pytest.raises(ClusterUnreachableError, match="has no metadata.name; is it a Kubernetes API server"):
+    with pytest.raises(ClusterUnreachableError, match=r"has no metadata.name; is it a Kubernetes API server"):
         cluster.get("jobs", "x")
 
 
@@ -266,7 +270,7 @@ def test_a_list_comes_in_pages_with_the_token(cluster: Cluster, server: Server) 
 
 def test_a_list_that_took_too_long_may_be_asked_for_again(cluster: Cluster, server: Server) -> None:
     server.says({"metadata": {"continue": "more"}, "items": [named("a")]}, refusal(410))
-    with pytest.raises(ClusterUnreachableError, match="is busy .410."):
+    with pytest.raises(ClusterUnreachableError, match=r"is busy .410."):
         cluster.list("pods")
 
 
@@ -391,7 +395,10 @@ def state(version: str, uid: str = "u") -> dict[str, Any]:
 def watched(
     cluster: Cluster, report: Callable[[str], None] = lambda why: None, seconds: float | None = None
 ) -> Iterator[str]:
-    """Versions of the Job. By this clock every watch ends early, so that a list follows it."""
+    """Versions of the Job.
+
+    By this clock every watch ends early, so that a list follows it.
+    """
     ticks = iter(range(10_000))
     watching = Watching(report, seconds, 60.0, clock=lambda: float(next(ticks)), sleep=lambda seconds: None)
     for state in run_states(cluster, "x", watching, of_run=False):

@@ -22,7 +22,9 @@ from tarkit.k8s.local.state import ask_to_scale, locked_folder
 
 
 class Run:
-    """A run of documents with this state folder: its Jobs, what was noted, and the pods that failed."""
+    """A run of documents with this state folder: its Jobs, what was noted, and the pods that
+    failed.
+    """
 
     def __init__(self, folder: Path, *documents: dict[str, Any], **more: Any) -> None:
         self.notes: list[str] = []
@@ -159,7 +161,8 @@ def test_a_retry_is_a_new_pod_and_a_restart_is_in_its_pod(tmp_path: Path) -> Non
 
 
 def test_several_jobs_share_the_slots_and_each_has_its_own_files(tmp_path: Path) -> None:
-    """The second Job got the files of the first one, in silence, where their volumes have one name."""
+    """The second Job got the files of the first one, in silence, where their volumes have one
+    name."""
     documents: list[dict[str, Any]] = []
     for name, code in (("one", 0), ("two", 4), ("three", 0)):
         script = f"mkdir {tmp_path}/alone && cat $V/x && rmdir {tmp_path}/alone; exit {code}"

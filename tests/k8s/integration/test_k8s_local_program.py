@@ -106,7 +106,10 @@ def indexed(tmp_path: Path, command: str, *more: str) -> list[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="DAEMONS ARE FOUND IN /proc, WHICH IS LINUX ONLY")
 def test_kill_dash_nine_in_the_middle_and_once_more(tmp_path: Path) -> None:
-    """No process is left, a daemon neither; the second run waits for that; and no shard is done twice."""
+    """No process is left, a daemon neither; the second run waits for that.
+
+    And no shard is done twice.
+    """
     inputs = shards(tmp_path, 4)
     command = f"""
     echo $(cat __key__) $(ps -o pgid= $$) >> {tmp_path}/ran
@@ -151,7 +154,10 @@ def test_shards_through_tarproc(tmp_path: Path) -> None:
 
 
 def test_a_run_of_which_no_sample_came_out(tmp_path: Path) -> None:
-    """Each of its slices may be empty, so that their pods succeed. What others made in its folder does not count."""
+    """Each of its slices may be empty, so that their pods succeed.
+
+    What others made in its folder does not count.
+    """
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "other.tar").write_bytes(b"1")
     other = DoneRecord("done", {"url": "other.tar"}, "w", "1", {"size": 1}, samples={"in": 9, "out": 9})

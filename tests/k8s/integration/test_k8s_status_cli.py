@@ -1,4 +1,6 @@
-"""What the verbs about Jobs say without any cluster: options that cannot be, manifests, a client that is missing."""
+"""What the verbs about Jobs say without any cluster: options that cannot be, manifests, a client
+that is missing.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +212,10 @@ def test_a_retry_waits_for_what_it_is_a_retry_of() -> None:
 
 @pytest.fixture
 def server(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """An API server whose answers are under METHOD and kind of the request; what is not there is forbidden."""
+    """An API server whose answers are under METHOD and kind of the request.
+
+    What is not there is forbidden.
+    """
     answers: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):

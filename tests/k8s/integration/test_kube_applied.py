@@ -1,4 +1,6 @@
-"""What kubetpl prints, applied a second time: by kubectl, on a server that drops, adds and rewrites fields."""
+"""What kubetpl prints, applied a second time: by kubectl, on a server that drops, adds and rewrites
+fields.
+"""
 
 from __future__ import annotations
 

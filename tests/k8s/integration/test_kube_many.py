@@ -58,7 +58,9 @@ def test_events_are_one_list_and_only_of_what_waits(cluster: Cluster, kubetpl: C
 def test_a_watch_lists_once_and_says_once_that_the_server_is_away(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubetpl: Callable[..., Said]
 ) -> None:
-    """One line when the cluster stops answering, however often it is asked, and one when it answers again."""
+    """One line when the cluster stops answering, however often it is asked, and one when it answers
+    again.
+    """
     server = cluster.standin
     monkeypatch.setattr("tarkit.k8s.cluster.watching._SHORTEST_PAUSE", 0.1)
     monkeypatch.setattr("tarkit.k8s.cluster.connection._BACKOFF_SECONDS", 0.01)

@@ -1,4 +1,6 @@
-"""kubetpl retry: never beside pods that are at work on the same shards, also of a Job that was deleted."""
+"""kubetpl retry: never beside pods that are at work on the same shards, also of a Job that was
+deleted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Jobs of kubetpl train under the one name of their run: status, wait, logs, scale, cancel and retry."""
+"""The Jobs of kubetpl train under the one name of their run: status, wait, logs, scale, cancel and
+retry.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def test_a_training_job_is_suspended_and_goes_on(cluster: Cluster, kubetpl: Call
 
 
 def test_trainers_that_end_early_fail_the_job_with_its_service(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
-    """As after a number of steps: the service ends with 1 once no trainer has called for some time."""
+    """As after a number of steps: the service ends with 1 once no trainer has called for some
+    time."""
     pod = begun(cluster, kubetpl)
     cluster.end_indexes("iris-worker", {0: 0, 1: 0})
     end_service(cluster, pod, 1)

@@ -244,7 +244,8 @@ def test_wait_of_a_job_without_indexes(cluster: Cluster, kubetpl: Callable[..., 
 
 @pytest.mark.parametrize("name", ["ev/status", "ev?dryRun=All", "..", "ev/../ev", "ev%2fstatus", "a,b", "", " ev"])
 def test_a_name_is_no_path(cluster: Cluster, kubetpl: Callable[..., Said], name: str) -> None:
-    """Whatever stands in place of a name, no Job is deleted, and no other path of the API is asked."""
+    """Whatever stands in place of a name, no Job is deleted, and no other path of the API is
+    asked."""
     cluster.apply(job("ev"))
     before = len(cluster.asked()) if cluster.server is not None else 0
     verbs = (["status"], ["wait"], ["logs"], ["retry"], ["scale", "-j", "1"], ["cancel"])
@@ -329,7 +330,8 @@ def test_wait_goes_on_after_the_server_was_away(
 
 
 def test_no_cluster_answers(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
-    """Each verb says so in one line; status answers from the records, if it knows where they are."""
+    """Each verb says so in one line; status answers from the records, if it knows where they are.
+    Each verb says so in one line; status answers from the records, if it knows where they are."""
     spec = shards(tmp_path / "in", 1)
     config = tmp_path / "config"
     config.write_text(kubeconfig("http://127.0.0.1:9", "default"))

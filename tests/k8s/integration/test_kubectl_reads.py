@@ -98,7 +98,8 @@ def plain_words() -> list[str]:
 
 
 def kubectl_reads(program: str, folder: Path, text: str) -> Any:
-    """The words of a manifest as kubectl reads them, without a server; None if it refuses the file."""
+    """The words of a manifest as kubectl reads them, without a server; None if it refuses the
+    file."""
     (folder / "words.yaml").write_text(text, "utf-8")
     done = subprocess.run(
         [program, "annotate", "--local", "-o", "json", "-f", str(folder / "words.yaml"), "a=b"],

@@ -36,7 +36,10 @@ GUIDE, MILLIONS = blocks(TEXTS["kubernetes"]), blocks(TEXTS["ten-million-shards"
 
 
 def run(folder: Path, command: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A block as a reader runs it, by bash, in a folder; nothing of this shell's own settings is seen."""
+    """A block as a reader runs it, by bash, in a folder.
+
+    Nothing of this shell's own settings is seen.
+    """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("KUBE", "XDG_"))}
     path = f"{PROGRAMS}:/usr/bin:{os.environ['PATH']}"
     env = {**kept, "PATH": path, "HOME": str(folder), "IMAGE": "example.com/etl:1", **variables}
@@ -81,7 +84,10 @@ def test_the_job_that_runs_here(shards: Path) -> None:
 
 
 def test_the_shard_service_and_its_trainers(shards: Path) -> None:
-    """Each sample of both epochs is trained on by one of three; and the manifest is one that a server takes."""
+    """Each sample of both epochs is trained on by one of three.
+
+    And the manifest is one that a server takes.
+    """
     pytest.importorskip("grpc", reason="NO grpcio, NO SHARD SERVICE")
     run(shards, GUIDE["trainer"][0])
     kinds = [each["kind"] for each in manifest((shards / "elastic.yaml").read_text())]

@@ -1,4 +1,6 @@
-"""Every flag, in each way in which it can be given, and for each fault of the original that ours is right."""
+"""Every flag, in each way in which it can be given, and for each fault of the original that ours is
+right.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @dataclass(frozen=True)
 class Case:
-    """One setting: its value on the command line and in a file, and what it does to the manifest."""
+    """One setting: its value on the command line and in a file, and what it does to the manifest.
+    One setting: its value on the command line and in a file, and what it does to the manifest."""
 
     name: str
     value: Any
@@ -148,7 +151,10 @@ def test_memory() -> None:
 
 
 def test_variables() -> None:
-    """The original ended in an IndexError without =. The last of a name wins, and keeps its place."""
+    """The original ended in an IndexError without =.
+
+    The last of a name wins, and keeps its place.
+    """
     for text in ("FOO", "", "=x"):
         assert refused("job", "-e", text) == f"command line: env (--env) is NAME=VALUE; got {text!r}"
     assert "is NAME=VALUE; got 'x'" in refused("job", "--node-selector", "x")
@@ -213,7 +219,10 @@ def test_the_shell_is_honoured() -> None:
 
 
 def test_config_maps_and_secrets_may_be_called_as_objects_may_be() -> None:
-    """An object's name may have dots, a volume's must not; and a ConfigMap called scratch leaves the scratch space."""
+    """An object's name may have dots, a volume's must not.
+
+    And a ConfigMap called scratch leaves the scratch space.
+    """
     document = one("job", "--config-map", "scratch", "--secret", "my.key", "--secret", "b" * 60)
     mounts = {each["mountPath"]: each for each in at(document, f"{MAIN} volumeMounts")}
     volumes = {each["name"]: each for each in at(document, f"{SPEC} volumes")}
@@ -236,7 +245,10 @@ GAC = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 def test_credentials(folder: Path) -> None:
-    """The original's ``default`` was the word itself; its helper put the key where everybody can read it."""
+    """The original's ``default`` was the word itself.
+
+    Its helper put the key where everybody can read it.
+    """
     (folder / "kubetpl.yaml").write_text("gac: /key.json\n")
     assert GAC not in env_of(one("job", "--gac", "none"))
     assert env_of(one("job"))[GAC] == "/key.json"
@@ -285,7 +297,8 @@ def test_configmap(folder: Path) -> None:
     assert document["data"] == {"kept": "here", "a.txt": "one\n\n two \n"}
 
 
-# As JSON, as text, in base64, and what openssl writes as DER: the begin of a PKCS 8 RSA key, and of a PKCS 1 one.
+# As JSON, as text, in base64, and what openssl writes as DER: the begin of a PKCS 8 RSA key, and of
+# a PKCS 1 one.
 PEM = "-----BEGIN {}PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
 KEYS = [
     json.dumps({"type": "service_account", "private_key": PEM.format(""), "client_email": "a@b"}).encode(),

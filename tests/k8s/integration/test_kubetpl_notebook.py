@@ -1,4 +1,6 @@
-"""The notebook's kubetpl cells give what the original gave, but for a list of differences, each with its reason."""
+"""The notebook's kubetpl cells give what the original gave, but for a list of differences, each
+with its reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The program kubetpl as a process: bytes, locales, pipes, imports; and kubectl reads what it prints."""
+"""The program kubetpl as a process: bytes, locales, pipes, imports.
+
+And kubectl reads what it prints.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from tarkit.samples.read import read_samples
 PROGRAMS = Path(sys.executable).parent
 SHARDS = 20
 POISON, KILLED = 7, 12
-# $PPID is the pod's own process: tarproc. The flaky one fails once; the causes of the others are files outside.
+# $PPID is the pod's own process: tarproc. The flaky one fails once; the causes of the others are
+# files outside.
 COMMAND = """
 case $(cat __key__) in
   s012*) test -e MENDED || kill -9 $PPID ;;
@@ -64,7 +65,8 @@ def test_shards_that_fail_in_three_ways(folder: Path) -> None:
 
     ran = local("-f", "many.yaml", "-j", "4", "--retry-delay", "0.1", code=1)
     assert "is in no volume" not in ran.stderr, "here the path is this machine's"
-    # Poison ends its index at once; what is killed counts, and is tried again twice; the flaky one failed once.
+    # Poison ends its index at once; what is killed counts, and is tried again twice; the flaky one
+    # failed once.
     end = "completedIndexes 0-6,8-11,13-19; failedIndexes 7,12; 5 pods failed"
     assert f"many: Failed (FailedIndexes): done 18 of 20; {end}" in ran.stderr
 

@@ -1,5 +1,6 @@
-"""What runs in pods of kubetpl train: a command, in an image that has no more than a shell, and a sidecar that looks at
-the shard service."""
+"""What runs in pods of kubetpl train: a command, in an image that has no more than a shell, and a
+sidecar that looks at the shard service.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ WATCH, MAIN = (POD[each][0]["command"][2] for each in ("initContainers", "contai
 
 
 class Pod:
-    """The scripts of both containers, which share a folder. The image has a shell and nothing else; the sidecar's has a
-    tarkit whose watch ends with a code as soon as a file has it."""
+    """The scripts of both containers, which share a folder.
+
+    The image has a shell and nothing else; the sidecar's has a tarkit whose watch ends with a code
+    as soon as a file has it.
+    """
 
     def __init__(self, folder: Path, shell: str) -> None:
         self.folder, self.shared, self.shell = folder, folder / "shared" / "end", shell
@@ -135,7 +139,10 @@ def test_a_pod_that_is_taken_away_waits_for_its_command(pod: Pod) -> None:
 
 
 def test_a_sidecar_that_is_ended_still_learns_of_the_end(pod: Pod) -> None:
-    """The command beside it has ended since all is done; the service waits until the sidecar knows, too."""
+    """The command beside it has ended since all is done.
+
+    The service waits until the sidecar knows, too.
+    """
     pod.tool("tarkit", "trap 'exit 9' TERM; echo > begun; until [ -e seen ]; do /bin/sleep 0.01; done; echo > told")
     watch = pod.watch()
     wait_for((pod.folder / "begun").exists)
@@ -146,7 +153,9 @@ def test_a_sidecar_that_is_ended_still_learns_of_the_end(pod: Pod) -> None:
 
 
 def test_a_command_has_the_shell_s_rules_that_its_image_has(pod: Pod) -> None:
-    """pipefail, where the image has a shell that knows it: one without is not told of a failure in a pipe."""
+    """pipefail, where the image has a shell that knows it: one without is not told of a failure in
+    a pipe.
+    """
     (pod.folder / "image" / "bash").symlink_to(shutil.which("bash") or "")
     assert pod.result(pod.main("exit 7 | exit 0", alone=True)) == (7, "")
     (pod.folder / "image" / "bash").unlink()

@@ -1,5 +1,6 @@
-"""Elastic training jobs whose service, workers and chief are killed, ended or stopped for a second at random, and
-that are scaled meanwhile: tox run -e elasticdl."""
+"""Elastic training jobs whose service, workers and chief are killed, ended or stopped for a second
+at random, and that are scaled meanwhile: tox run -e elasticdl.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ def _begin(folder: Path) -> LocalTraining:
 
 
 def _records(folder: Path) -> list[tuple[int, str, tuple[str, str]]]:
-    """(time, used or done, (epoch, start)) of all processes, in the order of time; a line that was cut is left out."""
+    """(time, used or done, (epoch, start)) of all processes, in the order of time.
+
+    A line that was cut is left out.
+    """
     found = []
     for path in (folder / "used").iterdir():
         for line in path.read_text().splitlines(keepends=True):

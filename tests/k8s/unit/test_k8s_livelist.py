@@ -15,7 +15,9 @@ Json = dict[str, Any]
 
 
 class Faulty:
-    """A server whose objects change at random, and whose watches end, are cut, come too late, or are refused."""
+    """A server whose objects change at random, and whose watches end, are cut, come too late, or
+    are refused.
+    """
 
     def __init__(self, chance: random.Random, forbidden: bool) -> None:
         self.chance, self.forbidden = chance, forbidden

@@ -1,4 +1,6 @@
-"""Outputs that would be gone with their pods: which are certain, which are doubtful, and which stay."""
+"""Outputs that would be gone with their pods: which are certain, which are doubtful, and which
+stay.
+"""
 
 from __future__ import annotations
 

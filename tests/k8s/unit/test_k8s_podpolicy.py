@@ -34,7 +34,10 @@ def local_job(spec: dict[str, Any], policy: str = "Never") -> LocalJob:
 
 
 def play(spec: dict[str, Any], ends: dict[int, list[int]], policy: str = "Never") -> JobLedger:
-    """Run to the end, one pod after the other; ``ends`` are exit codes by index, and 0 where there are none left."""
+    """Run to the end, one pod after the other.
+
+    ``ends`` are exit codes by index, and 0 where there are none left.
+    """
     book, now = JobLedger(local_job(spec, policy), 2, 1), 0.0
     while not book.check(now):
         index = book.take(now)

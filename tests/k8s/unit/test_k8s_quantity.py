@@ -1,4 +1,6 @@
-"""Quantities as the official client reads them, and as kubectl writes them, which is the server's code; and names."""
+"""Quantities as the official client reads them, and as kubectl writes them, which is the server's
+code; and names.
+"""
 
 from __future__ import annotations
 

@@ -47,8 +47,6 @@ def manifest() -> list[dict[str, Any]]:
                         "echo -- $(HOME) $$",
                         "--shards",
                         "s3://b/raw-{0..9}.tar",
-                    ]
-                    + [
                         "-O",
                         "s3://b/out",
                         "--slices",

@@ -30,9 +30,12 @@ def made(name: str, state: str = "running", uid: str = "", of: str = "", at: int
 
 
 class Told:
-    """A cluster whose lists of Jobs are these, one after the other; the last again and again. asked: by which words.
+    """A cluster whose lists of Jobs are these, one after the other; the last again and again.
 
     Its watches are cut at once, so that each look is a list.
+
+    Attributes:
+        asked: by which words.
     """
 
     namespace = "etl"

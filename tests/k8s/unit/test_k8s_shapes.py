@@ -111,7 +111,8 @@ def test_any_value_in_any_place_is_refused_or_followed(tmp_path: Path, monkeypat
                 assert error.exit_code in (2, 127) and "\n" not in str(error), (path, value)
                 refused += 1
             except OSError as error:
-                # A path in a volume or below one that no file can have: the system says it, with the path.
+                # A path in a volume or below one that no file can have: the system says it, with
+                # the path.
                 assert error.filename and value == "é" * 130 and path[-1] in ("path", "subPath"), path
     assert refused > 500
 

@@ -69,7 +69,7 @@ def test_a_pattern_stays_one() -> None:
 
 
 def test_outputs_that_would_be_the_same() -> None:
-    with pytest.raises(UsageError, match="would both become x-0.tar"):
+    with pytest.raises(UsageError, match=r"would both become x-0.tar"):
         plan("s3://{b,c}/x-{0..9}.tar")
     with pytest.raises(UsageError, match="would both become"):
         plan("s3://{b,c}/x-{00000..59999}.tar")
@@ -161,7 +161,7 @@ def test_config_maps_are_the_same_for_the_same_list() -> None:
 def test_config_maps_have_an_end() -> None:
     names = [f"s3://b/{hashlib.md5(str(number).encode()).hexdigest()}.tar" for number in range(10_000)]
     assert len(json.dumps(list_config_map("run", names[:7000], None, {}))) < MOST_BYTES
-    with pytest.raises(UsageError, match="the list of 10000 shards .*--list-url"):
+    with pytest.raises(UsageError, match=r"the list of 10000 shards .*--list-url"):
         list_config_map("run", names, None, {})
     for spec in ("@l", "#x", "a\nb", " a", "", "pipe:x"):
         with pytest.raises(UsageError, match="cannot stand in a list"):
@@ -218,7 +218,7 @@ def test_a_list_that_others_wrote(bucket: str, monkeypatch: pytest.MonkeyPatch) 
     assert (made.specs, made.shards, made.slices) == ([f"@{bucket}/theirs"], 5, 5)
     assert "must stay as it is" in made.notes[0]
     monkeypatch.setattr("tarkit.k8s.plan.sliceplan._MOST_READ_BY_ALL", 4)
-    with pytest.raises(UsageError, match="more than 4 shards.*--list-url"):
+    with pytest.raises(UsageError, match=r"more than 4 shards.*--list-url"):
         plan(f"@{bucket}/theirs")
     assert plan(f"@{bucket}/theirs", list_url=f"{bucket}/l").specs == [f"@{bucket}/l"]
     # With others beside it, it is looked up now.

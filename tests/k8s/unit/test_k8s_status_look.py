@@ -1,4 +1,6 @@
-"""Everything about a Job in one view: joined with its records, and with what may not be read left out."""
+"""Everything about a Job in one view: joined with its records, and with what may not be read left
+out.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,7 @@ def test_what_only_a_run_can_be_called_is_not_asked_for_as_a_job() -> None:
     job = made("part0")
     job["metadata"]["labels"]["tarkit.dev/run"] = "My_Run"
     assert find_jobs(Pretended(jobs=[job]), "My_Run") == [job]  # type: ignore[arg-type]
-    with pytest.raises(NoSuchObjectError, match="no run My_Ru in namespace etl of http://x.test"):
+    with pytest.raises(NoSuchObjectError, match=r"no run My_Ru in namespace etl of http://x.test"):
         find_jobs(Pretended(jobs=[job]), "My_Ru")  # type: ignore[arg-type]
 
 

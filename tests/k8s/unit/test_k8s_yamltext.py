@@ -1,4 +1,6 @@
-"""Manifests as text: kubectl's own parser reads what was written, and what is read here is what kubectl reads."""
+"""Manifests as text: kubectl's own parser reads what was written, and what is read here is what
+kubectl reads.
+"""
 
 from __future__ import annotations
 

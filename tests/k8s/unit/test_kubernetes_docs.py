@@ -1,4 +1,6 @@
-"""The pages on Kubernetes are true: commands run, tables are those of the code, links lead somewhere."""
+"""The pages on Kubernetes are true: commands run, tables are those of the code, links lead
+somewhere.
+"""
 
 from __future__ import annotations
 

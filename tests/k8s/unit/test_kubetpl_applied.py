@@ -1,4 +1,6 @@
-"""Manifests that are applied a second time: nothing in them is what a server drops or adds, so nothing has changed."""
+"""Manifests that are applied a second time: nothing in them is what a server drops or adds, so
+nothing has changed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ spec:
 
 
 def empties(value: Any, path: str = "") -> Iterator[str]:
-    """Where there is what a server drops. An empty mapping is a value of these types only."""
+    """Where there is what a server drops.
+
+    An empty mapping is a value of these types only.
+    """
     if isinstance(value, dict):
         for key, each in value.items():
             yield from empties(each, f"{path}.{key}")
@@ -64,7 +69,9 @@ def test_empty_files_of_a_config_map_stay(tmp_path: Path) -> None:
 
 
 def test_a_pod_has_the_tolerations_that_a_server_adds() -> None:
-    """They are one list, which belongs to who applied it: two kinds of apply would take it from one another."""
+    """They are one list, which belongs to who applied it: two kinds of apply would take it from one
+    another.
+    """
     keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
     added = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in keys]
     given = [{"key": "x", "operator": "Exists", "effect": "NoExecute"}]

@@ -86,7 +86,9 @@ def test_commands_come_back_through_the_whole_program(generator: str) -> None:
 @given(COMMANDS, COMMANDS)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
-    """They are the API's own: ``$(A)`` in one means the variable A, as people expect who know Kubernetes."""
+    """They are the API's own: ``$(A)`` in one means the variable A, as people expect who know
+    Kubernetes.
+    """
     outcome = kubetpl("job", "-e", f"A={first}", "-e", f"B={second}")
     assert (outcome.code, outcome.err) == (0, "")
     env = {each["name"]: each.get("value", "") for each in at(documents(outcome.out)[0], f"{MAIN} env")}

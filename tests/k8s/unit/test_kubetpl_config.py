@@ -114,7 +114,9 @@ def test_an_empty_file_sets_nothing(text: str) -> None:
 
 
 def test_numbers_are_the_texts_that_were_written() -> None:
-    """YAML 1.1 reads 012 as 10, 1:30 as 90, 1.10 as 1.1: nobody means that of a variable or an image's tag."""
+    """YAML 1.1 reads 012 as 10, 1:30 as 90, 1.10 as 1.1: nobody means that of a variable or an
+    image's tag.
+    """
     texts = [
         "1",
         "1.5",
@@ -176,7 +178,8 @@ def test_flags_without_effect(name: str, value: str, words: tuple[str, ...], nee
     said = refused(*words, flag, value)
     assert said.startswith(flag) and f"has no effect without {needed[0]}" in said
     assert one(*words, flag, value, *needed)
-    # The other one may come from elsewhere; and a file, which serves commands of all kinds, may have one alone.
+    # The other one may come from elsewhere; and a file, which serves commands of all kinds, may
+    # have one alone.
     write("kubetpl.yaml", {needed[0].removeprefix("--"): needed[1]})
     assert one(*words, flag, value)
     write("kubetpl.yaml", {name: value})

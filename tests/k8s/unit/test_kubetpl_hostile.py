@@ -1,4 +1,6 @@
-"""kubetpl against command lines, manifests and journals that lose shards, leak secrets, or mean harm."""
+"""kubetpl against command lines, manifests and journals that lose shards, leak secrets, or mean
+harm.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def test_yaml_bombs() -> None:
     lines += [f"b{n}: &a{n + 1} [{','.join([f'*a{n}'] * 10)}]" for n in range(8)]
     with pytest.raises(UsageError, match="aliases"):
         load_documents("\n".join(lines), "x")
-    with pytest.raises(UsageError, match="nesting depth|recursion"):
+    with pytest.raises(UsageError, match=r"nesting depth|recursion"):
         load_documents("kind: " + "[" * 100_000, "x")
     deep = load_documents("kind: A\nb: " + "[" * 150 + "]" * 150, "x")
     assert json.dumps(deep).count("[") == 151

@@ -1,4 +1,7 @@
-"""Manifests of the user's own: only what was asked for is changed. And tarkit's own, as they stand."""
+"""Manifests of the user's own: only what was asked for is changed.
+
+And tarkit's own, as they stand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Elastic training jobs: what their manifests are, and that they run, with kills, on this machine."""
+"""Elastic training jobs: what their manifests are, and that they run, with kills, on this machine.
+Elastic training jobs: what their manifests are, and that they run, with kills, on this machine."""
 
 from __future__ import annotations
 
@@ -142,7 +143,7 @@ def test_the_run_of_the_service_is_the_uid_of_its_job() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "message"),
     [
         (["--minibatch_size", "64"], "--minibatch_size has no effect here: it is the trainer's"),
         (["--num"], "may be"),
@@ -258,7 +259,7 @@ def test_every_other_argument_of_elasticdl_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, most",
+    ("words", "most"),
     [
         ((), 54),
         (("--max_workers", "11"), 53),
@@ -308,7 +309,8 @@ def test_an_elastic_job_that_is_resized() -> None:
     ledger.finish(2, "p", 9, 1)
     ledger.resize(1)
     assert (ledger.wanted, ledger.done, ledger.running) == (1, set(), {0, 1})
-    # Made larger again before its pod has ended, an index begins anew when it has: else two pods would have it.
+    # Made larger again before its pod has ended, an index begins anew when it has: else two pods
+    # would have it.
     ledger.resize(3)
     assert [ledger.take(9), ledger.take(9)] == [2, None]
     ledger.stop(1)
@@ -322,7 +324,8 @@ def test_an_elastic_job_that_is_resized() -> None:
 
 
 def test_workers_wait_for_the_service_longer_than_a_job_does_before_it_replaces_its_pod() -> None:
-    """The Job controller doubles its delay with each lost pod, evicted ones too, up to 10 minutes."""
+    """The Job controller doubles its delay with each lost pod, evicted ones too, up to 10 minutes.
+    The Job controller doubles its delay with each lost pod, evicted ones too, up to 10 minutes."""
     assert inspect.signature(ShardClient).parameters["patience"].default > 10 * 60 + 60
 
 
@@ -373,7 +376,10 @@ def test_all_jobs_of_a_training_job_are_placed_alike_and_end_in_time() -> None:
 
 
 def test_a_service_whose_trainers_have_all_failed_ends_and_the_run_is_failed() -> None:
-    """With 1, of which its Job does not start it again; it ends itself, since no pod has access to the API."""
+    """With 1, of which its Job does not start it again.
+
+    It ends itself, since no pod has access to the API.
+    """
     service = job(documents(*COMMON), "shards")
     words = service["spec"]["template"]["spec"]["containers"][0]["command"]
     assert float(words[words.index("--desertion") + 1]) > 10 * 60  # a Job's longest wait before it replaces a pod

@@ -1,4 +1,6 @@
-"""docs/why-nothing-runs.md shows what ``kubetpl status`` says, line by line, and every reason that it can give."""
+"""docs/why-nothing-runs.md shows what ``kubetpl status`` says, line by line, and every reason that
+it can give.
+"""
 
 from __future__ import annotations
 

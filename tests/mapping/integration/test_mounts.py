@@ -1,4 +1,6 @@
-"""What a command mounts in its folder: tried in a mount namespace of its own, on folders made for it."""
+"""What a command mounts in its folder: tried in a mount namespace of its own, on folders made for
+it.
+"""
 
 from __future__ import annotations
 

@@ -181,7 +181,9 @@ def test_changes_to_the_given_sample_stay_there(tmp_path: Path) -> None:
 
 
 def test_an_idle_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    """By the system for want of memory, or by what an earlier call left behind, while another one is at work."""
+    """By the system for want of memory, or by what an earlier call left behind, while another one
+    is at work.
+    """
 
     def mapper(sample: Sample) -> Sample:
         if sample["n"] == b"1":
@@ -215,7 +217,10 @@ def test_messages_larger_than_any_buffer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_mapper_that_forks_and_comes_back_twice(tmp_path: Path, method: str) -> None:
-    """The copy has the socket, too. It is ended, and what it would have answered is not taken for another sample's."""
+    """The copy has the socket, too.
+
+    It is ended, and what it would have answered is not taken for another sample's.
+    """
 
     def mapper(sample: Sample) -> Sample:
         pid = os.fork()
@@ -241,7 +246,10 @@ def test_a_setup_that_forks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [0, 7])
 def test_a_mapper_that_ends_and_leaves_a_copy_running(tmp_path: Path, code: int) -> None:
-    """As daemons begin. The copy keeps the socket open, and the run does not wait for it."""
+    """As daemons begin.
+
+    The copy keeps the socket open, and the run does not wait for it.
+    """
 
     def become_a_daemon() -> None:
         if os.fork():

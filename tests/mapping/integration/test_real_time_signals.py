@@ -1,4 +1,5 @@
-"""A real-time signal has a number and no name in Python; it ends one sample or stream, not the run."""
+"""A real-time signal has a number and no name in Python; it ends one sample or stream, not the
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The kept shells of ``tarkit.mapping.shellpool`` against ``bash -c`` and ``dash -c``, command by command."""
+"""The kept shells of ``tarkit.mapping.shellpool`` against ``bash -c`` and ``dash -c``, command by
+command.
+"""
 
 from __future__ import annotations
 
@@ -348,7 +350,9 @@ LEFT_RUNNING = {
 
 
 def _of_command(tmp_path: Path) -> list[str]:
-    """Programs of processes that were started in the scratch folder or below, or still hold a file there."""
+    """Programs of processes that were started in the scratch folder or below, or still hold a file
+    there.
+    """
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
@@ -374,7 +378,10 @@ def _clock_from(tmp_path: Path, program: str, count: int = 1) -> Callable[[], fl
 def test_what_is_left_running_fails_its_sample_and_is_named_and_killed(
     tmp_path: Path, case: str, ignore_status: bool
 ) -> None:
-    """Its half file was published: 10 of 25 bytes, exit 0. Now it writes into no later sample either."""
+    """Its half file was published: 10 of 25 bytes, exit 0.
+
+    Now it writes into no later sample either.
+    """
     command, name = LEFT_RUNNING[case]
     clock = _clock_from(tmp_path, name, 4 if case == "many" else 1)
     command = f"case $PWD in *0) {command}\nesac; echo own"

@@ -201,7 +201,7 @@ def test_any_part_that_fails_fails_the_command_and_is_named(tmp_path: Path, comm
     code, why = FAILS[command]
     failure = run(tmp_path, command).failure
     assert failure is not None and failure.code == code
-    found, _, hint = failure.message.partition(": ")[2].rpartition("; ")
+    found, _, _hint = failure.message.partition(": ")[2].rpartition("; ")
     assert found.partition(";")[0] == (why or "").partition(";")[0]
     assert why is None or "add `|| true`" in failure.message or "use --shell-flags" in failure.message
     pod = in_a_pod(tmp_path, command)

@@ -1,4 +1,7 @@
-"""Samples as files and back, whatever their fields are called and whatever a command left; folders of dead runs."""
+"""Samples as files and back, whatever their fields are called and whatever a command left.
+
+Folders of dead runs.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,9 @@ LINKS_OUTSIDE = {
     ],
 )
 def test_links_that_lead_outside_are_refused(folder: Path, target: str, name: str) -> None:
-    """Such as a shard within a sample may hold: unpacked by a command, they would publish any file of the machine."""
+    """Such as a shard within a sample may hold: unpacked by a command, they would publish any file
+    of the machine.
+    """
     (folder.parent / "outside").write_bytes(b"secret")
     (folder.parent / "s-2").mkdir()
     (folder.parent / "s-2" / "secret").write_bytes(b"secret")
@@ -234,7 +239,10 @@ def test_an_empty_key_is_an_error(left: bytes, folder: Path) -> None:
     ],
 )
 def test_the_key_as_a_field(plain: bytes | None, own: bytes, key: str, folder: Path) -> None:
-    """As tarp has it. It is the key, whatever --include and --exclude let through."""
+    """As tarp has it.
+
+    It is the key, whatever --include and --exclude let through.
+    """
     if plain is None:
         (folder / "__key__").unlink()
     else:
@@ -285,7 +293,10 @@ def test_a_key_that_is_no_file(folder: Path) -> None:
 
 
 def test_a_large_field_goes_from_file_to_file(tmp_path: Path) -> None:
-    """What a command does to its copy changes nothing in the original; what it leaves outlives the folder."""
+    """What a command does to its copy changes nothing in the original.
+
+    What it leaves outlives the folder.
+    """
     original = FieldFile.keep([b"x" * PIECE, bytes(PIECE), b"y"], str(tmp_path))
     place = tmp_path / "s"
     extract({"__key__": "k", "bin": original, "cls": b"3"}, str(place), "sample")

@@ -15,8 +15,9 @@ from tarkit.openpai.api import submit
 
 
 def read_request(connection: socket.socket) -> None:
-    """All of it, in how many pieces it may come: a connection that is closed with some of it unread is reset, and what
-    was answered may be lost."""
+    """All of it, in how many pieces it may come: a connection that is closed with some of it unread
+    is reset, and what was answered may be lost.
+    """
     with connection.makefile("rb") as stream:
         fields = list(iter(stream.readline, b"\r\n"))
         lengths = [int(each.split(b":")[1]) for each in fields if each.lower().startswith(b"content-length:")]
@@ -57,7 +58,7 @@ def send(url: str) -> None:
 def test_a_redirected_submission_is_not_taken_for_one_that_arrived(status: str) -> None:
     with (
         answering(http(b"", status, "Location: http://127.0.0.1:9/login")) as url,
-        pytest.raises(ClusterError, match="sends on to http://127.0.0.1:9/login; use the address"),
+        pytest.raises(ClusterError, match=r"sends on to http://127.0.0.1:9/login; use the address"),
     ):
         send(url)
 
@@ -70,7 +71,7 @@ def test_a_redirected_submission_is_not_taken_for_one_that_arrived(status: str) 
     ids=["nothing", "not HTTP", "status", "headers", "cut", "long", "cut error", "chunks"],
 )  # fmt: skip
 def test_an_answer_that_is_not_whole_is_an_error_that_names_the_call(answer: bytes) -> None:
-    with answering(answer) as url, pytest.raises(ClusterUnreachableError, match="^POST http://127.0.0.1:"):
+    with answering(answer) as url, pytest.raises(ClusterUnreachableError, match=r"^POST http://127.0.0.1:"):
         send(url)
 
 
@@ -78,7 +79,7 @@ def test_an_answer_that_is_not_whole_is_an_error_that_names_the_call(answer: byt
 def test_a_page_is_not_taken_for_a_job_that_was_submitted(body: bytes) -> None:
     with (
         answering(http(body)) as url,
-        pytest.raises(ClusterError, match="^POST http://.*: the answer is not one of OpenPAI"),
+        pytest.raises(ClusterError, match=r"^POST http://.*: the answer is not one of OpenPAI"),
     ):
         send(url)
 

@@ -151,7 +151,7 @@ def test_a_run_over_shards_is_a_job_that_openpai_accepts(protocol: str, capfd: p
 
 
 @pytest.mark.parametrize(
-    "words, reason",
+    ("words", "reason"),
     [
         (["-c", "echo <% x %>"], "<% in the command"),
         (["-n", "a b"], "OpenPAI would refuse it: name"),

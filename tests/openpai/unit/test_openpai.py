@@ -56,7 +56,7 @@ def v2(**changes: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "value, text",
+    ("value", "text"),
     [(1e21, "1e+21"), (1.5e-7, "1.5e-7"), (0.000001, "0.000001"), (123456789.5, "123456789.5"), (-0.5, "-0.5"),
      (float("nan"), "NaN"), (float("-inf"), "-Infinity"),
      (1e300, "1e+300"), (None, "null"), ([1, None, True], "1,,true")],
@@ -66,7 +66,7 @@ def test_values_as_javascript_writes_them(value: object, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes, field",
+    ("changes", "field"),
     [
         ({"secrets": {"t": "a&b"}}, "secrets.t"),
         ({"taskRoles__map__taskRetryCount": 3}, "taskRoles.map.taskRetryCount"),
@@ -85,7 +85,7 @@ def test_warnings_of_job_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "command, unnoticed",
+    ("command", "unnoticed"),
     [
         ("a; b", True), ("'a'; b", True), ("a;", False), ("tarproc -c 'a; b'", False), (r'bash -c "\"a\"; b"', False),
         ("if [ ! -d d ]; then mkdir d; fi && hdfs dfs -get x d", False), ("for i in 1 2; do a; b; done", True),
@@ -135,7 +135,7 @@ def test_what_protocol_2_lacks_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "roles, reason",
+    ("roles", "reason"),
     [
         ([{"name": "a", "command": "x"}, {"name": "A", "command": "y"}], "two roles would be called a"),
         ([{"name": "a", "command": "x", "portList": [{"label": "a.b"}, {"label": "a~b"}]}], "two ports of role a"),
@@ -177,7 +177,7 @@ def test_a_file_that_openpai_would_refuse_is_not_converted(capfd: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    "changes, fields",
+    ("changes", "fields"),
     [
         ({"dataDir": "$PAI_DEFAULT_FS_URI/a"}, ["PAI_DEFAULT_FS_URI"]),
         ({"dataDir": "hdfs://nn/a"}, []),

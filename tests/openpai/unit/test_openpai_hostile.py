@@ -1,4 +1,5 @@
-"""Servers that cut answers, redirect or answer nonsense; and job files that are valid but absurd."""
+"""Servers that cut answers, redirect or answer nonsense; and job files that are valid but absurd.
+Servers that cut answers, redirect or answer nonsense; and job files that are valid but absurd."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def test_what_is_not_the_address_of_a_cluster(url: str) -> None:
 
 
 def job(number: int = 1, **fields: Any) -> dict[str, Any]:
-    """A job of protocol 2. fields: of each of its roles, those of resourcePerInstance among them."""
+    """A job of protocol 2.
+
+    Args:
+        fields: of each of its roles, those of resourcePerInstance among them.
+    """
     wanted = {name: fields.pop(name, least) for name, least in (("cpu", 1), ("memoryMB", 100), ("gpu", 0))}
     role = {"dockerImage": "i", "resourcePerInstance": wanted, "commands": ["<% $parameters.x %>"], **fields}
     image = {"type": "dockerimage", "name": "i", "uri": "i"}
@@ -43,7 +48,7 @@ BOMB = "  a0: &a0 [x, x]\n" + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}']
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    ("text", "message"),
     [
         (f"parameters:\n{BOMB}", "with its aliases written out, it has more than"),
         (f"extras:\n{BOMB.replace('[x, x]', '{k: v}').replace(' [', ' {<<: [').replace(']', ']}')}", "written out"),

@@ -1,4 +1,6 @@
-"""What the tests start has the signals of a program in a terminal, however the tests themselves were started."""
+"""What the tests start has the signals of a program in a terminal, however the tests themselves
+were started.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ def modules() -> list[str]:
 
 
 def loaded_by(statement: str, folder: Path) -> set[str]:
-    """Top-level names outside the standard library that a fresh interpreter loads for this statement."""
+    """Top-level names outside the standard library that a fresh interpreter loads for this
+    statement.
+    """
     program = (
         f"import sys; sys.path.insert(0, {str(where_tarkit_is())!r}); before = set(sys.modules)\n"
         f"{statement}\n"

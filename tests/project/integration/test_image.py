@@ -1,4 +1,6 @@
-"""The image of the Dockerfile, and images made from it, built on a Debian of debootstrap and run by buildah."""
+"""The image of the Dockerfile, and images made from it, built on a Debian of debootstrap and run by
+buildah.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ class Buildah:
 
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
-    """With the image ``base``: a Debian with Python. TARKIT_IMAGE_BASE names the tar of one that is there already."""
+    """With the image ``base``: a Debian with Python.
+
+    TARKIT_IMAGE_BASE names the tar of one that is there already.
+    """
     if os.geteuid() != 0:
         pytest.skip(f"NOT ROOT, {NOT_TESTED}")
     for program in ("buildah", "debootstrap"):

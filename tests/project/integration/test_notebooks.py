@@ -1,4 +1,5 @@
-"""Notebooks have no outputs in the repository, and every cell of them runs: tox run -e notebooks."""
+"""Notebooks have no outputs in the repository, and every cell of them runs: tox run -e notebooks.
+Notebooks have no outputs in the repository, and every cell of them runs: tox run -e notebooks."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def lines(pattern: str, count: int) -> str:
     return rf"(?:{pattern}\n){{{count}}}"
 
 
-# In this order, and behind the one with a server, the notebooks take two workers of pytest-xdist about as long.
+# In this order, and behind the one with a server, the notebooks take two workers of pytest-xdist
+# about as long.
 
 FIGURE = r"<Figure size .*>"
 IMAGES = {
@@ -133,7 +135,8 @@ IMAGES = {
     "create": r"(?s).*tarkit create: 1797 samples in 6 shards.*",
     "process": r"(?s).*in 1797 = out 1797 \+ filtered 0 \+ failed 0\n.*",
     "look": FIGURE,
-    # On a busy machine the training goes on for a while before the notebook has seen that it is time.
+    # On a busy machine the training goes on for a while before the notebook has seen that it is
+    # time.
     "kill": r"killed after epoch [2-4] batch \d+\nsaved state: epoch [2-4] next batch \d+\n\d\d\d bytes of state\n",
     "resume": "",
     "proof": r"each of 1500 images once in each of 5 epochs; \d+ batches were done again\n",

@@ -1,4 +1,6 @@
-"""What people install is what stands in the tree: nothing forgotten, nothing at the top that is not ours to take."""
+"""What people install is what stands in the tree: nothing forgotten, nothing at the top that is not
+ours to take.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_every_package_folder_has_an_init_file() -> None:
 
 
 def third_party(path: Path) -> set[str]:
-    """The top-level names outside the standard library that a file imports, wherever the statement stands."""
+    """The top-level names outside the standard library that a file imports, wherever the statement
+    stands.
+    """
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -85,7 +89,9 @@ def test_what_is_imported_is_declared() -> None:
 
 
 def build_needs_isolation() -> bool:
-    """Whether what is installed cannot build a wheel: setuptools brings bdist_wheel itself from 70.1 on."""
+    """Whether what is installed cannot build a wheel: setuptools brings bdist_wheel itself from
+    70.1 on.
+    """
     if importlib.util.find_spec("setuptools") is None:
         return True
     version = tuple(int(part) for part in importlib.metadata.version("setuptools").split(".")[:2])

@@ -1,9 +1,9 @@
 """A secret in a URL, a command, the environment or a credentials file is shown to nobody.
 
-Canaries are looked for in what the programs print, in every file that they leave, and in the argument
-lists of all processes that they start. Two things are the user's own doing and no leak: a ``pipe:`` command is
-in the arguments of the shell that runs it, as in any shell; and a command finds the environment that tarkit
-was started with.
+Canaries are looked for in what the programs print, in every file that they leave, and in the
+argument lists of all processes that they start. Two things are the user's own doing and no leak: a
+``pipe:`` command is in the arguments of the shell that runs it, as in any shell; and a command
+finds the environment that tarkit was started with.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def forms(secret: str) -> list[bytes]:
     """A secret as it is, quoted, and in base64 as a part of user:password."""
     found = [
         secret,
-        secret.split()[-1],
+        secret.rsplit(maxsplit=1)[-1],
         urllib.parse.quote(secret, safe=""),
         urllib.parse.quote(secret),
         secret.replace("/", "\\/"),
@@ -119,7 +119,10 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
 
 
 def check(folder: Path, seen: Seen, allowed: bytes | None = None) -> None:
-    """No secret anywhere; ``allowed``: the command of a pipe:, which its own shell has in its arguments."""
+    """No secret anywhere.
+
+    ``allowed``: the command of a pipe:, which its own shell has in its arguments.
+    """
     assert b"this is a bug in tarkit" not in seen.stderr
     argv = [line for line in seen.argv if allowed is None or allowed not in line]
     for secret in SECRETS:

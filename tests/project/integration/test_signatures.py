@@ -1,4 +1,6 @@
-"""Public functions have whole signatures: for type checkers, for notebooks, and where a keyword is wrong."""
+"""Public functions have whole signatures: for type checkers, for notebooks, and where a keyword is
+wrong.
+"""
 
 from __future__ import annotations
 

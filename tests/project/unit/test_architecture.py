@@ -12,9 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# The rooms, lowest level first, and the door of each: the modules that other rooms may import. A room imports
-# only from its own level and from those above its line. "" is the room itself: a module of that name, or what its
-# __init__ defines.
+# The rooms, lowest level first, and the door of each: the modules that other rooms may import. A
+# room imports only from its own level and from those above its line. "" is the room itself: a
+# module of that name, or what its __init__ defines.
 LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "lasterror": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
@@ -55,7 +55,8 @@ FOREIGN = ("elasticdl", "openpai")
 """Rooms of one foreign system each, which nothing but the programs imports."""
 LEVEL_OF = {room: number for number, level in enumerate(LEVELS) for room in level}
 
-# Names of public functions and classes that several modules have, because each plays the role in its own room.
+# Names of public functions and classes that several modules have, because each plays the role in
+# its own room.
 ROLES = {
     "the functions of a place": "entries glob identify open_read open_sink pinned read_range remove stat",
     "a library that does not retry by itself": "without_retries",
@@ -112,7 +113,8 @@ def room_of(module: str) -> tuple[str, str]:
 
 @functools.cache
 def imports(module: str, path: Path) -> tuple[tuple[int, int, str], ...]:
-    """(line, level, absolute module) of each import of this project's modules, wherever it stands."""
+    """(line, level, absolute module) of each import of this project's modules, wherever it stands.
+    (line, level, absolute module) of each import of this project's modules, wherever it stands."""
     return tuple(_imports(module, path))
 
 
@@ -135,7 +137,9 @@ def _imports(module: str, path: Path) -> Iterator[tuple[int, int, str]]:
 
 
 def imports_by_text(module: str, path: Path) -> Iterator[tuple[int, str]]:
-    """(line, absolute module or package) of each one that a string names: for importlib, or after ``python -m``."""
+    """(line, absolute module or package) of each one that a string names: for importlib, or after
+    ``python -m``.
+    """
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value.rstrip(".")

@@ -202,7 +202,7 @@ def test_the_reader_of_a_folder_or_of_a_name_that_shows_nothing_is_that_of_the_f
             assert type(create_data_reader(origin, environ={})).__name__ == expected
     with HarWriter(tmp_path / "x.har") as archives:
         archives.write("a", b"")
-    with pytest.raises(UsageError, match="x.har is har, for which there is no reader"):
+    with pytest.raises(UsageError, match=r"x.har is har, for which there is no reader"):
         create_data_reader(f"{tmp_path}/x.har", environ={})
 
 
@@ -373,7 +373,9 @@ def test_a_range_of_a_shard_that_this_reader_did_not_count(shards: Path) -> None
 
 
 def test_a_member_that_is_in_no_sample_moves_no_range(tmp_path: Path) -> None:
-    """k64.__m__ has the key of a sample that comes later, whose offset is remembered: it was that of the member."""
+    """k64.__m__ has the key of a sample that comes later, whose offset is remembered: it was that
+    of the member.
+    """
     shard = str(tmp_path / "a.tar")
     with tarfile.open(shard, "w") as tar:
         for name in ["k64.__m__", *(f"k{number}.txt" for number in range(70))]:
@@ -436,7 +438,9 @@ def test_pairs_of_sequence_files(tmp_path: Path) -> None:
 
 
 def test_shards_that_are_created_anew_are_those_of_the_new_file(tmp_path: Path) -> None:
-    """Of the same length as the old one, or compressed where the old one was not: nothing of its index is used."""
+    """Of the same length as the old one, or compressed where the old one was not: nothing of its
+    index is used.
+    """
 
     def write(kind: str, name: str, records: list[bytes]) -> None:
         if kind == "RecordIO":
@@ -472,7 +476,7 @@ def test_shards_that_are_created_anew_are_those_of_the_new_file(tmp_path: Path) 
     fresh = create_data_reader(name, reader_type="RecordIO")
     assert list(fresh.read_records(task(name, 0, 1))) == [b"12345678"]
     write("RecordIO", name, [b"12", b"34"])
-    with pytest.raises(DataError, match="was replaced since this reader first used it: .*; create the shards anew"):
+    with pytest.raises(DataError, match=r"was replaced since this reader first used it: .*; create the shards anew"):
         list(fresh.read_records(task(name, 0, 2)))
 
 
@@ -618,7 +622,9 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shards_that_get_an_index_or_another_one(tmp_path: Path) -> None:
-    """Neither places that were found without an index nor those of an earlier index are used for the new shard."""
+    """Neither places that were found without an index nor those of an earlier index are used for
+    the new shard.
+    """
     path = tmp_path / "a.tar"
 
     def write(first: int, count: int, size: int, index: bool) -> list[str]:

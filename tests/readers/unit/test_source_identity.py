@@ -133,7 +133,9 @@ def test_another_file_of_the_same_size_is_refused(
     assert path.stat().st_size == size
     touch(path)
     own = Task(TaskShard(shard.name, 0, 10))
-    with pytest.raises(ReplacedError, match="was replaced since this reader first used it: .*; create the shards anew"):
+    with pytest.raises(
+        ReplacedError, match=r"was replaced since this reader first used it: .*; create the shards anew"
+    ):
         list(reader.read_records(own))
     # A reader of another process, which has never seen the first one.
     with pytest.raises(ReplacedError, match="was replaced since its records were counted: its content differs") as c:

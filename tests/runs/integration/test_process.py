@@ -122,7 +122,7 @@ def test_mem_is_the_limit_of_the_window_of_a_compressed_shard(shards: list[Path]
     compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
     path = tmp_path / "long.tar.zst"
     path.write_bytes(compressor.compress(shards[0].read_bytes()) + compressor.flush())
-    with pytest.raises(TooLargeError, match="needs 268435456 bytes of memory .* --mem 268435456"):
+    with pytest.raises(TooLargeError, match=r"needs 268435456 bytes of memory .* --mem 268435456"):
         tarkit.process(path, output="out.tar", command="true", on_damage="skip")
     assert tarkit.process(path, output="out.tar", command="true", mem=268435456).out == 3
 
@@ -186,14 +186,16 @@ def test_shards_that_fail_are_an_error_that_has_the_counts(shards: list[Path], t
 
 
 def test_names_that_differ_by_a_percent_sign_are_two_outputs(shards: list[Path], tmp_path: Path) -> None:
-    """In an outdir that is a file:// URL both had one output, the exit code was 0, and the first one was gone."""
+    """In an outdir that is a file:// URL both had one output, the exit code was 0, and the first
+    one was gone.
+    """
     for path, name in zip(shards, ("a b.tar", "a%20b.tar"), strict=True):
         path.rename(tmp_path / name)
     outdir = f"file://{tmp_path}/out"
     assert tarkit.process(["a b.tar", "a%20b.tar"], outdir=outdir, command="true").shards_done == 2
     assert progress_of(outdir, ["a b.tar", "a%20b.tar"]).done == ["a b.tar", "a%20b.tar"]
-    assert [*contents(tmp_path / "out" / "a b.tar")][0] == "k0.cls"
-    assert [*contents(tmp_path / "out" / "a%20b.tar")][0] == "k3.cls"
+    assert next(iter(contents(tmp_path / "out" / "a b.tar"))) == "k0.cls"
+    assert next(iter(contents(tmp_path / "out" / "a%20b.tar"))) == "k3.cls"
 
 
 @pytest.mark.parametrize(

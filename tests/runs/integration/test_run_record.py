@@ -1,4 +1,5 @@
-"""What a run is to make is written when it begins, so that what is missing is known after a kill."""
+"""What a run is to make is written when it begins, so that what is missing is known after a kill.
+What a run is to make is written when it begins, so that what is missing is known after a kill."""
 
 from __future__ import annotations
 

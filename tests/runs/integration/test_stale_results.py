@@ -1,4 +1,6 @@
-"""Shards that are done, and what they were made with has changed: files, the name of the work, or the user's mind."""
+"""Shards that are done, and what they were made with has changed: files, the name of the work, or
+the user's mind.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def test_shards_of_an_earlier_version_are_done(stored: Path, name: str) -> None:
         result = warmprogram.run(words, stored, environment, None)
         assert result.returncode == record["exit_code"], result.stderr
         assert done in result.stderr.decode()
-    # Nothing is written anew, and what is made anew is the same, byte for byte; the record has three fields more.
+    # Nothing is written anew, and what is made anew is the same, byte for byte; the record has
+    # three fields more.
     assert {path.name: path.read_bytes() for path in (stored / name).glob("[!.]*")} == before
     made = {path.name: path.read_bytes() for path in (stored / "new").glob("[!.]*")}
     assert json.loads(made.pop("in.tar.done.json")) == {

@@ -1,4 +1,6 @@
-"""Runs over many shards, from the library: what is published, in what order, and what a crash leaves."""
+"""Runs over many shards, from the library: what is published, in what order, and what a crash
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -244,7 +246,8 @@ def crash_after(step: int, patch: pytest.MonkeyPatch) -> None:
 def test_a_retry_that_was_killed_is_gone_on_with_by_the_same_command(
     function: Callable[[Sample], Sample | None], step: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failed samples are neither put in a second time nor lost; whichever file was published last."""
+    """Failed samples are neither put in a second time nor lost; whichever file was published last.
+    Failed samples are neither put in a second time nor lost; whichever file was published last."""
     with TarWriter(world.inputs[1], encoder=False) as writer:
         for key in "01234":
             writer.write({"__key__": key, "txt": key.encode()})
@@ -307,7 +310,9 @@ def test_an_interrupted_retry_of_an_earlier_version_names_the_input(world: World
 
 
 def test_failed_samples_without_a_done_record_are_not_passed_over(world: World) -> None:
-    """The run was killed between output and record: a retry did not see the shard, and ended with 0."""
+    """The run was killed between output and record: a retry did not see the shard, and ended with
+    0.
+    """
     assert world.run(fail_k1_of_s1).exit_code == 3
     (world.out / f"s1.tar{DONE_SUFFIX}").unlink()
     totals = world.retry()

@@ -1,4 +1,6 @@
-"""Which files the work of a run uses beside its own text: those named in a command, and modules beside a mapper."""
+"""Which files the work of a run uses beside its own text: those named in a command, and modules
+beside a mapper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a run does, as data: arguments and back, fingerprints, and the shards that an earlier version made."""
+"""What a run does, as data: arguments and back, fingerprints, and the shards that an earlier
+version made.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ def test_what_tarproc_does_not_take(words: list[str], expected: str) -> None:
     "wrong", [{"command": 1}, {"shell": None}, {"parallel": "4"}, {"multi": "yes"}, {"timeout": -1}, {"format": "zip"}]
 )
 def test_values_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="--|-p|-c"):
+    with pytest.raises(UsageError, match=r"--|-p|-c"):
         Work(**wrong)
 
 

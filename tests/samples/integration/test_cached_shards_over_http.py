@@ -1,4 +1,6 @@
-"""Remote shards through the cache of this machine: the samples that reading them gives, whatever happens meanwhile."""
+"""Remote shards through the cache of this machine: the samples that reading them gives, whatever
+happens meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_the_samples_are_the_same_and_fetched_once(server: FaultServer, tmp_path
 
 
 def test_no_more_is_sent_than_is_read(server: FaultServer, tmp_path: Path) -> None:
-    """An answer that is cut off by the client was sent all the same, as far as the buffers of the connection go."""
+    """An answer that is cut off by the client was sent all the same, as far as the buffers of the
+    connection go.
+    """
     url = put(server, tmp_path)
     samples = ShardMap(url)
     assert samples[0]["cls"] == b"0", "the index and the end of the shard are read with the first one"
@@ -135,7 +139,9 @@ def test_what_could_be_replaced_unseen_is_not_kept(server: FaultServer, tmp_path
 def test_a_cache_that_is_too_small(
     server: FaultServer, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Parts are fetched twice an epoch, and then each of their samples: never a run for each sample."""
+    """Parts are fetched twice an epoch, and then each of their samples: never a run for each
+    sample.
+    """
     url = put(server, tmp_path)
     every = list(tarkit.read_samples(url))
     samples = cached(url, tmp_path, cache_size=size)
@@ -220,8 +226,11 @@ def test_a_shard_that_is_gone_is_asked_for_few_times(server: FaultServer, tmp_pa
 def test_a_data_set_larger_than_the_cache_is_fetched_once_an_epoch(
     server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blocks of two lanes are in up to 10 runs of 46 kB. The cache has place for 30, and the data set has 60. A run
-    of which both lanes have a part, one at its beginning and one at its end, is fetched twice."""
+    """The blocks of two lanes are in up to 10 runs of 46 kB.
+
+    The cache has place for 30, and the data set has 60. A run of which both lanes have a part, one
+    at its beginning and one at its end, is fetched twice.
+    """
     monkeypatch.setattr("tarkit.store.cache._USED_SECONDS", 0.0)  # an epoch takes no time here
     urls = [put(server, tmp_path, name) for name in "abcdef"]
     options = {"fields": "__key__ bin", "decode": None, "collate": list, "batch": 4, "lanes": 2, "run": 10, "block": 40}

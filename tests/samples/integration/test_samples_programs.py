@@ -53,7 +53,9 @@ def test_sources_are_read_whole_or_left_where_they_are(
 
 
 def test_a_writer_that_is_not_closed_at_the_end_of_a_program(tmp_path: Path) -> None:
-    """Once, by the process that made it: a forked child, such as a worker of a DataLoader, has a copy."""
+    """Once, by the process that made it: a forked child, such as a worker of a DataLoader, has a
+    copy.
+    """
     code = """
 import os, sys
 from tarkit import ShardWriter
@@ -73,7 +75,9 @@ if child := os.fork():
 
 
 def by_block_numbers(path: Path) -> bytes:
-    """The index as wds2idx computes it from what GNU tar prints: content begins behind the block of its header."""
+    """The index as wds2idx computes it from what GNU tar prints: content begins behind the block of
+    its header.
+    """
     command = ["tar", "--list", "--block-number", "--verbose", "--file", str(path)]
     output = subprocess.run(command, check=True, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C"})
     samples: dict[str, list[str]] = {}

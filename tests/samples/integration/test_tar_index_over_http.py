@@ -1,4 +1,6 @@
-"""Shards with an index on an HTTP server: what is fetched of them, and what happens when that fails."""
+"""Shards with an index on an HTTP server: what is fetched of them, and what happens when that
+fails.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def test_a_task_begins_at_its_own_bytes(server: FaultServer, path: Path) -> None
     start, stop = index.span(300, 400)
     last = index[COUNT - 1][0].offset - 512
     size = path.stat().st_size
-    # Its identity, the end that shows that the index is this one's, the samples: no answer is cut short.
+    # Its identity, the end that shows that the index is this one's, the samples: no answer is cut
+    # short.
     assert ranges == {"bytes=0-0", f"bytes={last}-{size - 1}", f"bytes={start}-{stop - 1}"}
 
 

@@ -1,4 +1,6 @@
-"""Indexes of tar shards in stores: written with the shard or later, and what is fetched through them."""
+"""Indexes of tar shards in stores: written with the shard or later, and what is fetched through
+them.
+"""
 
 from __future__ import annotations
 

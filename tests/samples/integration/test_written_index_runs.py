@@ -111,7 +111,7 @@ def test_a_shard_that_was_done_and_cannot_be_indexed(tmp_path: Path, inputs: lis
     times = (made.stat().st_atime_ns, made.stat().st_mtime_ns)
     made.write_bytes(b"x" + made.read_bytes()[1:])
     os.utime(made, ns=times)
-    with pytest.raises(TarkitError, match="1 shards failed .*; 2 are done"):
+    with pytest.raises(TarkitError, match=r"1 shards failed .*; 2 are done"):
         tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="x", errors="ignore", index=True)
     with pytest.raises(MissingInputError):
         tarkit.store.entries.stat(index_url(str(made)))

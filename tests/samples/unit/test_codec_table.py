@@ -1,4 +1,7 @@
-"""Every codec with every type of value: it comes back as it was, or it is refused. Nothing changes in silence."""
+"""Every codec with every type of value: it comes back as it was, or it is refused.
+
+Nothing changes in silence.
+"""
 
 from __future__ import annotations
 

@@ -212,7 +212,9 @@ def test_the_quick_decoder_of_jpeg_gives_what_pillow_does(options: dict[str, Any
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
 def test_a_jpeg_that_the_quick_decoder_does_not_take(mode: str, monkeypatch: Any) -> None:
-    """Pillow decodes grey and CMYK, and judges of one that is cut, with and without the other library."""
+    """Pillow decodes grey and CMYK, and judges of one that is cut, with and without the other
+    library.
+    """
     stream, found = io.BytesIO(), []
     PIL.Image.fromarray(RGB).convert(mode).save(stream, "JPEG")
     data = stream.getvalue()[: -20 if mode == "RGB" else None]
@@ -439,7 +441,7 @@ def test_make_encoder() -> None:
 
 
 def test_encoders_that_fail() -> None:
-    with pytest.raises(EncodeError, match="key 'k': field 'json'.*extension of cls"):
+    with pytest.raises(EncodeError, match=r"key 'k': field 'json'.*extension of cls"):
         make_encoder({"cls": str})({"__key__": "k", "json": {}})
     with pytest.raises(EncodeError, match="its encoder gave str; it must give bytes"):
         make_encoder({"cls": str})({"__key__": "k", "cls": 1})

@@ -1,4 +1,7 @@
-"""Members that are too large for memory: kept in files, refused by name, skipped; the same bytes come out."""
+"""Members that are too large for memory: kept in files, refused by name, skipped.
+
+The same bytes come out.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ def test_no_room_for_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(StreamError, match=f"{tmp_path}/gone: No such file.*set TMPDIR"):
         FieldFile.keep([b"x"], str(tmp_path / "gone"), url="x.tar", member="a.bin")
     monkeypatch.setattr(fieldfile, "write_piece", full)
-    with pytest.raises(StreamError, match="x.tar, member 'b.bin': .*No space left.*set TMPDIR"):
+    with pytest.raises(StreamError, match=r"x.tar, member 'b.bin': .*No space left.*set TMPDIR"):
         list(kept(DATA, KeepInFiles(str(tmp_path), 4000)))
 
 
@@ -185,13 +188,15 @@ def test_a_dict_of_bytes_has_a_bound_that_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_damage", ["error", "skip"])
 def test_a_member_above_the_bound_is_not_taken_for_damage(on_damage: str, tmp_path: Path) -> None:
-    """What is inside of it may well be headers of another tar, whose files are not members of this one."""
+    """What is inside of it may well be headers of another tar, whose files are not members of this
+    one.
+    """
     inner = b"".join(member(b"in%d.cls" % number, bytes(400_000)) for number in range(3)) + END
     files = {b"a.cls": b"1", b"b.cls": b"2", b"c.tar": inner, b"d.cls": b"4", b"e.cls": b"5"}
     data = b"".join(member(name, content) for name, content in files.items()) + END
     (tmp_path / "x.tar").write_bytes(data)
     keys = []
-    with pytest.raises(TooLargeError, match="member 'c.tar'"):
+    with pytest.raises(TooLargeError, match=r"member 'c.tar'"):
         for sample in read_samples(str(tmp_path / "x.tar"), mem=1_000_000, on_damage=on_damage):
             keys.append(sample["__key__"])
     assert keys == ["a"], "b may have more fields behind the one that is too large"
@@ -212,10 +217,10 @@ def test_the_last_member_of_a_sample_counts_as_well(tmp_path: Path) -> None:
 
 def test_a_member_that_claims_an_absurd_size_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(header(b"a.x", size_field=b"\x80" + b"\x3f" * 11) + END)
-    with pytest.raises(TooLargeError, match="member 'a.x'"):
+    with pytest.raises(TooLargeError, match=r"member 'a.x'"):
         list(read_samples(str(tmp_path / "x.tar")))
     for large in (SkipLarge(), KeepInFiles(str(tmp_path))):
-        with pytest.raises(TruncatedError, match="member 'a.x'"):
+        with pytest.raises(TruncatedError, match=r"member 'a.x'"):
             list(read_samples(str(tmp_path / "x.tar"), large=large))
 
 

@@ -57,7 +57,9 @@ def test_a_piece_has_the_members_of_its_sample() -> None:
 
 
 def test_a_member_that_is_in_no_sample_begins_none() -> None:
-    """x.__m__ has the key of a sample that comes back later: that would have begun before the sample between them."""
+    """x.__m__ has the key of a sample that comes back later: that would have begun before the
+    sample between them.
+    """
     tar = archive([("x.jpg", b"1"), ("y.jpg", b"2"), ("x.__m__", b"3"), ("z.jpg", b"4"), ("x.cls", b"5")])
     pieces = list(sample_pieces(io.BytesIO(tar).read, on_repeated_key="allow"))
     assert [(key, len(piece)) for key, piece in pieces] == [("x", 1024), ("y", 2048), ("z", 1024), ("x", 6144)]

@@ -1,4 +1,6 @@
-"""The index of a tar shard: its text, how it is made, what is read through it, and how a stale one is found."""
+"""The index of a tar shard: its text, how it is made, what is read through it, and how a stale one
+is found.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,10 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_pax_header_before_each_member(tmp_path: Path) -> None:
-    """As GNU tar's format posix has for times. NVIDIA/DALI issue 4215 is about offsets that were 1,024 too large."""
+    """As GNU tar's format posix has for times.
+
+    NVIDIA/DALI issue 4215 is about offsets that were 1,024 too large.
+    """
     times = pax({b"mtime": b"1660000000.5"})
     sizes = {"jpg": 41185, "json": 386, "txt": 7}
     members = [times + member(f"000000005.{field}".encode(), bytes(size)) for field, size in sizes.items()]
@@ -132,7 +137,10 @@ def foreign(name: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_an_index_that_wds2idx_wrote(path: Path, tmp_path: Path) -> None:
-    """tests/samples/data/tar-index/ORIGIN.md says how. In the locale C its names have GNU tar's escapes."""
+    """tests/samples/data/tar-index/ORIGIN.md says how.
+
+    In the locale C its names have GNU tar's escapes.
+    """
     url = foreign(path.stem, tmp_path)
     theirs = path.read_bytes().replace(rb"\303\251", "é".encode())
     same = path.stem != "gnutar-defaults"
@@ -149,7 +157,10 @@ def test_an_index_that_wds2idx_wrote(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOREIGN.glob("*.tar")))
 def test_archives_of_other_programs(name: str, tmp_path: Path) -> None:
-    """Each range gives what reading the whole archive gives; offsets are those that Python's tarfile knows."""
+    """Each range gives what reading the whole archive gives.
+
+    Offsets are those that Python's tarfile knows.
+    """
     url = foreign(name, tmp_path)
     expected = whole(url)
     index = make(url)
@@ -219,7 +230,10 @@ def test_another_key_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a b.x", "a.x y", "a\tb.x", "a.x\n", "a\vb.x", "a\r.x", "a.\f", "% %20.x"])
 def test_a_name_with_a_blank_is_escaped(tmp_path: Path, name: str) -> None:
-    """In a text of tarkit's own: DALI would read other words. That of a shard without blanks stays as DALI's is."""
+    """In a text of tarkit's own: DALI would read other words.
+
+    That of a shard without blanks stays as DALI's is.
+    """
     url = str(tmp_path / "a.tar")
     Path(url).write_bytes(member(b"%20.x", b"1") + member(name.encode(), b"22") + member(b"z.x", b"3") + END)
     make(url)
@@ -290,7 +304,7 @@ def test_a_shard_without_samples(tmp_path: Path) -> None:
 )
 def test_names_of_shards_that_have_no_index(name: str) -> None:
     with pytest.raises(
-        UsageError, match="only a shard that is not compressed, and whose name ends in .tar, has an index"
+        UsageError, match=r"only a shard that is not compressed, and whose name ends in .tar, has an index"
     ):
         build_index(name)
     assert open_indexed(name) is None
@@ -432,7 +446,10 @@ def test_each_range_is_the_slice_of_the_whole_reading(data: st.DataObject, keys:
 
 @pytest.mark.parametrize("piece", [1, 5000])
 def test_a_range_is_read_in_pieces(piece: int, shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces are read by the index; none of them needs the reader, which reads the rest from a sample on."""
+    """Pieces are read by the index.
+
+    None of them needs the reader, which reads the rest from a sample on.
+    """
     monkeypatch.setattr(indexedshard, "_PIECE", piece)
     opened, expected = open_indexed(shard), whole(shard)
     assert opened is not None
@@ -598,7 +615,7 @@ def test_the_last_sample_is_cut(shard: str) -> None:
     _, end = build_index(shard).span(0, 200)
     with open(shard, "r+b") as file:
         file.truncate(end - 1)
-    with pytest.raises(StaleIndexError, match="it has .* bytes"):
+    with pytest.raises(StaleIndexError, match=r"it has .* bytes"):
         open_indexed(shard)
 
 

@@ -1,4 +1,7 @@
-"""What TarWriter writes comes back, here and elsewhere, or is refused; the bytes are always the same."""
+"""What TarWriter writes comes back, here and elsewhere, or is refused.
+
+The bytes are always the same.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,8 @@ def test_byte_for_byte_what_tarfile_writes() -> None:
                 archive.addfile(info, io.BytesIO(sample[field]))
     theirs = bytearray(out.getvalue())
     for start in (match - 257 for match in range(257, len(theirs), BLOCK) if theirs[match : match + 5] == b"ustar"):
-        # Python leaves the device numbers of regular files empty; GNU tar and pax write 0, and so do we.
+        # Python leaves the device numbers of regular files empty; GNU tar and pax write 0, and so
+        # do we.
         theirs[start + 329 : start + 345] = b"0000000\0" * 2
         checksum = sum(theirs[start : start + 148]) + 8 * 0x20 + sum(theirs[start + 156 : start + BLOCK])
         theirs[start + 148 : start + 156] = b"%06o\0 " % checksum
@@ -174,7 +178,7 @@ def test_source_date_epoch(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "-1", "1.5", "0x10", " 1", "8589934592", "9" * 30, "\u00b2"])
 def test_a_source_date_epoch_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
-    with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH|mtime"):
+    with pytest.raises(UsageError, match=r"SOURCE_DATE_EPOCH|mtime"):
         TarWriter(io.BytesIO())
 
 
@@ -342,7 +346,7 @@ def test_another_rule_lets_other_keys_come_back() -> None:
     samples = [{"__key__": "v1.2", "jpg": b"1"}]
     data = written(samples, rule="last-dot")
     assert [name for name, _, _ in members_of(data)] == ["v1.2.jpg"]
-    with pytest.raises(EncodeError, match="read back as key 'v1.2.seg' and field 'png'"):
+    with pytest.raises(EncodeError, match=r"read back as key 'v1.2.seg' and field 'png'"):
         written([{"__key__": "v1.2", "seg.png": b"1"}], rule="last-dot")
 
 

@@ -1,4 +1,6 @@
-"""Indexes that are written with their shards: what reading the shard gives, and never one of another shard."""
+"""Indexes that are written with their shards: what reading the shard gives, and never one of
+another shard.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,10 @@ class Tags(HTMLParser):
 def with_pages(
     calls: Callable[[Dispatcher, Ask], Any], clock: Callable[[], float] = time.monotonic, **rules: Any
 ) -> None:
-    """Run ``calls(dispatcher, ask)`` in an event loop; ``ask(path)`` gives the status and text of a page."""
+    """Run ``calls(dispatcher, ask)`` in an event loop.
+
+    ``ask(path)`` gives the status and text of a page.
+    """
 
     async def run() -> None:
         journal = Journal(":memory:")
@@ -149,7 +152,8 @@ def test_epochs_that_are_leased_ahead_are_not_the_epoch_that_is_at_work() -> Non
         for lease in [*leases[4:], *leases[:3]]:
             await dispatcher.exchange(ledger, "a", [Report(lease.token)])
         await shown("epoch 1 of 5 (leased ahead to 4), 13 of 20 shards done (65%)", 0)
-        # A shard that is dead holds no epoch up. The epoch after the others has shards that nobody has.
+        # A shard that is dead holds no epoch up. The epoch after the others has shards that nobody
+        # has.
         await dispatcher.exchange(ledger, "a", [Report(leases[3].token, error="no label")])
         await shown("epoch 4 of 5, 13 of 20 shards done (70%), 1 dead", 3)
         _, leases = await dispatcher.exchange(ledger, "a", request=TaskRequest(6))

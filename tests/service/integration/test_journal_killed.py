@@ -141,7 +141,7 @@ def test_a_full_disk_loses_nothing_and_goes_on_with_room(small_disk: Path) -> No
 
 
 def test_a_disk_that_cannot_be_written(small_disk: Path) -> None:
-    journal, ledger = begun(small_disk / "state", DataSet("d", 10, 1))
+    journal, _ledger = begun(small_disk / "state", DataSet("d", 10, 1))
     journal.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     for name in ("state", "new"):

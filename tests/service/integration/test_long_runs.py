@@ -1,4 +1,5 @@
-"""Many workers that come, stall and go, a service that is killed again and again, a disk that is full.
+"""Many workers that come, stall and go, a service that is killed again and again, a disk that is
+full.
 
 TARKIT_LONG_RUNS=1 runs each for as long as docs/shard-service.md says; else for a few seconds.
 """
@@ -31,12 +32,16 @@ grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 pytestmark = [pytest.mark.elasticdl, pytest.mark.slow]
 LONG = bool(os.environ.get("TARKIT_LONG_RUNS"))
 _LATE = 3.0
-"""Seconds for which a shard may be with a client before it is used: one that is used longer after it was acknowledged
-was handed out again."""
+"""Seconds for which a shard may be with a client before it is used: one that is used longer after
+it was acknowledged was handed out again.
+"""
 
 
 class Crowd:
-    """Workers without threads: coroutines with plain calls. A worker that is killed has a successor."""
+    """Workers without threads: coroutines with plain calls.
+
+    A worker that is killed has a successor.
+    """
 
     def __init__(self, address: str, dataset: DataSet, workers: int, seconds: float) -> None:
         self.dataset, self.workers, self.seconds = dataset, workers, seconds
@@ -121,7 +126,8 @@ def test_a_thousand_workers_that_stall_and_are_killed(tmp_path: Path) -> None:
     )
     assert crowd.killed and crowd.stalled and crowd.verdicts[1] + crowd.verdicts[2]
     assert crowd.again == []
-    # An answer may be lost with its worker: what is accepted, and was not seen to be, is counted by the service.
+    # An answer may be lost with its worker: what is accepted, and was not seen to be, is counted by
+    # the service.
     assert len(crowd.acknowledged) <= shards
     assert crowd.verdicts[0] + crowd.verdicts[1] == len(crowd.acknowledged) and not crowd.verdicts[3]
     assert (progress.done, progress.dead, progress.leased, progress.todo) == (shards, 0, 0, 0)

@@ -1,4 +1,6 @@
-"""Records from files to a trainer: shards of the service, read by readers, acknowledged when they were used."""
+"""Records from files to a trainer: shards of the service, read by readers, acknowledged when they
+were used.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,10 @@ def squares(count: int, epochs: int = 1) -> DataSet:
 
 
 def test_a_shuffle_buffer_loses_nothing_when_its_worker_dies(tmp_path: Path) -> None:
-    """What was drawn from the buffer is done; what is still in it is handed out again, and nothing else."""
+    """What was drawn from the buffer is done.
+
+    What is still in it is handed out again, and nothing else.
+    """
     with InThread(tmp_path / "state") as service:
         used: list[int] = []
         buffer: list[ServedRecord] = []

@@ -1,4 +1,7 @@
-"""Each reply of the shard service and its cause; calls that are held, cancelled or cut; trouble with the state."""
+"""Each reply of the shard service and its cause; calls that are held, cancelled or cut.
+
+Trouble with the state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ SIZED = ("--dataset", "iris=22", "--records-per-shard", "8")
 
 
 class Server:
-    """A server in this process. ``call(method, **fields)`` is one call; ``elasticdl=True``: of that protocol."""
+    """A server in this process.
+
+    ``call(method, **fields)`` is one call; ``elasticdl=True``: of that protocol.
+    """
 
     def __init__(self, dispatcher: Dispatcher, channel: Any) -> None:
         self.dispatcher, self.channel = dispatcher, channel
@@ -179,7 +185,9 @@ def test_elasticdl_calls_that_are_not_about_data() -> None:
 
 
 def test_workers_who_wait_for_each_other_are_told_to_finish() -> None:
-    """A batch of 12 of shards of 8: the last batch is short, and only the end of the data completes it."""
+    """A batch of 12 of shards of 8: the last batch is short, and only the end of the data completes
+    it.
+    """
     now = [0.0]
 
     async def calls(server: Server) -> None:
@@ -438,7 +446,9 @@ def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
 def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longest_lease(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Or one of ElasticDL's clients, a thread of which waits for the end, while the other one does nothing."""
+    """Or one of ElasticDL's clients, a thread of which waits for the end, while the other one does
+    nothing.
+    """
     now = [0.0]
 
     async def calls(server: Server) -> None:
@@ -467,7 +477,9 @@ def test_a_worker_that_attends_and_does_nothing_keeps_its_shards_up_to_the_longe
 
 
 def test_a_report_that_never_arrives_brings_its_shard_back() -> None:
-    """Of a client of ElasticDL that does not send it again, and goes on to the end on the same connection."""
+    """Of a client of ElasticDL that does not send it again, and goes on to the end on the same
+    connection.
+    """
     now = [0.0]
 
     async def calls(server: Server) -> None:

@@ -134,7 +134,7 @@ def test_an_error_in_a_thread_of_the_client_is_raised_where_it_is_used(tmp_path:
         client = ShardClient(service.address, IRIS)
         client.done(taken(client), [(0.0, 3.0)])  # type: ignore[list-item]
         for use in (client.flush, client.fetch, client.close):
-            with pytest.raises(TarkitError, match="unexpected TypeError: .*; is a value wrong"):
+            with pytest.raises(TarkitError, match=r"unexpected TypeError: .*; is a value wrong"):
                 use()
 
 
@@ -208,11 +208,15 @@ def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path
 
 
 class Losing:
-    """The service's Exchange, of which answers are lost once ``left`` is set. which: "verdicts" or "leases"."""
+    """The service's Exchange, of which answers are lost once ``left`` is set.
+
+    Args:
+        which: "verdicts" or "leases".
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
         self._exchange, self._which, self.left = ShardCalls.Exchange, which, 0
-        monkeypatch.setattr(ShardCalls, "Exchange", lambda calls, *arguments: self._answer(calls, *arguments))
+        monkeypatch.setattr(ShardCalls, "Exchange", lambda calls, *arguments: self._answer(calls, *arguments))  # noqa: PLW0108
 
     async def _answer(self, calls: ShardCalls, request: Any, context: Any) -> Any:
         reply = await self._exchange(calls, request, context)
@@ -275,7 +279,7 @@ def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(
 
 
 class Stuck(threading.Thread):
-    """A thread that fetches a shard, and then does nothing until it is let go; then it reports it."""
+    """A thread that fetches a shard, does nothing until it is let go, and then reports it."""
 
     def __init__(self, client: ShardClient) -> None:
         super().__init__(daemon=True)
@@ -575,7 +579,7 @@ def test_a_shard_of_another_process_is_refused_without_the_password_of_its_url(t
         assert CANARY in first.name
         with pickle.loads(pickle.dumps(client)) as other:
             taken(other)
-            with pytest.raises(UsageError, match="shard https://.*h/a.tar.* 0 to 8 was handed to another") as caught:
+            with pytest.raises(UsageError, match=r"shard https://.*h/a.tar.* 0 to 8 was handed to another") as caught:
                 other.done(first)
         assert CANARY not in f"{caught.value}{caught.value!r}{caught.value.__cause__}"
         client.done(first)

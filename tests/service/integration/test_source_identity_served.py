@@ -1,4 +1,7 @@
-"""The identity of files on its way from who counts records to who reads them; ranges and readers that are refused."""
+"""The identity of files on its way from who counts records to who reads them.
+
+Ranges and readers that are refused.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def declared(path: Path, **options: Any) -> DataSet:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_file_that_was_replaced_after_it_was_counted_is_refused(tmp_path: Path, shuffle: bool) -> None:
-    """Each worker that is given a task of it ends with the error of corrupt input; no record counts as done."""
+    """Each worker that is given a task of it ends with the error of corrupt input.
+
+    No record counts as done.
+    """
     rows(tmp_path / "a.csv", 0)
     dataset = declared(tmp_path / "a.csv", shuffle_records=shuffle)
     with InThread(tmp_path / "state") as service:
@@ -146,7 +152,11 @@ def test_computed_shards_cost_no_byte_more(tmp_path: Path) -> None:
 
 
 class Own(AbstractDataReader):
-    """A source of the user's own, which has versions. extra: how many records it gives too many."""
+    """A source of the user's own, which has versions.
+
+    Args:
+        extra: how many records it gives too many.
+    """
 
     def __init__(self, version: str = "", extra: int = 0) -> None:
         super().__init__()
@@ -216,5 +226,5 @@ def test_ranges_that_overlap_are_refused(tmp_path: Path, files: Any, size: int) 
             call("Declare", name="d", records_per_shard=2, files=messages)
         assert caught.value.code().name == "INVALID_ARGUMENT"
         assert "its files have records twice, 'a': records 0 to 5 and" in caught.value.details()
-        with pytest.raises(UsageError, match="no data set|were declared"):
+        with pytest.raises(UsageError, match=r"no data set|were declared"):
             ShardClient(service.address).connect()

@@ -1,4 +1,7 @@
-"""The file of a service: what was answered is in it after a kill; what cannot be opened is one line."""
+"""The file of a service: what was answered is in it after a kill.
+
+What cannot be opened is one line.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ def opened(folder: Path, file: bytes | None, ack: bytes | None) -> list[Ledger]:
 
 
 def worked(folder: Path, leases: int = 5) -> list[tuple[bytes, bytes]]:
-    """What a state and its file beside it have after each write; the first one of a ledger is the first."""
+    """What a state and its file beside it have after each write.
+
+    The first one of a ledger is the first.
+    """
     journal, ledger = begun(folder / "state", DataSet("d", 100, 2))
     found = [((folder / "state").read_bytes(), (folder / "state-ack").read_bytes())]
     for _ in range(leases):
@@ -122,8 +128,9 @@ def test_a_line_that_was_not_acknowledged_may_be_anything(tmp_path: Path) -> Non
 
 
 def test_valid_lines_after_a_broken_one_are_damage(tmp_path: Path) -> None:
-    """Though nothing says that they were acknowledged, as after a loss of power: a line is begun after the one before
-    is on the disk."""
+    """Though nothing says that they were acknowledged, as after a loss of power: a line is begun
+    after the one before is on the disk.
+    """
     (_, ack), (first, _), (second, _), *_, (whole, _) = worked(tmp_path)
     for at in (len(first), len(first) + 40, len(second) - 1):
         damaged = bytearray(whole)
@@ -171,7 +178,8 @@ def test_a_file_without_the_other_or_with_that_of_another_time_is_damage(tmp_pat
         assert {path.name for path in (tmp_path / "copy").iterdir()} == {
             name for name, content in (("state", file), ("state-ack", beside)) if content is not None
         }
-    # Of an earlier time: all that was acknowledged is in the file. And as the page says, to take it as it is.
+    # Of an earlier time: all that was acknowledged is in the file. And as the page says, to take it
+    # as it is.
     for beside in (old_ack, b"0" * 32):
         assert opened(tmp_path / "copy", whole, beside)[0].handed_out == 5
 
@@ -185,7 +193,8 @@ def test_a_service_that_was_killed_before_it_had_written_anything_is_new(
 
 
 def test_a_loss_of_power_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no ``fsync`` was waited for may be on the disk or not, and the last line only in part."""
+    """What no ``fsync`` was waited for may be on the disk or not, and the last line only in part.
+    What no ``fsync`` was waited for may be on the disk or not, and the last line only in part."""
     monkeypatch.setattr("tarkit.service.journal._CHANGES", 300)
     file, ack, sync = tmp_path / "state", tmp_path / "state-ack", os.fsync
     on_disk: dict[int, bytes] = {}

@@ -1,4 +1,7 @@
-"""What a ledger answers, case by case; and a thousand workers that die, stall and report late, in virtual time."""
+"""What a ledger answers, case by case.
+
+And a thousand workers that die, stall and report late, in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +73,10 @@ def test_a_worker_that_is_there_and_does_nothing_keeps_its_leases_up_to_the_ceil
 
 
 def test_losses_are_counted_from_the_last_record_that_was_done() -> None:
-    """Workers that are replaced again and again do not kill a long shard that they get on with; a record that kills
-    them all does."""
+    """Workers that are replaced again and again do not kill a long shard that they get on with.
+
+    A record that kills them all does.
+    """
     ledger = ledger_of(10, 10)
     for done in range(8):
         ledger.complete(lease(ledger).token, 0.0, [(done, done + 1)])
@@ -184,7 +189,9 @@ def test_when_too_many_shards_are_dead_no_more_are_handed_out() -> None:
 
 
 def test_shards_that_are_held_one_by_one_are_bounded() -> None:
-    """With workers that report each shard as failed, too: failed ones wait for the rest of the epoch."""
+    """With workers that report each shard as failed, too: failed ones wait for the rest of the
+    epoch.
+    """
     ledger = ledger_of(2 * 100, rules=LeaseRules(errors=2, outstanding=3, dead=50))
     held = [lease(ledger) for _ in range(3)]
     assert (ledger.available, ledger.lease("b", 0.0), ledger.ended) == (0, NoShard.WAIT, False)

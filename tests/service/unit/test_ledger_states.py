@@ -33,8 +33,12 @@ Key = tuple[int, int]
 
 @dataclass
 class Given:
-    """A token that was given. granted: when; None: before a restart. state: held; lost, so that a success still counts;
-    or spent."""
+    """A token that was given.
+
+    Attributes:
+        granted: when; None: before a restart.
+        state: held; lost, so that a success still counts; or spent.
+    """
 
     key: Key
     worker: str
@@ -44,7 +48,10 @@ class Given:
 
 @dataclass
 class Model:
-    """What a ledger must know, one by one. Keys: epoch and position."""
+    """What a ledger must know, one by one.
+
+    Keys: epoch and position.
+    """
 
     begun: int = 0
     tokens: dict[int, Given] = field(default_factory=dict)
@@ -263,10 +270,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(now=st.sampled_from([0.0, 1e6]))
     def restart(self, now: float) -> None:
-        """The state of the last commit: what came later was never answered. The clock is another one."""
+        """The state of the last commit: what came later was never answered.
+
+        The clock is another one.
+        """
         self.now = now
         (self.ledger,) = self.journal.load(self.rules, now)
-        last_token, longest, self.model = self.committed[:2] + (deepcopy(self.committed[2]),)
+        last_token, longest, self.model = (*self.committed[:2], deepcopy(self.committed[2]))
         assert (self.ledger.last_token, self.ledger.longest) == (last_token + SKIPPED_TOKENS, longest)
         for worker in self.model.deadlines:
             self._heard(worker, works=True)

@@ -1,4 +1,6 @@
-"""The order of a permutation: the same everywhere, each number once, no order or neighbour more often than others."""
+"""The order of a permutation: the same everywhere, each number once, no order or neighbour more
+often than others.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_what_is_not_in_it(position: int) -> None:
 
 
 def is_even(counts: Counter[Any], cells: int) -> bool:
-    """Whether the chi-square statistic is within four standard deviations of its mean for an even distribution."""
+    """Whether the chi-square statistic is within four standard deviations of its mean for an even
+    distribution.
+    """
     expected = counts.total() / cells
     statistic = sum((count - expected) ** 2 / expected for count in counts.values())
     statistic += (cells - len(counts)) * expected

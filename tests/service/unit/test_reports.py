@@ -1,4 +1,6 @@
-"""What a worker reports of its leases: each record once, whatever comes while a report is on its way."""
+"""What a worker reports of its leases: each record once, whatever comes while a report is on its
+way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How a data set is cut into shards, for each epoch: every record, in the same order on each machine."""
+"""How a data set is cut into shards, for each epoch: every record, in the same order on each
+machine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""docs/shard-service.md: its program gives the orders that the service gives, its examples are what comes out."""
+"""docs/shard-service.md: its program gives the orders that the service gives, its examples are what
+comes out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Jobs on Spark itself (tox run -e spark): the command line, and a cluster whose tasks and executors are killed."""
+"""Jobs on Spark itself (tox run -e spark): the command line, and a cluster whose tasks and
+executors are killed.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +193,9 @@ def label_columns():
 
 
 def test_the_command_line_of_2019(tmp_path: Path) -> None:
-    """Pictures like MNIST's as jpg, a model file that spark-submit sends, and folders that end with a slash."""
+    """Pictures like MNIST's as jpg, a model file that spark-submit sends, and folders that end with
+    a slash.
+    """
     numpy, pillow = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
     for number in range(410):
         path = tmp_path / "training_data" / str(number % 10) / f"img_{number}.jpg"
@@ -213,7 +217,7 @@ def test_the_command_line_of_2019(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()[-5:]
     assert lines == [*(f"{out}/{name}" for name in names), "recordio_gen: 410 records in 4 files"]
     found = [decode_example(record) for name in names for record in read_records(out / name)]
-    assert [list(example["label"] or ())[0] for example in found] == sorted(number % 10 for number in range(410))
+    assert [next(iter(example["label"] or ())) for example in found] == sorted(number % 10 for number in range(410))
     assert {len(example["image"] or ()) for example in found} == {784}
 
 

@@ -97,7 +97,7 @@ def len_of_text(sample: dict[str, Any]) -> dict[str, Any]:
 
 def test_shards_that_fail_are_counted_and_the_others_are_published(shards: Path) -> None:
     (shards / "in-1.tar").write_bytes((shards / "in-1.tar").read_bytes()[:1500])
-    with pytest.raises(ShardsFailedError, match="1 shards failed .*1 inputs are missing, for example .*in-9.tar; 4"):
+    with pytest.raises(ShardsFailedError, match=r"1 shards failed .*1 inputs are missing, for example .*in-9.tar; 4"):
         process(work(shards), [f"{shards}/in-{{0..4}}.tar", f"{shards}/in-9.tar"], context=Context(), partitions=3)
     names = sorted(path.name for path in (shards / "out").iterdir() if path.suffix == ".tar")
     assert names == ["in-0.tar", "in-2.tar", "in-3.tar", "in-4.tar"]

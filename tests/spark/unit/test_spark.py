@@ -1,4 +1,7 @@
-"""What the jobs on Spark do, in one process: slices, names, bytes, errors; Spark itself is in test_spark_jobs.py."""
+"""What the jobs on Spark do, in one process: slices, names, bytes, errors.
+
+Spark itself is in test_spark_jobs.py.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,9 @@ def test_a_task_that_is_run_again_changes_nothing(raw: Path, tmp_path: Path) -> 
 
 
 def test_files_of_an_attempt_that_was_lost_do_not_stay(raw: Path, tmp_path: Path) -> None:
-    """A function that gives fewer records in the second attempt, against the rules, leaves none of the first."""
+    """A function that gives fewer records in the second attempt, against the rules, leaves none of
+    the first.
+    """
     (tmp_path / "model.py").write_text(
         "import os\n"
         "def prepare_data_for_a_single_file(file, name):\n"
@@ -170,7 +175,7 @@ def test_a_folder_that_is_not_shared_is_an_error(raw: Path, tmp_path: Path) -> N
             (tmp_path / "out" / "data-1-0000").unlink()
             return found
 
-    with pytest.raises(StreamError, match="data-1-0000 was written on another machine .* that all machines share"):
+    with pytest.raises(StreamError, match=r"data-1-0000 was written on another machine .* that all machines share"):
         generate(raw, tmp_path / "out", context=Elsewhere())
 
 
@@ -204,7 +209,7 @@ def test_sources_that_are_missing_damaged_or_changed(raw: Path, tmp_path: Path) 
     with pytest.raises(MissingInputError):
         generate(tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "cut.tar").write_bytes((tmp_path / "raw.tar").read_bytes()[:60_000])
-    with pytest.raises(DataError, match="cut.tar"):
+    with pytest.raises(DataError, match=r"cut.tar"):
         generate(tmp_path / "cut.tar", tmp_path / "out")
     (part,), _ = plan_slices(str(tmp_path / "raw.tar"), 1, Tally(), is_tar=True, with_classes=False)
     (tmp_path / "raw.tar").write_bytes(b"")
@@ -255,9 +260,9 @@ def test_what_spark_reports_becomes_one_line() -> None:
 
 def test_without_pyspark_the_extra_is_named(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(ImportError, match="a job on Spark needs .* pip install pyspark .*extra 'spark'"):
+    with pytest.raises(ImportError, match=r"a job on Spark needs .* pip install pyspark .*extra 'spark'"):
         generate(raw, tmp_path / "out", context=None)
-    with pytest.raises(ImportError, match="a run on Spark needs .* pip install pyspark"):
+    with pytest.raises(ImportError, match=r"a run on Spark needs .* pip install pyspark"):
         process(Work(outdir=str(tmp_path / "out"), command="true"), str(tmp_path / "raw.tar"))
 
 

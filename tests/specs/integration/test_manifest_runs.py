@@ -65,7 +65,10 @@ def inputs_of(folder: str) -> list[str]:
 
 @pytest.fixture
 def data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the manifest of three shards that are beside it, and nothing else; another one is the current."""
+    """A folder with the manifest of three shards that are beside it, and nothing else.
+
+    Another one is the current.
+    """
     folder = tmp_path / "data"
     folder.mkdir()
     write_manifest(f"{folder}/dataset.json", listed(shards(folder)))

@@ -178,7 +178,8 @@ def test_a_planned_list_that_lost_its_offsets_or_got_others_is_refused(tmp_path:
     assert pinned_run(tmp_path, made.offsets_sha256).returncode == 0
     assert len(list((tmp_path / "out").glob("*.tar"))) == 3
     shutil.rmtree(tmp_path / "out")
-    # Cut evenly, the slices of some pods would overlap those of the others, or leave shards to nobody.
+    # Cut evenly, the slices of some pods would overlap those of the others, or leave shards to
+    # nobody.
     offsets.unlink()
     refused_as_another(pinned_run(tmp_path, made.offsets_sha256), tmp_path)
     write_list(f"{tmp_path}/l", names, [2, 2], outdir=f"{tmp_path}/out")
@@ -200,7 +201,9 @@ def server() -> Iterator[FaultServer]:
 
 @pytest.fixture
 def served(server: FaultServer, tmp_path: Path) -> Callable[..., str]:
-    """``served(*faults, **how)``: the URL of a list of 4000 names in 10 slices, whose list is served so."""
+    """``served(*faults, **how)``: the URL of a list of 4000 names in 10 slices, whose list is
+    served so.
+    """
     path = f"{tmp_path}/l"
     write_list(path, names_of(4000), even_counts(4000, 10), outdir=OUT)
 

@@ -1,4 +1,6 @@
-"""The inputs of a run as they are written down: short, without secrets, and the same names come back."""
+"""The inputs of a run as they are written down: short, without secrets, and the same names come
+back.
+"""
 
 from __future__ import annotations
 

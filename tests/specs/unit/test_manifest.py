@@ -1,4 +1,5 @@
-"""The manifest of a data set: its text, what is refused, and that it is found out when it is wrong."""
+"""The manifest of a data set: its text, what is refused, and that it is found out when it is
+wrong."""
 
 from __future__ import annotations
 
@@ -302,7 +303,10 @@ def test_a_run_that_makes_no_list(tmp_path: Path, options: dict[str, Any]) -> No
 
 @pytest.fixture
 def data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the manifest of three shards that are beside it, and nothing else; another one is the current."""
+    """A folder with the manifest of three shards that are beside it, and nothing else.
+
+    Another one is the current.
+    """
     folder = tmp_path / "data"
     folder.mkdir()
     write_manifest(f"{folder}/dataset.json", listed(shards(folder)))

@@ -91,7 +91,7 @@ def test_the_output_that_standard_input_reads(shard: Path) -> None:
     with open(shard, "rb") as file:
         os.dup2(file.fileno(), 0)
     try:
-        with pytest.raises(UsageError, match="- is an input, and the same file as the output in.tar"):
+        with pytest.raises(UsageError, match=r"- is an input, and the same file as the output in.tar"):
             list(other_than(["in.tar"], ["-"]))
     finally:
         os.dup2(keep, 0)

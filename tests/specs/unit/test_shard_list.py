@@ -69,7 +69,7 @@ def test_a_list_whose_outputs_were_not_looked_at(tmp_path: Path) -> None:
     url = f"{tmp_path}/l"
     write_list(url, ["/a/x.tar", "/b/y.tar", "/b/x.tar"], [1, 1, 1], outdir=None)
     assert slice_of(url, 1) == ["/b/y.tar"]
-    with pytest.raises(UsageError, match="would both become x.tar"):
+    with pytest.raises(UsageError, match=r"would both become x.tar"):
         plan_slice([f"@{url}"], OUT, 1, 3)
 
 
@@ -140,7 +140,9 @@ def test_what_only_looks_like_offsets(tmp_path: Path) -> None:
 
 
 def test_offsets_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
-    """They counted as none, and a machine that cannot read them had other slices than the others, in silence."""
+    """They counted as none, and a machine that cannot read them had other slices than the others,
+    in silence.
+    """
     url = tmp_path / "l"
     write_list(str(url), names_of(4), [3, 1], outdir=OUT)
     os.replace(f"{url}{SUFFIX}", tmp_path / "kept")
@@ -156,7 +158,7 @@ def test_damaged_offsets(tmp_path: Path) -> None:
     whole = Path(f"{url}{SUFFIX}").read_bytes()
     for end in range(8, len(whole)):
         Path(f"{url}{SUFFIX}").write_bytes(whole[:end])
-        with pytest.raises(DataError, match="is cut|is damaged"):
+        with pytest.raises(DataError, match=r"is cut|is damaged"):
             slice_inputs([f"@{url}"], 0, 2)
     swapped = bytearray(whole)
     struct.pack_into("<q", swapped, 72 + 8, 1 << 40)

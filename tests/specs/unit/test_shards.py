@@ -261,7 +261,10 @@ def test_lists_keep_names_that_are_not_utf8(folder: Path) -> None:
 
 @pytest.mark.parametrize(("content", "shown"), [(b"a.tar\0b.tar\0", "'a.tar'"), ("a.tar\n".encode("utf-16-le"), "'a'")])
 def test_a_list_with_nul_bytes_is_refused_by_name(folder: Path, content: bytes, shown: str) -> None:
-    """As find -print0 and programs of Windows write them. It was a ValueError."""
+    """As find -print0 and programs of Windows write them.
+
+    It was a ValueError.
+    """
     (folder / "list").write_bytes(content)
     with pytest.raises(UsageError, match=rf"/list' has a NUL byte behind {shown}; .* \(find -print, not -print0\)$"):
         list(expand(f"@{folder}/list"))
@@ -321,7 +324,7 @@ def test_names_must_be_text() -> None:
                 with pytest.raises(UsageError, match=message):
                     list(read(given))
     for given in (None, 3, [None]):
-        with pytest.raises(UsageError, match="^a shard is named by text; got (NoneType|int)$"):
+        with pytest.raises(UsageError, match=r"^a shard is named by text; got (NoneType|int)$"):
             list(expand(given))
     with pytest.raises(UsageError, match="named by text"):
         all_of([_BytesPath()])

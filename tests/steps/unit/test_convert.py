@@ -358,7 +358,7 @@ def test_an_input_that_is_no_archive_is_named_without_its_password(shard: Path) 
     url = "memory://me:c4n4ry@b/other.recordio"
     convert(str(shard), f"{shard.parent}/a.har", "har")
     convert(str(shard), url, "recordio")
-    with pytest.raises(UsageError, match="^memory://b/other.recordio is not an archive of files"):
+    with pytest.raises(UsageError, match=r"^memory://b/other.recordio is not an archive of files"):
         convert([f"{shard.parent}/a.har", url], f"{shard.parent}/out.tar", "tar", Encoding(files=True))
 
 
@@ -445,7 +445,7 @@ def test_an_output_whose_name_is_that_of_another_format(shard: Path, output: str
 
 def test_a_file_without_records_is_not_a_tar(tmp_path: Path) -> None:
     (tmp_path / "a.recordio").touch()
-    with pytest.raises(TruncatedError, match="the stream is empty; a tar has at least .* the inputs have no records"):
+    with pytest.raises(TruncatedError, match=r"the stream is empty; a tar has at least .* the inputs have no records"):
         convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar")
     assert convert(f"{tmp_path}/a.recordio", f"{tmp_path}/b.tar", "tar", Encoding(field="txt"), verify=True) == 0
 
@@ -605,7 +605,7 @@ def test_a_damaged_file_that_looks_like_no_other_format_keeps_its_advice(tmp_pat
     content = bytearray((tmp_path / "a.tfrecord").read_bytes())
     content[9] ^= 1
     (tmp_path / "a.tfrecord").write_bytes(content)
-    with pytest.raises(DataError, match="not a TFRecord file; .* read it with --on-damage skip") as caught:
+    with pytest.raises(DataError, match=r"not a TFRecord file; .* read it with --on-damage skip") as caught:
         convert(f"{tmp_path}/a.tfrecord", f"{tmp_path}/a.recordio")
     assert "begins with" not in str(caught.value) and "looks like" not in str(caught.value)
 

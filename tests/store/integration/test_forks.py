@@ -1,4 +1,6 @@
-"""Processes that are forked in the middle of things: what they have of their parent, and what works in them anew."""
+"""Processes that are forked in the middle of things: what they have of their parent, and what works
+in them anew.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ DATA = bytes(range(256)) * 2000
 
 
 def in_child(function: Callable[[], object]) -> None:
-    """Run a function in a forked process; it returns. An exception in it is one here."""
+    """Run a function in a forked process; it returns.
+
+    An exception in it is one here.
+    """
     pid = os.fork()
     if not pid:
         code = 1
@@ -117,7 +122,9 @@ HDFS_NATIVE = {
     """,
     "_internal": "connections = []",
 }
-"""It has what matters of the library: a variable of the process, and clients whose end is one for the parent, too."""
+"""It has what matters of the library: a variable of the process, and clients whose end is one for
+the parent, too.
+"""
 
 
 def run_with_hdfs_native(folder: Path, code: str) -> str:

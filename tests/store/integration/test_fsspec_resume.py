@@ -219,7 +219,7 @@ def test_checksum_of_gcs(flaky: type[_FlakyFilesystem]) -> None:
 def test_given_up_without_secrets(flaky: type[_FlakyFilesystem]) -> None:
     flaky.faults = [(9, ConnectionError(f"https://u:{CANARY}@h/x?sig={CANARY} failed"))] * 99
     times = Times()
-    with pytest.raises(TemporaryStreamError, match="offset 9: ConnectionError: .*failed after 3 attempts") as caught:
+    with pytest.raises(TemporaryStreamError, match=r"offset 9: ConnectionError: .*failed after 3 attempts") as caught:
         read(times=times, attempts=3)
     assert CANARY not in f"{caught.value}{caught.value!r}"
     assert 0 < times.waited <= 1.5

@@ -1,4 +1,7 @@
-"""Publishing to an emulator of Google Cloud Storage with faults on the way; without, see test_stores.py."""
+"""Publishing to an emulator of Google Cloud Storage with faults on the way.
+
+Without, see test_stores.py.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def gcs(gcs_endpoint: str) -> Iterator[Gcs]:
 
 
 class FaultyFilesystem:
-    """The real filesystem, some calls of which fail: before or after the store did what was asked."""
+    """The real filesystem, some calls of which fail: before or after the store did what was asked.
+    The real filesystem, some calls of which fail: before or after the store did what was asked."""
 
     def __init__(self, fs: Any, faults: dict[int, tuple[str, Exception]]) -> None:
         self._fs = fs
@@ -123,7 +127,7 @@ def test_an_upload_that_was_answered_but_is_not_there_is_an_error(gcs: Gcs, befo
     fs = Forgetful(fsspec.filesystem("gs"), {})
     sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
     sink.write(DATA)
-    with pytest.raises(GivenUpError, match="accepted the upload, but .* this name; failed after 8"):
+    with pytest.raises(GivenUpError, match=r"accepted the upload, but .* this name; failed after 8"):
         sink.commit()
     assert gcs.names() == ([] if before is None else ["a"])
 

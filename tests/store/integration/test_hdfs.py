@@ -1,4 +1,6 @@
-"""hdfs:// and webhdfs:// against a real HDFS 3.3.6, whose DataNodes are killed in the middle of things."""
+"""hdfs:// and webhdfs:// against a real HDFS 3.3.6, whose DataNodes are killed in the middle of
+things.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,10 @@ def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_
 
 
 @pytest.fixture
-def folder(hdfs: Hdfs) -> Iterator[str]:
+def folder(hdfs: Hdfs) -> str:
     """A path that nobody else uses."""
     pytest.importorskip("hdfs_native", reason="NO hdfs-native, HDFS IS NOT TESTED")
-    yield f"/t-{uuid.uuid4().hex[:8]}"
+    return f"/t-{uuid.uuid4().hex[:8]}"
 
 
 def base(hdfs: Hdfs, scheme: str) -> str:
@@ -138,7 +140,7 @@ def test_missing_folders_and_things_in_the_way(hdfs: Hdfs, folder: str, scheme: 
     # A folder comes into the way while the file is written: the rename fails, and says so.
     sink = open_hdfs_sink(f"{root}/x")
     put(f"{root}/x/inside", b"1")
-    with pytest.raises(StreamError, match="must both be directories|is in the way"):
+    with pytest.raises(StreamError, match=r"must both be directories|is in the way"):
         sink.commit()
     sink.discard()
     assert names(hdfs, folder) == ["d", "x"]
@@ -317,7 +319,9 @@ assert read_whole(f"{url}/z", compression=None) == b"parent" * 1_000_000
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_parent_and_children_that_it_forks_read_at_the_same_time(hdfs: Hdfs, folder: str, scheme: str) -> None:
-    """All hold files of one length: what another process asked for would pass for what this one asked for."""
+    """All hold files of one length: what another process asked for would pass for what this one
+    asked for.
+    """
     command = [sys.executable, "-c", FORKS, f"{base(hdfs, scheme)}{folder}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[10, 11, 12, 13]\n", "")

@@ -1,4 +1,6 @@
-"""Where an HTTP answer is cut, and what its framing says that is not so: the object bit by bit, or an error."""
+"""Where an HTTP answer is cut, and what its framing says that is not so: the object bit by bit, or
+an error.
+"""
 
 from __future__ import annotations
 
@@ -202,6 +204,8 @@ def test_a_part_of_no_length_is_no_longer_than_its_range(server: RawServer, enco
 
 
 def test_where_no_answer_has_a_length_a_part_is_read_from_the_beginning(server: RawServer) -> None:
-    """A server that answers 200 with a part of the object would else be taken for one that ignores the range."""
+    """A server that answers 200 with a part of the object would else be taken for one that ignores
+    the range.
+    """
     server.answers = [HEAD + b"\r\n" + TEXT[10:], HEAD + b"\r\n" + TEXT, HEAD + b"\r\n" + TEXT[10:]]
     assert read_range(server.url, 10, 20, size=len(TEXT), retry=fast(attempts=2)) == TEXT[10:20]

@@ -1,4 +1,7 @@
-"""Reading http over a server that fails on schedule: bit-identical, or a clean error; never short, never a splice."""
+"""Reading http over a server that fails on schedule: bit-identical, or a clean error.
+
+Never short, never a splice.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,7 @@ def test_a_replaced_object_is_no_splice(server: FaultServer, conditions: bool, r
     url = server.put("replaced", DATA, Fault("cut", 100_000), Fault("replace"), conditions=conditions)
     with open_read(url, retry=fast(), compression=None) as stream:
         got = b""
-        with pytest.raises(StreamError, match="changed.* while it was read") as caught:
+        with pytest.raises(StreamError, match=r"changed.* while it was read") as caught:
             while data := stream.read(30_000):
                 got += data
         assert got == DATA[:100_000]
@@ -164,7 +167,7 @@ def test_what_is_given_up(server: FaultServer, status: int) -> None:
 def test_progress_begins_the_count_anew(server: FaultServer) -> None:
     faults = [Fault("cut", 100), Fault("status"), Fault("drop")] * 20
     assert read(server.put("slow", DATA, *faults), fast(attempts=4)) == DATA
-    with pytest.raises(TemporaryStreamError, match="offset 100: .*failed after 3 attempts"):
+    with pytest.raises(TemporaryStreamError, match=r"offset 100: .*failed after 3 attempts"):
         read(server.put("slow", DATA, *faults), fast(attempts=3))
 
 
@@ -189,7 +192,7 @@ def test_retry_after(server: FaultServer) -> None:
 
 def test_lengths_that_lie(server: FaultServer) -> None:
     # More is announced than there is: the object can never be had whole.
-    with pytest.raises(StreamError, match="offset 300000: .*416"):
+    with pytest.raises(StreamError, match=r"offset 300000: .*416"):
         read(server.put("lie", DATA, always=Fault("longer", 5)), fast())
     # Less is announced than comes.
     with pytest.raises(StreamError, match="sends more than the 299995 bytes that it announced"):
@@ -217,7 +220,7 @@ def test_an_error_page_is_never_spliced_in(server: FaultServer) -> None:
     with open_read(url, retry=fast(timeout=0.3), read_ahead=0, compression=None) as stream:
         got = stream.read(20)
         server.objects["page"].faults, server.objects["page"].always = [Fault("stall", 100)], Fault("error-body")
-        with pytest.raises(TemporaryStreamError, match="no ETag.*; failed after 8|no answer.*; failed after 8"):
+        with pytest.raises(TemporaryStreamError, match=r"no ETag.*; failed after 8|no answer.*; failed after 8"):
             while data := stream.read(1000):
                 got += data
     assert DATA.startswith(got)
@@ -330,7 +333,7 @@ def test_checksums(server: FaultServer, good: tuple[str, str], bad: str, more: t
     assert read(server.put("sum", DATA, *faults, headers=(good, *more)), fast()) == DATA
     url = server.put("sum", DATA, *faults, headers=((good[0], bad), *more))
     with pytest.raises(
-        StreamError, match="of the received bytes is [0-9a-f]+, but the store gives [0-9a-f]+"
+        StreamError, match=r"of the received bytes is [0-9a-f]+, but the store gives [0-9a-f]+"
     ) as caught:
         read(url, fast())
     assert caught.value.offset == len(DATA)
@@ -409,7 +412,7 @@ def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with FaultServer(certificate) as server:
         url = server.put("t", DATA, *faults)
         # Nobody vouches for it: that is no question of patience.
-        with pytest.raises(StreamError, match="no answer from the server .*CERTIFICATE_VERIFY_FAILED") as caught:
+        with pytest.raises(StreamError, match=r"no answer from the server .*CERTIFICATE_VERIFY_FAILED") as caught:
             read(url, fast())
         assert not isinstance(caught.value, TemporaryStreamError)
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
@@ -437,7 +440,8 @@ def outcome_of_schedule(server: FaultServer, seed: int) -> str:
     path = f"random-{seed}"
     faults: list[Fault] = []
     for _ in range(draw.randrange(1, 12)):
-        # While no byte has come, the next answer is the first one. A reset can overtake the headers.
+        # While no byte has come, the next answer is the first one. A reset can overtake the
+        # headers.
         first = all(f.kind in ("drop", "status", "reset") or (f.kind in ("cut", "frame") and f.at < 20) for f in faults)
         # It is not silent, since it is waited for with more patience.
         drawn = iter(lambda: random_fault(draw, len(data), first), None)  # noqa: B023
@@ -445,7 +449,8 @@ def outcome_of_schedule(server: FaultServer, seed: int) -> str:
     etag = draw.choice(["", "default", "default", 'W/"weak"'])
     more = {} if etag == "default" else {"etag": etag, "modified": draw.choice(["", OLD])}
     url = server.put(path, data, *faults, chunked=draw.random() < 0.5, conditions=draw.random() < 0.5, **more)
-    # What is not silent may take its time: how often it is tried again is the schedule's, not the machine's.
+    # What is not silent may take its time: how often it is tried again is the schedule's, not the
+    # machine's.
     silent = any(fault.kind == "stall" for fault in faults)
     retry = fast(seed=seed, timeout=5.0, attempts=draw.choice([2, 8]))
     both = [data, bytes(255 - byte for byte in data)]
@@ -455,8 +460,8 @@ def outcome_of_schedule(server: FaultServer, seed: int) -> str:
             while len(got) < 20 and (part := stream.read(20)):
                 got += part
             if silent:
-                # From here on any answer may be late on a busy machine. If the first one were, an error page that comes
-                # later would be the object.
+                # From here on any answer may be late on a busy machine. If the first one were, an
+                # error page that comes later would be the object.
                 object.__setattr__(retry, "timeout", 0.1)
             while part := stream.read(draw.randrange(1, 9000)):
                 got += part
@@ -514,7 +519,8 @@ def test_redirects(server: FaultServer) -> None:
     there = (("Location", f"http://{server.host}/target?sig={CANARY}"),)
     url = server.put("moved", b"", always=Fault("status", status=302, headers=there))
     assert read(url.replace("//", "//me:pw@"), fast()) == DATA
-    # Every attempt begins at the URL that was given: what it leads to may be valid for minutes only.
+    # Every attempt begins at the URL that was given: what it leads to may be valid for minutes
+    # only.
     assert len(server.asked("moved")) == len(server.asked("target"))
     assert ranges(server, "target")[:2] == ["", "bytes=100000-"]
     assert not any("Authorization" in headers for headers in server.asked("target"))
@@ -583,7 +589,7 @@ def test_a_proxy_that_is_not_a_url_is_named(server: FaultServer, monkeypatch: py
     monkeypatch.delenv("no_proxy", raising=False)
     opener.cache_clear()
     try:
-        with pytest.raises(UsageError, match="^http_proxy of the environment is not a URL: ") as caught:
+        with pytest.raises(UsageError, match=r"^http_proxy of the environment is not a URL: ") as caught:
             read("http://example.test/a", fast())
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert read(url, fast()) == DATA

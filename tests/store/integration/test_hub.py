@@ -1,4 +1,6 @@
-"""hf:// against a stand-in for the Hugging Face Hub, asked by the real huggingface_hub and by tarkit's own requests."""
+"""hf:// against a stand-in for the Hugging Face Hub, asked by the real huggingface_hub and by
+tarkit's own requests.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +157,7 @@ def test_other_bytes_than_those_of_the_commit_are_refused(hub: Hub, commit: str)
         get(f"{NAME}/data/train-0000.tar")
     other = FILES["data/train-0001.tar"]
     hub.damage(other, Fault("replace"))
-    with pytest.raises(StreamError, match="the sha256 of the received bytes is .* but the store gives"):
+    with pytest.raises(StreamError, match=r"the sha256 of the received bytes is .* but the store gives"):
         get(f"{NAME}/data/train-0001.tar")
 
 
@@ -165,7 +167,7 @@ def test_what_is_missing_is_named_with_its_commit(hub: Hub, commit: str) -> None
             look(f"{NAME}/no.tar")
     with pytest.raises(MissingInputError, match="no revision 'v9'"):
         get(f"{NAME}@v9/data/train-0000.tar")
-    with pytest.raises(MissingInputError, match="no such repository.*HF_TOKEN"):
+    with pytest.raises(MissingInputError, match=r"no such repository.*HF_TOKEN"):
         list(expand("hf://datasets/org/none/a-{0..9}.tar"))
     with pytest.raises(MissingInputError, match="nothing matches"):
         list(expand(f"{NAME}/none-*.tar"))
@@ -201,7 +203,7 @@ def test_private_and_gated_repositories_ask_for_a_token(
 ) -> None:
     url = f"{NAME}/data/train-0000.tar"
     hub.gated.add(REPOSITORY)
-    with pytest.raises(StreamError, match="401 Unauthorized.*HF_TOKEN"):
+    with pytest.raises(StreamError, match=r"401 Unauthorized.*HF_TOKEN"):
         get(url)
     hub.private.add(REPOSITORY)
     sha = hub.commit(REPOSITORY, FILES, "other")
@@ -262,7 +264,7 @@ def test_what_names_no_repository_is_refused(hub: Hub, spec: str, words: str) ->
 def test_nothing_is_written_to_the_hub(hub: Hub) -> None:
     url = f"{NAME}/data/train-0000.tar"
     for refused in (lambda: open_publish(url), lambda: remove(url)):
-        with pytest.raises(UsageError, match="hf:// cannot be (written to|removed)"):
+        with pytest.raises(UsageError, match=r"hf:// cannot be (written to|removed)"):
             refused()
     assert not [each for each in hub.requests if each[0] not in ("GET", "HEAD")]
 

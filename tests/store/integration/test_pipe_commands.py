@@ -1,4 +1,7 @@
-"""Commands behind pipe: as the sources of a reader that finishes, or stops early; and what they leave behind."""
+"""Commands behind pipe: as the sources of a reader that finishes, or stops early.
+
+And what they leave behind.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_an_answer_that_is_not_a_listing_is_an_error_and_not_an_empty_folder(ser
     calls: list[Callable[[], object]] = [lambda: fs.glob(f"{path}/s*.tar"), lambda: fs.find(path), lambda: fs.ls(path)]
     for call in calls:
         fs.invalidate_cache()
-        with pytest.raises(GivenUpError, match="^s3://b/f: .*; failed after 2 attempts"):
+        with pytest.raises(GivenUpError, match=r"^s3://b/f: .*; failed after 2 attempts"):
             ask(call, url="s3://b/f", name="s3://b/f", retry=fast(attempts=2))
 
 

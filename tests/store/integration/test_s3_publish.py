@@ -1,4 +1,6 @@
-"""Publishing to a real S3 server (SeaweedFS): the object is whole or absent, whatever happens on the way."""
+"""Publishing to a real S3 server (SeaweedFS): the object is whole or absent, whatever happens on
+the way.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,8 @@ def test_listings_made_before_do_not_hide_it(s3: S3) -> None:
 
 
 def test_parts_travel_together_but_not_without_bound(bad_day: S3, proxy: S3Proxy) -> None:
-    # The first one passes when the second one is there; all stay a while, so that one too many would be seen.
+    # The first one passes when the second one is there; all stay a while, so that one too many
+    # would be seen.
     both = Fault("part", "slow", times=-1, seconds=0.3, hook=lambda: wait_for(lambda: proxy.most_parts_at_once > 1))
     proxy.faults.append(both)
     with open_publish(bad_day.url("a")) as out:
@@ -257,7 +260,8 @@ def test_what_does_not_pass_leaves_nothing(bad_day: S3, proxy: S3Proxy, fault: F
     assert bad_day.names() == []
     assert bad_day.uploads() == []
     if fault.times < 0:
-        # The retries of s3fs and botocore are switched off; aiohttp sends once more if a kept connection breaks.
+        # The retries of s3fs and botocore are switched off; aiohttp sends once more if a kept
+        # connection breaks.
         assert 4 <= proxy.seen.count((fault.operation, fault.part)) <= 8
     with pytest.raises(kind):
         out.commit()
@@ -397,8 +401,9 @@ def test_random_schedules_leave_the_object_whole_or_absent(bad_day: S3, proxy: S
         shown = [f"{fault.operation} {fault.action} {fault.times}" for fault in proxy.faults]
         proxy.faults.clear()
         there = bad_day.content(name) if name in bad_day.names() else None
-        # Whole without an error, else what was there before. What arrived damaged is removed. An error beside a whole
-        # object says so: the last answer was lost, or the store denies what it took.
+        # Whole without an error, else what was there before. What arrived damaged is removed. An
+        # error beside a whole object says so: the last answer was lost, or the store denies what it
+        # took.
         right = {data} if not said else {None if "arrived" in said else before}
         if "not known" in said or "the store accepted the upload, but" in said:
             right.add(data)
@@ -459,7 +464,8 @@ def test_store_that_ignores_the_condition_is_looked_at(bad_day: S3, proxy: S3Pro
     def other() -> None:
         client.put_object(Bucket=bad_day.bucket, Key=f"{bad_day.folder}/a", Body=b"of another")
 
-    # Between our look and our put another one comes, and the put is answered as if it had been done.
+    # Between our look and our put another one comes, and the put is answered as if it had been
+    # done.
     proxy.faults.append(Fault("put", 200, hook=other))
     out = opened(bad_day.url("a"), if_absent=True)
     out.write(b"ours!")

@@ -1,4 +1,6 @@
-"""Stores that are slow, but not gone: what takes long is not cut, and what fails late is tried again."""
+"""Stores that are slow, but not gone: what takes long is not cut, and what fails late is tried
+again.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +100,13 @@ def test_an_attempt_that_fails_late_is_tried_again() -> None:
 
 
 class Line:
-    """A line on which any number of parts that are sent together take a second, and no other time passes.
+    """A line on which any number of parts that are sent together take a second, and no other time
+    passes.
 
-    seconds: how many have passed. A second begins when all stores have sent their part of one number."""
+    Attributes:
+        seconds: how many have passed. A second begins when all stores have sent their part of one
+            number.
+    """
 
     def __init__(self, stores: int) -> None:
         self.stores = stores
@@ -159,8 +165,8 @@ def test_uploads_that_share_a_slow_line_do_not_time_out(count: int, monkeypatch:
     end = time.monotonic() + 60
 
     def look_again(futures: Any, until: float) -> None:
-        # A wait by the system's clock would have no end that means anything here. But a store that has failed sends
-        # no later part, and then the line's clock stands still.
+        # A wait by the system's clock would have no end that means anything here. But a store that
+        # has failed sends no later part, and then the line's clock stands still.
         assert time.monotonic() < end, "a part has not arrived in 60 s"
         time.sleep(0.005)
 

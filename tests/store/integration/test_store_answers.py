@@ -1,4 +1,6 @@
-"""Answers of object stores that do not fit what was asked: a failed attempt, and the same bytes are asked for again."""
+"""Answers of object stores that do not fit what was asked: a failed attempt, and the same bytes are
+asked for again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Redirects of object stores: never to another host, neither with credentials nor with the body of an upload."""
+"""Redirects of object stores: never to another host, neither with credentials nor with the body of
+an upload.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_a_get_is_not_redirected(store: LyingStore, elsewhere: LyingStore, code:
 def test_neither_looking_nor_listing_is_redirected(store: LyingStore, elsewhere: LyingStore, code: int) -> None:
     store.redirect = dict.fromkeys(("HEAD", "GET"), (code, {"Location": f"{elsewhere.url}/b/x.tar"}))
     for call in (lambda: stat(NAMES[store.kind]), lambda: list(entries(NAMES[store.kind].rpartition("/")[0]))):
-        with pytest.raises(TarkitError, match="redirect|30"):
+        with pytest.raises(TarkitError, match=r"redirect|30"):
             call()
     assert elsewhere.asked == []
 
@@ -77,7 +79,7 @@ def test_the_body_of_an_upload_goes_nowhere_else(store: LyingStore, elsewhere: L
     store.redirect = dict.fromkeys(("PUT", "POST"), (code, {"Location": f"{elsewhere.url}/b/y.tar"}))
     sink = place.open_sink(NAMES[store.kind].replace("x.tar", "y.tar"), "y.tar", retry=fast(attempts=2))
     sink.write(DATA)
-    with pytest.raises(TarkitError, match="redirect|30"):
+    with pytest.raises(TarkitError, match=r"redirect|30"):
         sink.commit()
     sink.discard()
     assert elsewhere.asked == []

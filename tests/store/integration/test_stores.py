@@ -1,4 +1,6 @@
-"""What every store promises, against a real server or emulator of each: an object is whole or absent."""
+"""What every store promises, against a real server or emulator of each: an object is whole or
+absent.
+"""
 
 from __future__ import annotations
 

@@ -373,7 +373,8 @@ def test_write_to_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     "command", ["true", "head -c 10 >/dev/null", "sleep 0.3; exit 0", "head -c 4096 | cat >/dev/null"]
 )
 def test_a_command_that_takes_only_a_part_of_what_fits_into_a_pipe(command: str) -> None:
-    """Nothing was written in vain as far as the writer can see: the rest is still in the pipe when the command ends."""
+    """Nothing was written in vain as far as the writer can see: the rest is still in the pipe when
+    the command ends."""
     with (
         pytest.raises(StreamError, match=r"the command stopped reading after \d+ bytes") as caught,
         open_publish(f"pipe:{command}") as out,

@@ -1,4 +1,7 @@
-"""Waits that end: with a result, after a time, because the work was stopped; and what is said while something waits."""
+"""Waits that end: with a result, after a time, because the work was stopped.
+
+And what is said while something waits.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +184,8 @@ def given_up(*answered: bool) -> GivenUpError:
 
 def test_of_a_store_that_did_not_answer_nothing_more_is_asked() -> None:
     gone = GoneStores()
-    # One that answers is not gone, whatever it answers; nor is one of which only one attempt is known.
+    # One that answers is not gone, whatever it answers; nor is one of which only one attempt is
+    # known.
     for error in (
         given_up(False, True),
         TemporaryStreamError("short", url="s3://bucket/a"),

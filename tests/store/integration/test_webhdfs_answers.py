@@ -29,7 +29,8 @@ from tarkit.store.hdfs import place
 from tarkit.store.resume import ResumingReader
 from tarkit.store.retry import DEFAULT_RETRY, Retry
 
-# No server here is silent for so long on purpose: a try that ends by time would be one more than is expected.
+# No server here is silent for so long on purpose: a try that ends by time would be one more than is
+# expected.
 QUICK = Retry(attempts=4, base=0.0, timeout=60.0)
 CANARY = "CANARY-7f3a9c"
 CONTENT = bytes(range(256)) * 4000
@@ -104,7 +105,7 @@ def test_an_empty_file_is_read_and_written(fake: FakeHdfs) -> None:
 def test_read_that_is_always_cut_is_given_up(fake: FakeHdfs) -> None:
     fake.put("/a", CONTENT)
     fake.nasty["data-OPEN"] = [cut(10), *[cut(0)] * 10]
-    with pytest.raises(TemporaryStreamError, match="offset 10.*failed after 4 attempts"):
+    with pytest.raises(TemporaryStreamError, match=r"offset 10.*failed after 4 attempts"):
         read(fake)
 
 
@@ -476,7 +477,9 @@ def four_samples(folder: Path) -> str:
 
 
 def test_a_query_stays_at_the_end_of_the_names_beside_an_output(fake: FakeHdfs, tmp_path: Path) -> None:
-    """They were the name of the output itself, as another user: failed samples were gone, and the exit code was 3."""
+    """They were the name of the output itself, as another user: failed samples were gone, and the
+    exit code was 3.
+    """
     shard, output = four_samples(tmp_path), f"webhdfs://{fake.authority}/out/x.tar?user.name=me"
     counts = process(shard, output=output, command='test "$(cat __key__)" != 2')
     assert (counts.out, counts.failed) == (3, 1)

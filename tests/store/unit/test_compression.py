@@ -1,4 +1,5 @@
-"""Every codec: cut anywhere, damaged anywhere, concatenated, from the real programs, and as a bomb."""
+"""Every codec: cut anywhere, damaged anywhere, concatenated, from the real programs, and as a
+bomb."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def test_flipped_bits_never_give_other_data(codec: str) -> None:
             damaged = bytearray(made)
             damaged[position] ^= 1 << bit
             try:
-                # Bits that carry nothing (a time stamp, say) may be flipped: the content must be right.
+                # Bits that carry nothing (a time stamp, say) may be flipped: the content must be
+                # right.
                 assert read_all(bytes(damaged), codec) == SMALL
             except (CompressionError, TooLargeError):
                 caught += 1

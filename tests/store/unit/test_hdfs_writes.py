@@ -1,4 +1,6 @@
-"""Writing to HDFS while DataNodes are lost: the sink against a cluster in memory, whose blocks begin or end badly."""
+"""Writing to HDFS while DataNodes are lost: the sink against a cluster in memory, whose blocks
+begin or end badly.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ PATH = "/a/b.tar"
 
 
 class Cluster(HdfsClient):
-    """Files of blocks, of which a client sees those that are whole. loses: for the next blocks that are begun, in
-    order, after how many bytes their DataNode is lost; -1: before the first; None: never."""
+    """Files of blocks, of which a client sees those that are whole.
+
+    Args:
+        loses: for the next blocks that are begun, in order, after how many bytes their DataNode is
+            lost; -1: before the first; None: never.
+    """
 
     on_loss = " at a DataNode; webhdfs:// tries others"
 
@@ -68,7 +74,9 @@ class Part(Body):
 
 
 class Writer:
-    """Takes bytes that its DataNode never gets, as a client does that has not heard of the loss yet."""
+    """Takes bytes that its DataNode never gets, as a client does that has not heard of the loss
+    yet.
+    """
 
     def __init__(self, cluster: Cluster, path: str) -> None:
         self._cluster = cluster
@@ -154,7 +162,7 @@ def test_in_the_middle_of_a_block_it_is_an_error_with_a_way_on() -> None:
 
 def test_when_no_other_datanode_takes_it_nothing_is_left() -> None:
     cluster = Cluster(*[-1] * 50)
-    with pytest.raises(GivenUpError, match="webhdfs://.* failed after 8 attempts"):
+    with pytest.raises(GivenUpError, match=r"webhdfs://.* failed after 8 attempts"):
         written(cluster, DATA)
     assert cluster.created == 9
     assert not cluster.files

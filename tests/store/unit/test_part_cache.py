@@ -132,7 +132,7 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     cache = PartCache(tmp_path, 3000)
     for number in range(20):
-        with pytest.raises(StreamError, match="^the object was changed$"):
+        with pytest.raises(StreamError, match=r"^the object was changed$"):
             cache.keep(part(number), fails)
     assert names(tmp_path) == [] and not cache.closed
     assert kept(cache, part(0)) == content(part(0))

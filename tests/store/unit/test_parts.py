@@ -97,7 +97,8 @@ def caused(by: Exception, number: int | None = None, kind: type[Exception] = OSE
         (caused(Answered(403, "QuotaExceeded"), errno.EIO), False),
         (caused(Answered(507, "InsufficientStorage"), errno.EIO), True),
         (caused(ValueError("no answer"), errno.EIO), True),
-        # As aiohttp raises that an answer was cut: the number is that of a request that it would refuse.
+        # As aiohttp raises that an answer was cut: the number is that of a request that it would
+        # refuse.
         (caused(Coded(400), kind=ClientPayloadError), True),
         # As botocore and aiohttp keep what went wrong with a connection.
         (HTTPClientError(error=FileNotFoundError(2, "no such certificates")), False),

@@ -1,4 +1,6 @@
-"""The registry of places: each scheme has a module, and what it cannot do is refused in one sentence."""
+"""The registry of places: each scheme has a module, and what it cannot do is refused in one
+sentence.
+"""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_file_objects_stay_open(tmp_path: Path) -> None:
     assert gzip.decompress(target.getvalue()) == DATA
     with pytest.raises(UsageError, match="does not take bytes"), open_publish(io.StringIO()) as out:  # type: ignore[arg-type]
         out.write(b"x")
-    full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    full = open("/dev/full", "wb", buffering=0)
     with full, pytest.raises(StreamError, match="no space left"), open_publish(full) as out:
         out.write(b"x")
 
@@ -289,7 +289,8 @@ def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
 
 @pytest.mark.parametrize("kind", ["a named pipe", "another descriptor", "a file object"])
 def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: Path) -> None:
-    """A named pipe is an output as a file is: a part of a tar in it is a failure, and no success."""
+    """A named pipe is an output as a file is: a part of a tar in it is a failure, and no success.
+    A named pipe is an output as a file is: a part of a tar in it is a failure, and no success."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -471,13 +472,13 @@ def test_long_names(tmp_path: Path) -> None:
 def test_targets_that_can_not_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "a", tmp_path / "file" / "none" / "a"):
-        with pytest.raises(StreamError, match="not a directory|the folder .* cannot be made: "):
+        with pytest.raises(StreamError, match=r"not a directory|the folder .* cannot be made: "):
             open_publish(path)
     for url in (tmp_path, f"{tmp_path}/new/"):
         with pytest.raises(StreamError, match="is a directory"):
             open_publish(url)
     for url in ("http://example.org/a", "https://example.org/a"):
-        with pytest.raises(UsageError, match="https?:// cannot be written to"):
+        with pytest.raises(UsageError, match=r"https?:// cannot be written to"):
             open_publish(url)
     assert names(tmp_path) == ["file"]
 
@@ -558,7 +559,8 @@ def test_an_upload_that_is_not_there_afterwards_is_an_error(
         with PublishStream(open_sink("memory://b", "memory://b", retry=fast()), "memory://b", None) as out:
             out.write(b"content")
 
-    # The move is answered, but what was moved is gone; or it was answered too late, and is done already.
+    # The move is answered, but what was moved is gone; or it was answered too late, and is done
+    # already.
     monkeypatch.setattr(memory, "mv", lambda source, target: memory.rm_file(source))
     with pytest.raises(GivenUpError, match="7 bytes were sent, but no file exists; failed after 8 attempts"):
         publish()

@@ -99,7 +99,9 @@ def test_names_that_would_leave_the_target_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_percent_sign_in_a_name_stays_one_in_a_folder_that_is_a_url(tmp_path: Path) -> None:
-    """It was decoded: ``..%2Fout`` of a store was written outside of the folder, and two files became one."""
+    """It was decoded: ``..%2Fout`` of a store was written outside of the folder, and two files
+    became one.
+    """
     names = ["..%2Fout", "a b", "a%20b"]
     (tmp_path / "in").mkdir()
     for name in names:

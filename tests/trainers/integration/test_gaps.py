@@ -1,4 +1,6 @@
-"""Samples that fail or are dropped: counted and reported, and each rank still has the same number of batches."""
+"""Samples that fail or are dropped: counted and reported, and each rank still has the same number
+of batches.
+"""
 
 from __future__ import annotations
 
@@ -217,10 +219,10 @@ def test_errors_of_the_program_end_it(whole: str) -> None:
         raise KeyError("typo")
 
     with pytest.raises(
-        DataError, match="^epoch 0, batch 0: transform dropped all its samples, or they failed; see the w"
+        DataError, match=r"^epoch 0, batch 0: transform dropped all its samples, or they failed; see the w"
     ):
         list(loader(whole, decode=None, transform=wrong, on_error="count"))
-    with pytest.raises(UsageError, match="^fields is ' ', which names no field$"):
+    with pytest.raises(UsageError, match=r"^fields is ' ', which names no field$"):
         loader(whole, fields=" ")
     with pytest.raises(UsageError, match="must be a field, or fields"):
         list(loader(whole, decode=None, fields=";", on_error="count"))

@@ -1,4 +1,6 @@
-"""Accelerate, Lightning and transformers' Trainer over the PyTorch data set: its loader, and torchdata's."""
+"""Accelerate, Lightning and transformers' Trainer over the PyTorch data set: its loader, and
+torchdata's.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,7 @@ def test_accelerate_skips_batches_without_reading_them(
     loader.set_epoch(0)
     assert not [*skip_first_batches(loader, 10)]
     assert loader.dataset[3][0] == epochs[1][3], "an epoch of which all was skipped is over"
-    with pytest.raises(UsageError, match="^batches come in their order"):
+    with pytest.raises(UsageError, match=r"^batches come in their order"):
         loader.dataset[5]
 
 
@@ -142,7 +144,7 @@ def test_a_service_has_no_batches_to_skip(shards: str) -> None:
     from tarkit.trainers.torch import ShardDataset
 
     loader = ShardDataset(shards, batch=12, service="127.0.0.1:1").loader()
-    with pytest.raises(UsageError, match="^the shard service keeps the state, and goes on where it is"):
+    with pytest.raises(UsageError, match=r"^the shard service keeps the state, and goes on where it is"):
         next(iter(skip_first_batches(loader, 2)))
 
 

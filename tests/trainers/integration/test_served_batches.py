@@ -1,4 +1,6 @@
-"""Batches of samples that a shard service hands out: what is acknowledged was used by the loop, and all is."""
+"""Batches of samples that a shard service hands out: what is acknowledged was used by the loop, and
+all is.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def test_each_sample_comes_once_an_epoch_and_all_are_acknowledged(shards: str, s
     assert sorted(sum(batches, [])) == sorted(EVERY * 2)
     assert [len(batch) for batch in batches] == [4] * 12
     assert done(service) == 48
-    with pytest.raises(UsageError, match="^the data set of the shard service has ended; how many epochs it has is an"):
+    with pytest.raises(UsageError, match=r"^the data set of the shard service has ended; how many epochs it has is an"):
         list(found)
     assert list(loader(shards, service.address)) == [], "a process that comes late"
 
@@ -134,7 +136,8 @@ def test_what_a_loop_held_that_is_gone_counts_as_a_loss(shards: str, service: In
 def test_what_a_worker_reports_late_does_not_count_for_the_next_iteration(
     shards: str, service: InThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its service was slow, and the loop has begun anew meanwhile, as workers that persist see it."""
+    """Its service was slow, and the loop has begun anew meanwhile, as workers that persist see it.
+    Its service was slow, and the loop has begun anew meanwhile, as workers that persist see it."""
     begun, release, flush = threading.Event(), threading.Event(), ShardClient.flush
 
     def flushed(client: ShardClient) -> None:
@@ -180,7 +183,7 @@ def test_a_lost_service_is_an_error_and_never_the_end(shards: str, tmp_path: Pat
         with pytest.raises(ServiceLostError):
             for _ in found:
                 running.kill()
-        with pytest.raises(ServiceLostError, match="^the last batches that were used are not acknowledged; they may"):
+        with pytest.raises(ServiceLostError, match=r"^the last batches that were used are not acknowledged; they may"):
             found.used()
             found.flush(0.1)
 
@@ -200,15 +203,18 @@ def test_a_shard_that_is_damaged_is_reported_and_an_error(shards: str, tmp_path:
                     used += names
         with ShardClient(service.address) as client:
             progress = client.progress()
-        # Not used: the damaged sample, and three in a batch with it. None came twice: of the shard that failed, too,
-        # what was used before is acknowledged.
+        # Not used: the damaged sample, and three in a batch with it. None came twice: of the shard
+        # that failed, too, what was used before is acknowledged.
         assert (progress.dead, progress.records, len(used)) == (1, 20, 20)
         assert sorted(used) == sorted(set(EVERY) - {"2-6", "2-7", "2-8", "2-9"})
 
 
 @pytest.mark.usefixtures("full_batches")
 def test_a_shard_that_was_replaced_since_the_service_counted_it_is_refused(tmp_path: Path) -> None:
-    """By another shard with its index, of the same size and number of samples; one that was touched goes on."""
+    """By another shard with its index, of the same size and number of samples.
+
+    One that was touched goes on.
+    """
     spec = write_shards(tmp_path, (6, 6))
     dataset = DataSet.of_files("data", shards_of(create_data_reader(spec)), 3)
     with InThread(tmp_path / "state", LeaseRules(errors=2)) as service:
@@ -250,7 +256,7 @@ def test_a_service_that_counts_more_samples_than_there_are(shards: str, tmp_path
     [{"shuffle": False}, {"seed": 1}, {"lanes": 1}, {"equalize": "pad"}, {"rank": 0, "world": 2}, {"block": 10}],
 )
 def test_options_that_have_no_effect_are_refused(shards: str, option: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="rank and world are not for service=: tarkit serve --shuffle has its order$"):
+    with pytest.raises(UsageError, match=r"rank and world are not for service=: tarkit serve --shuffle has its order$"):
         loader(shards, "127.0.0.1:1", **option)
 
 
@@ -260,7 +266,9 @@ def test_the_state_is_the_services(shards: str, monkeypatch: pytest.MonkeyPatch)
     found = loader(shards, "127.0.0.1:1", batch=1000)
     assert found.source.consumer == (0, 1)
     for call in (found.state_dict, lambda: found.load_state_dict({}), lambda: found.set_epoch(1)):
-        with pytest.raises(UsageError, match="^the shard service keeps the state, and goes on where it is; see tarkit"):
+        with pytest.raises(
+            UsageError, match=r"^the shard service keeps the state, and goes on where it is; see tarkit"
+        ):
             call()
     with pytest.raises(TypeError, match="the shard service decides how many"):
         len(found)

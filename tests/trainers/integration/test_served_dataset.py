@@ -1,4 +1,6 @@
-"""PyTorch's DataLoader on what a shard service hands out: processes are killed, and so is the service."""
+"""PyTorch's DataLoader on what a shard service hands out: processes are killed, and so is the
+service.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_the_program_of_the_page(service: Service, tmp_path: Path, monkeypatch: 
     named = f'service=ShardClient("{service.address}", "pictures"))'
     program = program.replace('service="127.0.0.1:50001")', named).replace("steps % 100", "steps % 10")
     scope: dict[str, Any] = {"ShardClient": ShardClient}
-    exec(program, scope)  # noqa: S102
+    exec(program, scope)
     assert scope["steps"] >= 27 and (tmp_path / "model.pt").exists()
 
 
@@ -94,7 +96,10 @@ def test_a_loader_of_ones_own_is_refused(shards: str, service: Service) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_process_and_the_service_are_killed(shards: str, service: Service, tmp_path: Path, method: str) -> None:
-    """What was acknowledged is not handed out again; what was prefetched, or in hand, is, and nothing is lost."""
+    """What was acknowledged is not handed out again.
+
+    What was prefetched, or in hand, is, and nothing is lost.
+    """
     logs = [tmp_path / "killed", tmp_path / "other"]
     program = Path(__file__).resolve().parents[2] / "support" / "trainserved.py"
     running = [

@@ -1,4 +1,6 @@
-"""The PyTorch data set: the same global batches for any number of ranks and workers, and after any break."""
+"""The PyTorch data set: the same global batches for any number of ranks and workers, and after any
+break.
+"""
 
 from __future__ import annotations
 
@@ -173,10 +175,12 @@ def test_a_stateful_loader_reads_the_epoch_that_is_set(
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
 def test_two_loaders_read_at_once_are_an_error(shards: str, options: dict[str, Any]) -> None:
-    """A worker that begins late would read the epoch of the other one: samples came twice, and others not at all."""
+    """A worker that begins late would read the epoch of the other one: samples came twice, and
+    others not at all.
+    """
     data = dataset(shards)
     one, other = data.loader(**options), data.loader(**options)
-    with pytest.raises(UsageError, match="^epoch 0 is over, as a later iteration of the data set has begun"):
+    with pytest.raises(UsageError, match=r"^epoch 0 is over, as a later iteration of the data set has begun"):
         list(zip(one, other, strict=True))
     assert len(list(one)) == 13
 
@@ -194,7 +198,9 @@ def test_a_data_set_whose_place_is_set_behind_its_loader_is_an_error(
 
 @pytest.mark.parametrize("option", [{"batch_size": 4}, {"shuffle": True}, {"shuffle": False}, {"sampler": True}])
 def test_what_the_data_set_decides_is_not_an_option_of_the_loader(shards: str, option: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"^loader\(\) has no {[*option][0]}=: see batch=, shuffle= and equalize= of"):
+    with pytest.raises(
+        UsageError, match=rf"^loader\(\) has no {next(iter(option))}=: see batch=, shuffle= and equalize= of"
+    ):
         dataset(shards).loader(2, **option)
 
 
@@ -282,7 +288,7 @@ def test_torchdata_keeps_its_state(shards: str, epochs: list[list[list[str]]], t
     assert before + keys(iter(other.loader(3))) == epochs[0]
     with pytest.raises(UsageError, match="the state has workers 2, and here it is 1: give dataset_state"):
         dataset(shards).read_epoch().load_state_dict({**dataset_state(state), "workers": 2})
-    with pytest.raises(UsageError, match="^there is no state of a ShardDataset in it$"):
+    with pytest.raises(UsageError, match=r"^there is no state of a ShardDataset in it$"):
         dataset_state({"a": [{}]})
 
 
@@ -397,11 +403,11 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     limited = program.replace("for images, labels in loader:", "for images, labels in islice(loader, limit):")
     assert limited != program
     scope: dict[str, Any] = {"__name__": "__main__", "islice": islice, "limit": 3}
-    exec(limited.replace(", epochs):", ", 1):"), scope)  # noqa: S102
+    exec(limited.replace(", epochs):", ", 1):"), scope)
     state = scope["loader"].state_dict()
     assert (state["epoch"], state["next_batch"]) == (0, 3)
     scope = {"__name__": "__main__"}
-    exec(program, scope)  # noqa: S102
+    exec(program, scope)
     state = scope["loader"].state_dict()
     steps = scope["optimizer"].state_dict()["state"][0]["step"]
     assert (state["epoch"], state["next_batch"], steps) == (3, 0, 3 * 9)
@@ -455,7 +461,10 @@ def test_the_audit_has_what_was_used_and_not_what_was_prefetched(
 
 
 class NotHere:
-    """In a cycle, as an iterator of a DataLoader is after an error; it may be freed in one process only."""
+    """In a cycle, as an iterator of a DataLoader is after an error.
+
+    It may be freed in one process only.
+    """
 
     def __init__(self) -> None:
         self.me, self.process = self, os.getpid()
@@ -497,7 +506,8 @@ def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) 
     assert {*dataset(shards).loader(1, collate_fn=len)} == {dataset(shards).settings.batch}
     images, *_ = dataset(shards, fields="cls", decode="rgb", audit=tmp_path).loader(1, collate_fn=len)
     assert images == 1
-    # Last: a worker that is forked while torch's failed loader is alive ends that, too, and may fail itself.
+    # Last: a worker that is forked while torch's failed loader is alive ends that, too, and may
+    # fail itself.
     with pytest.raises(UsageError, match=r"with service= or audit=, read it by loader\(\), which knows what your loop"):
         list(StatefulDataLoader(dataset(shards, audit=tmp_path), batch_size=None, num_workers=1))
 
@@ -506,7 +516,8 @@ def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) 
 def test_a_state_of_torchdata_that_is_older_than_the_last_batch(
     shards: str, epochs: list[list[list[str]]], workers: int, taken: int
 ) -> None:
-    """``snapshot_every_n_steps``: what came after the snapshot was used, and does not come again."""
+    """``snapshot_every_n_steps``: what came after the snapshot was used, and does not come again.
+    ``snapshot_every_n_steps``: what came after the snapshot was used, and does not come again."""
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")
     from tarkit.trainers.torch import dataset_state
 
@@ -520,10 +531,11 @@ def test_a_state_of_torchdata_that_is_older_than_the_last_batch(
 
 
 def test_batches_that_come_out_of_order(shards: str) -> None:
-    """A state says up to which batch all were used: it would leave out some, and give others again."""
+    """A state says up to which batch all were used: it would leave out some, and give others
+    again."""
     from tarkit.trainers.torch import dataset_state
 
-    with pytest.raises(UsageError, match="^in_order=False: a state is a place in the order"):
+    with pytest.raises(UsageError, match=r"^in_order=False: a state is a place in the order"):
         dataset(shards).loader(2, in_order=False)
     state = dataset(shards).state(0, 0)
     with pytest.raises(UsageError, match="as with in_order=False"):
@@ -531,12 +543,14 @@ def test_batches_that_come_out_of_order(shards: str) -> None:
 
 
 def test_of_two_iterations_the_first_is_over(shards: str, epochs: list[list[list[str]]]) -> None:
-    """Its second worker begins when the epoch is the next one already, and would give batches of that."""
+    """Its second worker begins when the epoch is the next one already, and would give batches of
+    that.
+    """
     loader = dataset(shards).loader(2, worker_init_fn=begin_late)
     first, second = iter(loader), iter(loader)
     assert keys([next(first)]) == epochs[0][:1]
     begun = keys([next(second)])
-    with pytest.raises(UsageError, match="^epoch 0 is over, as a later iteration of the data set has begun"):
+    with pytest.raises(UsageError, match=r"^epoch 0 is over, as a later iteration of the data set has begun"):
         next(first)
     assert begun + keys(second) == epochs[1]
 

@@ -1,4 +1,6 @@
-"""The PyTorch data set in many topologies: real ranks under gloo, and ones drawn at random, stopped and gone on."""
+"""The PyTorch data set in many topologies: real ranks under gloo, and ones drawn at random, stopped
+and gone on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ LOADERS = ("0", "2-fork", "4-spawn")
 
 
 def read_under_gloo(urls: str, folder: Path, world: int) -> dict[str, list[list[str]]]:
-    """What ranks that torchrun starts read of an epoch, by the kind of their loaders: global batches."""
+    """What ranks that torchrun starts read of an epoch, by the kind of their loaders: global
+    batches.
+    """
     done = torchrun("trainloaders.py", world, folder, *LOADERS, urls)
     assert done.returncode == 0, done.stderr
     found = {}
@@ -46,7 +50,9 @@ def test_three_shards_under_gloo_give_the_same_batches_to_all(tmp_path: Path) ->
 
 
 class Topology(NamedTuple):
-    """workers: of each rank."""
+    """Attributes:
+    workers: of each rank.
+    """
 
     workers: list[int]
 

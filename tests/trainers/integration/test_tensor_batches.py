@@ -1,4 +1,6 @@
-"""The TensorFlow data set: the same batches as everywhere, for any number of processes, and after any break."""
+"""The TensorFlow data set: the same batches as everywhere, for any number of processes, and after
+any break.
+"""
 
 from __future__ import annotations
 
@@ -208,7 +210,9 @@ def test_the_rest_of_an_epoch_is_fitted_by_itself(shards: str, epochs: list[list
     batches = made(shards)
     Model().fit(batches, epochs=1, stop=2)
     state = batches.state_dict()
-    with pytest.raises(UsageError, match="this data set is the rest of an epoch, and fit.. would read no more of each"):
+    with pytest.raises(
+        UsageError, match=r"this data set is the rest of an epoch, and fit.. would read no more of each"
+    ):
         Model().fit(batches, epochs=2)
     assert (batches.state_dict()["epoch"], batches.state_dict()["next_batch"]) == (1, 0), "the rest was used"
     again, model = made(shards), Model()
@@ -322,7 +326,7 @@ def test_an_audit_and_a_service_are_for_other_loaders(shards: str, name: str) ->
 def test_several_processes_have_to_be_named(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
-    with pytest.raises(UsageError, match="TF_CONFIG has 2 workers: name rank= and world= .*input_pipeline_id"):
+    with pytest.raises(UsageError, match=r"TF_CONFIG has 2 workers: name rank= and world= .*input_pipeline_id"):
         made(shards)
     assert len(made(shards, rank=1, world=2)) == 6
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"], "ps": ["c:1"]}}))
@@ -375,11 +379,11 @@ def test_the_programs_of_the_page(name: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path, 64)
     scope: dict[str, Any] = {}
-    exec(program_of("training-tensorflow.md", name), scope)  # noqa: S102
+    exec(program_of("training-tensorflow.md", name), scope)
     if name == "resume":
         assert json.loads(Path("last.json").read_text())["state"]["next_batch"] == 3
         scope = {}
-        exec(program_of("training-tensorflow.md", name), scope)  # noqa: S102
+        exec(program_of("training-tensorflow.md", name), scope)
         scope["state"] = scope["batches"].state_dict()
     assert (scope["state"]["epoch"], scope["state"]["next_batch"]) == (2, 0)
     if name == "keras":

@@ -40,7 +40,9 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Path:
-    """RecordIO files that the page's command makes with Spark, of pictures in a folder for each class."""
+    """RecordIO files that the page's command makes with Spark, of pictures in a folder for each
+    class.
+    """
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         pytest.skip("NO pyspark OR NO java, SO NO RECORDS TO TRAIN ON (tox run -e torch,tensorflow)")
     import numpy as np

@@ -1,4 +1,6 @@
-"""Training from S3 whose connections drop at random: the samples and the order are those of local shards."""
+"""Training from S3 whose connections drop at random: the samples and the order are those of local
+shards.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The programs and commands of docs/training.md run; those of other test files are found there by their names."""
+"""The programs and commands of docs/training.md run.
+
+Those of other test files are found there by their names.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def needs(*names: str) -> Any:
 
 
 def torch_test(test: Any) -> Any:
-    """Runs in the environment torch. The warnings are torch's own, about forks beside threads."""
+    """Runs in the environment torch.
+
+    The warnings are torch's own, about forks beside threads.
+    """
     return pytest.mark.torch(needs("torch", "torchdata")(pytest.mark.filterwarnings("ignore")(test)))
 
 
@@ -130,7 +136,7 @@ def test_mds_that_is_cut_is_not_converted(tmp_path: Path) -> None:
 
 def scope_of(name: str, **given: Any) -> dict[str, Any]:
     scope = {"__name__": "__main__", **given}
-    exec(BLOCKS[name], scope)  # noqa: S102
+    exec(BLOCKS[name], scope)
     return scope
 
 
@@ -182,7 +188,8 @@ def test_ranks_are_killed_and_others_go_on(shards: Path) -> None:
     assert saved["optimizer"]["state"][0]["step"] == 3 * 6
 
 
-# Otherwise one of two programs may have used all records, and the service have ended, before the other comes.
+# Otherwise one of two programs may have used all records, and the service have ended, before the
+# other comes.
 MEET = """\
     import glob, os, time
     open(f"begun-{os.getpid()}", "w").close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from trainshards import every_key, needs_torch, program_of, write_pictures, write_shards
 
-from tarkit.trainers.webdataset import WebDataset  # noqa: E402
+from tarkit.trainers.webdataset import WebDataset
 
 wds = pytest.importorskip("webdataset", reason="webdataset is not installed (pip install webdataset)")
 COUNTS = (30, 0, 25, 17)
@@ -73,5 +73,5 @@ def test_torch_the_programs_of_the_page(
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path, 64)
     for name in ("dataset", "pipeline"):
-        exec(program_of("training-webdataset.md", name), {})  # noqa: S102
+        exec(program_of("training-webdataset.md", name), {})
         assert capsys.readouterr().out.count("32, 8, 8, 3") == 6

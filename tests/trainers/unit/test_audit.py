@@ -1,4 +1,5 @@
-"""The audit of a training: complete where each sample was used once, and never where one was not."""
+"""The audit of a training: complete where each sample was used once, and never where one was not.
+The audit of a training: complete where each sample was used once, and never where one was not."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Launch:
-    """The ranks of a training, which take their batches in step; they are killed when they are forgotten."""
+    """The ranks of a training, which take their batches in step.
+
+    They are killed when they are forgotten.
+    """
 
     def __init__(self, shards: str, folder: Path, world: int = 1, state: State | None = None, **options: Any) -> None:
         options = {"batch": 6, "seed": 3, "run": 5, "audit": folder, **options}
@@ -102,7 +106,8 @@ def test_a_training_is_killed_and_goes_on(shards: str, tmp_path: Path, worlds: t
     del training
     Launch(shards, tmp_path, worlds[1], state).finish()
     found = only(audit_folder(str(tmp_path), [shards]))
-    # All ranks but the first are not known to have used the last batch, but the training went on behind it.
+    # All ranks but the first are not known to have used the last batch, but the training went on
+    # behind it.
     assert (found.complete, found.used, found.again) == (True, 36, 6 * more)
 
 
@@ -219,7 +224,10 @@ def test_the_files_of_a_rank_are_missing(shards: str, tmp_path: Path) -> None:
 
 
 def test_random_trainings(shards: str, tmp_path: Path) -> None:
-    """Whatever is killed, goes on and goes back: complete. A batch less that was used: not."""
+    """Whatever is killed, goes on and goes back: complete.
+
+    A batch less that was used: not.
+    """
     for seed in range(12):
         draw, folder = random.Random(seed), tmp_path / str(seed)
         states: list[State | None] = [None]
@@ -371,7 +379,7 @@ def test_an_audit_that_cannot_be_written_ends_the_training(
     shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StreamError, match="file: the audit cannot be written: Not a directory|File exists"):
+    with pytest.raises(StreamError, match=r"file: the audit cannot be written: Not a directory|File exists"):
         Launch(shards, tmp_path / "file").step()
     training = Launch(shards, tmp_path / "full")
     training.step()
@@ -380,5 +388,5 @@ def test_an_audit_that_cannot_be_written_ends_the_training(
         training.step()
     with pytest.raises(UsageError, match=r"audit is s3://b/a; it must be a folder of a file system"):
         Launch(shards, "s3://b/a")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="^audit= is not for service="):
+    with pytest.raises(UsageError, match=r"^audit= is not for service="):
         BatchSource(shards, batch=6, service="127.0.0.1:1", audit=tmp_path)

@@ -1,4 +1,6 @@
-"""Batches of arrays without a trainer's library: each sample once an epoch, and from the middle of one on."""
+"""Batches of arrays without a trainer's library: each sample once an epoch, and from the middle of
+one on.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ def test_a_data_set_that_goes_from_one_process_to_all_ranks_is_an_error(
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in "01":
         monkeypatch.setenv("RANK", rank)
-        with pytest.raises(UsageError, match="^the data set was made for rank 0 of 1, and was sent to a"):
+        with pytest.raises(UsageError, match=r"^the data set was made for rank 0 of 1, and was sent to a"):
             next(pickle.loads(source).epoch_batches(0))
         assert pickle.loads(named).consumer == (1, 2)
 
@@ -134,7 +136,7 @@ def test_a_data_set_that_goes_from_one_process_to_all_ranks_is_an_error(
 def test_a_source_that_gives_fewer_batches_is_an_error(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     short = loader(shards)
     monkeypatch.setattr(EpochLoader, "_epoch", lambda self, epoch, first: [1, 2])
-    with pytest.raises(RuntimeError, match="^epoch 0 has 10 batches, and 2 came$"):
+    with pytest.raises(RuntimeError, match=r"^epoch 0 has 10 batches, and 2 came$"):
         list(short)
 
 
@@ -143,7 +145,7 @@ def test_the_program_of_the_page(
 ) -> None:
     program = program_of("training.md", "arrays")
     scope: dict[str, Any] = {}
-    exec(program.replace("train-{0..2}.tar", shards).replace("batch=32", "batch=30"), scope)  # noqa: S102
+    exec(program.replace("train-{0..2}.tar", shards).replace("batch=32", "batch=30"), scope)
     assert (scope["state"]["epoch"], scope["state"]["next_batch"]) == (3, 0)
     assert capsys.readouterr().out.count("(30, 2, 3, 3) ") == 6
 
@@ -168,7 +170,9 @@ def test_columns() -> None:
     ],
 )
 def test_states_that_cannot_be(shards: str, change: dict[str, Any], message: str) -> None:
-    """Of the rest of the epoch, nothing may be left out or come again because of a place that it has not."""
+    """Of the rest of the epoch, nothing may be left out or come again because of a place that it
+    has not.
+    """
     each = loader(shards)
     state = {**each.state_dict(), "next_batch": 2, **change}
     with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
@@ -177,9 +181,9 @@ def test_states_that_cannot_be(shards: str, change: dict[str, Any], message: str
 
 
 def test_what_is_not_a_state(shards: str) -> None:
-    with pytest.raises(UsageError, match="^this is not the state of a data set of shards, but a NoneType$"):
+    with pytest.raises(UsageError, match=r"^this is not the state of a data set of shards, but a NoneType$"):
         loader(shards).load_state_dict(None)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="^epoch is 'x'; it must be a whole number"):
+    with pytest.raises(UsageError, match=r"^epoch is 'x'; it must be a whole number"):
         loader(shards).set_epoch("x")  # type: ignore[arg-type]
 
 
@@ -188,7 +192,7 @@ def test_of_two_iterations_of_a_loader_the_first_is_over(shards: str) -> None:
     first, second = iter(each), iter(each)
     next(first)
     names = [next(second)[0]]
-    with pytest.raises(UsageError, match="^epoch 0 is over, as a later iteration of the data set has begun: make a"):
+    with pytest.raises(UsageError, match=r"^epoch 0 is over, as a later iteration of the data set has begun: make a"):
         next(first)
     whole = loader(shards)
     whole.set_epoch(1)
@@ -222,5 +226,5 @@ def test_arguments_that_cannot_be(shards: str, options: dict[str, Any], message:
 
 def test_an_index_that_counts_too_many_samples_does_not_fill_the_memory(tmp_path: Path) -> None:
     (tmp_path / "a.idx").write_bytes(b"v1.2 999999999999999999\ncls 512 1 a.cls\n")
-    with pytest.raises(UsageError, match="^999999999999999999 samples are more than 100000000 runs of 100: take a"):
+    with pytest.raises(UsageError, match=r"^999999999999999999 samples are more than 100000000 runs of 100: take a"):
         loader(f"{tmp_path}/a.tar")

@@ -103,8 +103,10 @@ def _other_line(folder: Path, old: bytes, new: bytes) -> ShardMap:
 def test_another_line_of_an_index_is_wrong(
     folder: Path, old: bytes, new: bytes, message: str, wrong: list[int]
 ) -> None:
-    """It is found when its sample is wanted, or when the key is looked for; that a key comes back, when a second sample
-    is: the first is compared with its own line alone."""
+    """It is found when its sample is wanted, or when the key is looked for.
+
+    That a key comes back, when a second sample is: the first is compared with its own line alone.
+    """
     samples = _other_line(folder, old, new)
     expected = list(read_samples(str(folder / "s-2.tar")))
     assert samples[1] == expected[1]
@@ -127,7 +129,9 @@ def test_its_own_line_or_the_one_before_is_wrong(folder: Path, old: bytes, new: 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_half_a_sample_is_never_given(tmp_path: Path, number: int) -> None:
-    """Not even as the first sample that is read of a shard, of which the keys of all others are not looked at yet."""
+    """Not even as the first sample that is read of a shard, of which the keys of all others are not
+    looked at yet.
+    """
     shard, index = tmp_path / "s.tar", tmp_path / "s.idx"
     with TarWriter(str(shard), index=True) as sink:
         for key in ("a", "b", "c"):
@@ -377,5 +381,5 @@ def test_a_process_group_goes_first_and_may_not_disagree(monkeypatch: pytest.Mon
     for rank, world in (("0", "2"), ("1", "3"), ("x", "2")):
         with pytest.raises(UsageError, match=f"torch.distributed has 1 of 2 and RANK and WORLD_SIZE have {rank} of"):
             consumer(environ={"RANK": rank, "WORLD_SIZE": world})
-    with pytest.raises(UsageError, match="torch.distributed has 1 of 2 and RANK and WORLD_SIZE have None of 3"):
+    with pytest.raises(UsageError, match=r"torch.distributed has 1 of 2 and RANK and WORLD_SIZE have None of 3"):
         consumer(environ={"WORLD_SIZE": "3"})

@@ -1,4 +1,5 @@
-"""Writes the files of this folder: python make.py FOLDER with TensorFlow, and with --pypi those of PyPI's tfrecord.
+"""Writes the files of this folder: python make.py FOLDER with TensorFlow, and with --pypi those of
+PyPI's tfrecord.
 
 The two cannot be imported by one process, since both register the same messages.
 """
