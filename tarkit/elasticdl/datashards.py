@@ -14,12 +14,15 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarkit.elasticdl.mastercalls import DEFAULT_NAME, MINIBATCHES
 from tarkit.errors import UsageError, counted
 from tarkit.readers.reader import Task, TaskShard
-from tarkit.service.client import DataSet, HeldShard, NoShard, ShardClient
+from tarkit.service.client import ClientOptions, DataSet, HeldShard, NoShard, ShardClient
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _OLD_ADDRESS = "DLROVER_MASTER_ADDR", "MASTER_ADDR"
@@ -80,7 +83,8 @@ class DataShardService:
     def __init__(
         self, batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None, shuffle: bool = False,
         shuffle_shards: bool = False, task_type: int = TRAINING, num_minibatches_per_shard: int = 0,
-        dataset_name: str | None = None, remainder: str | None = None, *, address: str | None = None, **options: Any,
+        dataset_name: str | None = None, remainder: str | None = None, *, address: str | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:  # fmt: skip
         if batch_size < 1 or num_minibatches_per_shard < 0:
             raise UsageError(
@@ -101,8 +105,8 @@ class DataShardService:
                 f"{_ADDRESS} is not set: give it the address of a shard service, such as localhost:50001; tarkit "
                 "serve starts one"
             )
-        label = f"{os.environ.get('WORKER_TYPE') or 'worker'}-{os.environ.get('WORKER_ID') or 0}"
-        self._source = ShardClient(address, dataset, **{"label": label} | options)
+        options.setdefault("label", f"{os.environ.get('WORKER_TYPE') or 'worker'}-{os.environ.get('WORKER_ID') or 0}")
+        self._source = ShardClient(address, dataset, **options)
         self._source.connect()
         self._lock = threading.Lock()
         self._parts: list[_Pending] = []

@@ -9,12 +9,16 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tarkit.elasticdl.datashards import TRAINING, DataShardService
 from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.extras import library
+from tarkit.service.client import ClientOptions
 from tarkit.trainers.lasterror import release_at_exit
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""
@@ -84,7 +88,7 @@ class RecordIndexService(DataShardService):
         self, batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None,
         task_type: int = TRAINING, shuffle: bool = False, num_minibatches_per_shard: int = 0,
         dataset_name: str | None = None, master_client: Any = None, num_workers: int = 1, *,
-        start_method: str | None = None, **options: Any,
+        start_method: str | None = None, **options: Unpack[ClientOptions],
     ) -> None:  # fmt: skip
         super().__init__(
             batch_size, num_epochs, dataset_size, shuffle, task_type=task_type, dataset_name=dataset_name,

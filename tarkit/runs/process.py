@@ -123,6 +123,8 @@ def process(
     named: dict[str, Any] = {name: value for name, value in given.items() if value is not None} | {**options}
     named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in named.items()}
     work = replace(inputs, **named) if isinstance(inputs, Work) else Work(inputs=tuple(spec_texts(inputs)), **named)
+    if work.report is not None and reporter is None:
+        raise UsageError("report= is an option of tarproc; process() returns the counts: write those")
     once = work.has_callable and work.work_id is None
     work = with_work_id(work)
     counts, reporter = Counts(), reporter or Reporter()

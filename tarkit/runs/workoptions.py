@@ -65,7 +65,7 @@ class WorkOptions(TypedDict, total=False):
         index: write an index beside each output shard. Default: False.
         manifest: with outdir, path of a ``.json`` file; when all shards are made, they are indexed
             and listed there.
-        report: path of a file to which tarproc writes the counts as JSON. No effect in Python.
+        report: path of a file to which tarproc writes the counts as JSON. An error here.
         quiet: no progress and no counts from tarproc. No effect in Python.
         key_rule: how a member's name splits into key and field: ``first-dot``, ``last-dot``, or a
             regular expression with two groups. Default: ``first-dot``.

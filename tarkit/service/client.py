@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, groupby, starmap
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tarkit.errors import DataError, ReplacedError, TarkitError, UsageError, counted, printable, quoted
 from tarkit.readers.identity import COUNT_ANEW, parsed_content
@@ -34,6 +34,16 @@ _log = logging.getLogger(__name__)
 _AT_EXIT = 5.0
 """Seconds that the end of the interpreter waits for reports."""
 _open_clients: weakref.WeakSet[ShardClient] = weakref.WeakSet()
+
+
+class ClientOptions(TypedDict, total=False):
+    """Keyword arguments of :class:`ShardClient`, which describes them."""
+
+    prefetch: int | None
+    patience: float
+    token: str
+    certificate: bytes
+    label: str
 
 
 class ShardClient:

@@ -21,7 +21,7 @@ from tarkit.specs.inputslice import all_inputs
 from tarkit.specs.outputcheck import check_pairs
 from tarkit.specs.shardspec import expand
 
-_ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir")
+_ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir", "report")
 """Fields of Work that have no meaning here."""
 
 

@@ -20,6 +20,7 @@ from tarkit.runs.work import Work
 from tarkit.runs.workoptions import WorkOptions
 from tarkit.samples.read import ReadOptions
 from tarkit.samples.tarwriter import TarWriterOptions
+from tarkit.service.client import ClientOptions, ShardClient
 from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
 
 FOLDER = Path(tarkit.__file__).parent.parent
@@ -30,6 +31,7 @@ from pathlib import Path
 
 import tarkit
 from tarkit import ShardWriter, TarWriter, read_members, read_samples
+from tarkit.elasticdl import RecordIndexService, build_data_shard_service
 from tarkit.service.client import ShardClient
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.tensorflow import TensorBatches
@@ -73,6 +75,8 @@ with open("s.tar", "rb") as file:
 with ShardClient("localhost:50001", prefetch=4, patience=60) as client:
     ranges = [shard.records for shard in client]
 ShardClient("localhost:50001", prefetched=4)  # Unexpected keyword argument "prefetched"
+service = build_data_shard_service(8, dataset_size=64, address="localhost:50001", patience=60)
+RecordIndexService(8, address="localhost:50001", prefetched=4)  # Unexpected keyword argument "prefetched"
 urls = list(tarkit.expand("s-{0..9}.tar", allow_pipe=False))
 tarkit.expand("s-{0..9}.tar", manifest=False)  # Unexpected keyword argument "manifest"
 keys = [sample["__key__"] for sample in tarkit.group_by_keys([("a.jpg", b"", 0)], rule="last-dot")]
@@ -118,6 +122,7 @@ def test_options_that_are_passed_on_are_those_of_the_function_that_takes_them() 
     assert types_of(TarWriterOptions) == types_of(tarkit.TarWriter.__init__, "fileobj")
     named = ("urls", "batch", "fields", "decode", "collate")
     assert types_of(SourceOptions) == types_of(BatchSource.__init__, *named)
+    assert types_of(ClientOptions) == types_of(ShardClient.__init__, "address", "dataset")
     named = ("urls", "allow_pipe_in_lists", "literal", "split", "large")
     assert types_of(ReadOptions) == types_of(tarkit.read_samples, *named)
 

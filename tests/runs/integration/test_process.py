@@ -211,6 +211,7 @@ def test_names_that_differ_by_a_percent_sign_are_two_outputs(shards: list[Path],
         ({"command": "true", "slice": "0/2"}, "--slice goes with -O"),
         ({"command": "true", "errors": "hope"}, "--errors 'hope' must be one of"),
         ({"command": "true", "parallel": -1}, "-p -1"),
+        ({"command": "true", "output": "a.tar", "report": "r.json"}, "report= is an option of tarproc"),
         ({"function": "tarkit:no_such"}, "has no function 'no_such'"),
     ],
 )

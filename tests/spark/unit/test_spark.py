@@ -287,6 +287,7 @@ def work(shards: Path, **options: Any) -> Work:
         ({"slice": "0/2"}, "slice is not for"),
         ({"working_dir": "w"}, "working_dir is not for"),
         ({"retry_failed": "x"}, "retry_failed is not for"),
+        ({"report": "x.json"}, "report is not for"),
         ({"inputs": ()}, "name the input shards"),
         ({"inputs": ("-",)}, "standard input and output are not on the cluster"),
         ({"inputs": ("a/x.tar", "b/x.tar")}, "would both become x.tar"),
