@@ -80,7 +80,7 @@ def test_the_examples_and_their_tables(dialect: Dialect) -> None:
 @BOTH
 @pytest.mark.parametrize("field", ["payload", "magic", "checksum", "compressor", "records", "size"])
 def test_what_damage_costs(field: str, dialect: Dialect) -> None:
-    (rows,) = tables("| what is damaged | how it is noticed | how the next chunk is found |")
+    (rows,) = tables("| damaged part | detected by | next chunk found by |")
     assert sum(field in row[0].split(", ") for row in rows) == 1
     (fields,) = tables("| offset | Go | pyrecordio |")
     places = {row[1 if dialect is GO else 2]: int(row[0]) for row in fields} | {"payload": 25}

@@ -265,14 +265,14 @@ DAMAGE = {
         SHARD[: JPG + 700] + b"?" + SHARD[JPG + 700 :],
     ],
     "a byte of the first block of the end mark": flipped(MARK, MARK + 511),
-    "a byte of the zeros behind that": flipped(MARK + 512, len(SHARD) - 1),
+    "a byte of the zeros after that": flipped(MARK + 512, len(SHARD) - 1),
     "a cut, before the end mark or in its first block": [SHARD[:cut] for cut in range(MARK - 2460, MARK + 512, 73)],
-    "a cut behind the first block of the end mark": [SHARD[:cut] for cut in range(MARK + 512, len(SHARD), 73)],
+    "a cut after the first block of the end mark": [SHARD[:cut] for cut in range(MARK + 512, len(SHARD), 73)],
     "a byte of a compressed shard, or a cut of it": [gzip.compress(SHARD)[:-1]],
 }
 
 
-@pytest.mark.parametrize(("damage", "by_default", "lost"), rows("what is damaged"), ids=list(DAMAGE))
+@pytest.mark.parametrize(("damage", "by_default", "lost"), rows("damaged part"), ids=list(DAMAGE))
 def test_what_damage_costs(damage: str, by_default: str, lost: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     for content in DAMAGE[damage]:

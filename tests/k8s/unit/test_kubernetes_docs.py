@@ -145,7 +145,7 @@ def step_names(path: str) -> str:
 
 
 def test_all_differences_of_the_notebook_are_listed_with_their_reasons() -> None:
-    listed = {row[0]: row for row in rows(TEXTS["kubernetes"], "## What differs")}
+    listed = {row[0]: row for row in rows(TEXTS["kubernetes"], "## Differences in the notebook")}
     assert set(listed) == {f"`{step_names(path)}`" for path in DIFFERENCES}
     for path, (was, now, why) in DIFFERENCES.items():
         _, original, ours, reason = listed[f"`{step_names(path)}`"]

@@ -367,7 +367,7 @@ def fails(folder: Path, command: str, **options: Any) -> bool:
     return outcome.failure is not None
 
 
-@pytest.mark.parametrize("row", rows("What fails"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows("Commands that now fail"), ids=lambda row: row[0])
 def test_what_fails_on_the_page_and_how_to_write_it(tmp_path: Path, row: list[str]) -> None:
     command, _, right = row
     if shutil.which(name := code_of(command).split()[0]) is None and name in ("jq", "timeout", "diff", "cmp"):
@@ -378,7 +378,7 @@ def test_what_fails_on_the_page_and_how_to_write_it(tmp_path: Path, row: list[st
         assert not fails(tmp_path, code_of(command), flags="")
 
 
-@pytest.mark.parametrize("row", rows("What is still not seen"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows("Failures that are not detected"), ids=lambda row: row[0])
 def test_what_is_not_seen_on_the_page_and_how_to_write_it(tmp_path: Path, row: list[str]) -> None:
     command, _, right = row
     assert not fails(tmp_path, code_of(command))
