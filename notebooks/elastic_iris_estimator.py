@@ -1,5 +1,6 @@
-"""Train an Estimator on iris with workers that come and go: python elastic_iris_estimator.py IRIS
-MODEL_DIR EPOCHS.
+"""Train an Estimator on iris with workers that come and go.
+
+Usage: python elastic_iris_estimator.py IRIS MODEL_DIR EPOCHS
 
 TensorFlow 2.15 is the last release with tf.estimator. DLROVER_MASTER_ADDR is the address of the
 shard service. With TF_CONFIG, this is one process of a cluster of a chief, workers and parameter

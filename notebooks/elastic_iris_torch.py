@@ -1,5 +1,6 @@
-"""Train a network on iris with workers that come and go: python elastic_iris_torch.py IRIS MODEL
-EPOCHS.
+"""Train a network on iris with workers that come and go.
+
+Usage: python elastic_iris_torch.py IRIS MODEL EPOCHS
 
 DLROVER_MASTER_ADDR is the address of the shard service. The parameters are in the file MODEL, which
 all workers map into their memory and change in place.
