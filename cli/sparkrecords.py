@@ -45,7 +45,12 @@ Examples:
     show_default=True,
     help="Format of the feature image.",
 )
-@click.option("--classes", callback=names_in, metavar="A,B", help="Folders of the classes, in order.")
+@click.option(
+    "--classes",
+    callback=names_in,
+    metavar="A,B",
+    help="Class folders, in the order of their numbers from 0.  [default: sorted]",
+)
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @standard_options
 def command(

@@ -32,7 +32,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
 
 switch_options = option_group(
     click.option(
-        "-l", "--config", metavar="FILE", multiple=True, help="Read settings from this file; the last one wins."
+        "-l", "--config", metavar="FILE", multiple=True, help="Read settings from this file, too; the last one wins."
     ),
     click.option("--template", metavar="FILE", help="Fill this manifest instead of tarkit's own."),
     click.option(

@@ -85,7 +85,7 @@ class Series:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             first = f"{printable(redact(found[0]))}{more} of this pattern {'are' if more else 'is'} there"
             raise UsageError(
-                f"{first} from an earlier run; --force replaces or removes them, --start N goes on behind them"
+                f"{first} from an earlier run; --force replaces or removes them, --start N continues after them"
             )
         self._reject_earlier_manifest()
         return found

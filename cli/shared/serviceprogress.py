@@ -108,7 +108,7 @@ class ServiceProgress:
         The data sets are aborted: the exit code is 1.
         """
         self._why = (f"no worker has called for {seconds:g} s (--desertion)",)
-        self._meter.say(f"{self._why[0]}, and records are left: the state is kept, and the same command goes on")
+        self._meter.say(f"{self._why[0]}, and records are left: the state is kept, and the same command resumes")
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """Print the counts."""

@@ -27,8 +27,8 @@ _HELP = """{summary}
 
 Each file is published whole, or not at all. A file that fails does not stop the others; failed files are
 listed, and the exit code is not 0. If TARGET ends with /, every {source} is copied into it under its own
-name. If not, a file is copied into TARGET if that is a folder, and the contents of a source folder are
-copied directly into TARGET, so that repeating a copy overwrites the first one.
+name. If not, a file is copied into TARGET if it is a folder, else to TARGET itself, and the contents of
+a source folder are copied into TARGET; several sources need a folder.
 
 The length of each copy is compared with the length that the store reports. Folders are copied with
 everything below them; empty folders are not created. {source} may have braces, and * ? [ patterns;

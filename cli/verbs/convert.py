@@ -68,8 +68,8 @@ def command(
     in a feature's name is written as %2F in its field.
 
     A row of Parquet is a sample: the column __key__ is its key, and each other column is a field:
-    bytes COLUMN, text COLUMN.txt, numbers and lists COLUMN.json; a null has no field, and a
-    structure has one for each of its parts, COLUMN.PART. Fields become columns of bytes; with
+    bytes become COLUMN, text COLUMN.txt, numbers and lists COLUMN.json; a structure becomes
+    COLUMN.PART for each part, and a null is left out. Fields become columns of bytes; with
     --typed, they become text, numbers and lists again.
 
     All inputs are written to one file, which is published whole or not at all. A folder as input

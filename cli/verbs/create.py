@@ -67,8 +67,8 @@ def command(
     Everything after the first dot of a file's name is the field. So img_0.5.jpg and img_0.7.jpg
     would be one sample, img_0, where two were meant (--key-rule last-dot makes two); but
     a.input.png and a.output.png are one sample, a. Files of one sample that have the same last
-    extension are an error; --on-same-extension allow accepts them. Upper and lower case are the
-    same, jpeg is jpg, and tiff is tif.
+    extension are an error; --on-same-extension allow accepts them. This comparison
+    ignores case, and treats jpeg as jpg and tiff as tif.
 
     A line of a plan is NAME SOURCE. SOURCE is text:TEXT (the rest of the line), file:PATH, a URL, a
     plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are

@@ -53,8 +53,8 @@ def command(
     relative names. If a shard fails, the manifest is not written. --check compares it with its
     shards, which need not be named then.
 
-    A compressed shard has no index. Blanks in names of samples are escaped, in a version of the
-    format that DALI refuses.
+    A compressed shard has no index. If a member's name has a blank, the index has the version
+    tarkit-v1 instead, which DALI cannot read.
 
     SHARD is a path, a URL, a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a
     manifest).

@@ -103,12 +103,19 @@ def _kind_of(sources: Sequence[str]) -> str:
     help="Encoding of the records that a model file prepares.  [default: tf_example]",
 )  # fmt: skip
 @click.option("--image", type=click.Choice(["bytes", "floats"]), help="Format of the feature image.  [default: bytes]")
-@click.option("--classes", callback=names_in, metavar="A,B", help="Folders of the classes, in order.")
+@click.option(
+    "--classes",
+    callback=names_in,
+    metavar="A,B",
+    help="Class folders, in the order of their numbers from 0.  [default: sorted]",
+)
 @click.option("--fields", callback=names_in, metavar="A,B", help="Fields of samples to write as features.")
 @click.option(
     "--columns", callback=names_in, metavar="A,B", help="Names of a table's columns.  [default: its first row]"
 )
-@click.option("--label", metavar="COLUMN", help="Column of the label.")
+@click.option(
+    "--label", metavar="COLUMN", help="Column to write as label: the number of its value among the sorted values."
+)
 @click.option(
     "--skip-rows", type=click.IntRange(0), metavar="N", help="Number of rows to skip at the beginning of a table."
 )

@@ -45,7 +45,8 @@ def command(
 
     Existing shards of the same pattern, numbered from --start on, are an error, since those of a
     longer run would remain. --force replaces them, and removes the remaining ones at the end; no
-    INPUT may be one of them. The inputs of commands and other programs in a pipe are not checked.
+    INPUT may be one of them. Only INPUT is protected: --force may
+    replace a shard that another program in the pipeline is reading.
 
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), or - (the default).

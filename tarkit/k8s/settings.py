@@ -62,8 +62,10 @@ class Settings:
     name: str | None = _one("-n", "NAME", "Name of the object.", ())
     command: str | None = _one("-c", "CMD", "Shell script to run; for indexed, tarproc's command for each sample.")
     image: str | None = _one("-I", "IMAGE", "Container image.")
-    cpu: str | None = _one("-C", "N", "CPUs to request, such as 2 or 500m; -1: none.")
-    memory: str | None = _one("-M", "SIZE", "Memory, request and limit, such as 4Gi or 4G.")
+    cpu: str | None = _one("-C", "N", "CPUs to request, such as 2 or 500m; -1: none.  [default: the template's]")
+    memory: str | None = _one(
+        "-M", "SIZE", "Memory, both request and limit, such as 4Gi or 4G.  [default: the template's]"
+    )
     gpu: int | None = _one("-G", "N", "Number of GPUs; 0: none.")
     gpu_resource: str | None = _one("", "NAME", "Resource name of the GPUs.  [default: nvidia.com/gpu]")
     accelerator: str | None = _one("-A", "TYPE", "GKE's accelerator type (a node selector).")
@@ -85,13 +87,18 @@ class Settings:
     gac: str | None = _one(
         "",
         "none|default|PATH",
-        "GOOGLE_APPLICATION_CREDENTIALS: a path in the container; default: in the Secret of --secret. "
-        "Better: --service-account.",
+        "Value of GOOGLE_APPLICATION_CREDENTIALS: a path in the container, or default for the key in --secret. "
+        "--service-account is safer.",
     )
     service_account: str | None = _one("", "NAME", "Service account, which may be a cloud identity.")
     hostname: str | None = _one("", "NAME", "Host name of the pod.", ("job", "pod", "jobs"))
     subdomain: str | None = _one("", "NAME", "Subdomain of the pods: a headless service.")
-    restartpolicy: str | None = _one("", "", "Restart policy of the pods.", choices="Never OnFailure Always")
+    restartpolicy: str | None = _one(
+        "",
+        "",
+        "Restart policy of the pods; Always is for kubetpl pod only.  [default: Never]",
+        choices="Never OnFailure Always",
+    )
     namespace: str | None = _one("-N", "NAME", "Namespace of the object.", ())
     security: str | None = _one(
         "", "", "Pod security standard to meet.  [default: restricted]", choices="restricted baseline none"
@@ -105,9 +112,16 @@ class Settings:
     node_selector: dict[str, str] = _pairs("", "Use only nodes with this label.")
     toleration: list[str] = _list("", "K[=V][:EFFECT]", "Also use nodes with this taint.")
     image_pull_secret: list[str] = _list("", "NAME", "Secret for pulling the image.")
-    retries: int | None = _one("", "N", "Retries of the Job; for indexed, of each slice.  [default: 0; 3]", _JOBS)
-    deadline: str | None = _one("", "TIME", "Stop the Job after this time, such as 90s, 12h, 2d.", _JOBS)
-    ttl: str | None = _one("", "TIME", "Remove the Job this long after its end.", _JOBS)
+    retries: int | None = _one(
+        "", "N", "Number of retries of the Job; for indexed, of each slice.  [default: 0; 3]", _JOBS
+    )
+    deadline: str | None = _one(
+        "",
+        "TIME",
+        "Stop the Job after this time, such as 90s, 12h, 2d; without a unit, seconds.  [default: none]",
+        _JOBS,
+    )
+    ttl: str | None = _one("", "TIME", "Remove the Job this long after its end.  [default: never; indexed: 7d]", _JOBS)
     over: str | None = _one(
         "",
         "SPEC",
@@ -120,11 +134,16 @@ class Settings:
     parallelism: int | None = _one("-j", "P", "Number of pods that run at once.  [default: 128]", _SHARDED)
     slices: int | None = _one("", "W", "Number of slices, each a pod.  [default: one a shard, at most 10000]", _SHARDED)
     max_failed: str | None = _one("", "N|P%", "Stop when more slices than this have failed.  [default: 5%]", _SHARDED)
-    list_url: str | None = _one("", "URL", "URL to write the list of shards to, for the pods to read.", _SHARDED)
+    list_url: str | None = _one(
+        "",
+        "URL",
+        "Write the list of shards to this URL, for the pods; a pattern needs none.  [default: a ConfigMap]",
+        _SHARDED,
+    )
     raw: bool = _one(
         "",
         "",
-        "Run the command itself instead of tarproc; TARKIT_INDEX is the number of its slice.",
+        "Run the command once in each pod instead of tarproc; $TARKIT_INDEX is its slice, from 0.",
         _SHARDED,
         factory=bool,
     )

@@ -185,42 +185,61 @@ class Work:
     setup: str | Function | None = _option(
         "", "Python function, called once in each process; its result is the mapper's 2nd argument.", metavar="FUNCTION"
     )
-    count: int | None = _option("", "Stop after N samples.", metavar="N", bounds=(0, None))
+    count: int | None = _option(
+        "", "Read only the first N samples; with -O, of each input.", metavar="N", bounds=(0, None)
+    )
     fields: str | None = _option("-f", "Read only these fields, separated by blanks or commas.")
     fieldmode: str = _option(
         "-F",
-        "If a sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
+        "If a sample lacks one of --fields: stop, or process it without the field and count it. A field that no "
+        "sample has is always an error.",
         "ignore",
         choices=("error", "ignore"),
     )
     base: str = _option("-b", "Name the files in the folder BASE.FIELD.", "sample")
     multi: bool = _option("-m", "Make a new sample of files whose base is not --base.", False)
     subdirs: bool = _option("", "Make a new sample of each folder that the command makes.", False)
-    separator: str = _option("-s", "Separator between key and base, or between key and folder (default /).", "")
-    include: str | None = _option("-I", "Write only files that match.", metavar="REGEX")
-    exclude: str | None = _option("-E", "Leave out files that match.", metavar="REGEX")
+    separator: str = _option(
+        "-s", "Text between key and base (--multi) or key and folder (--subdirs).  [default: none; /]", ""
+    )
+    include: str | None = _option(
+        "-I", "Write only files whose name, such as sample.jpg, has a match.", metavar="REGEX"
+    )
+    exclude: str | None = _option("-E", "Leave out files whose name has a match.", metavar="REGEX")
     require: str | None = _option(
-        "", "Fail an output sample that lacks one of these fields, such as 'jpg|png,cls'.", metavar="FIELDS"
+        "",
+        "Fail a sample whose result lacks one of these fields; 'jpg|png,cls' is jpg or png, and cls.",
+        metavar="FIELDS",
     )
     allow_empty: bool = _unrecorded("", "Accept an output without samples: do not exit with 3.", False)
     batch: int | None = _option(
-        "", "Run each command on N samples, each in its own folder.", metavar="N", bounds=(1, None)
+        "", "Run the command once for N samples, in the parent of their N folders.", metavar="N", bounds=(1, None)
     )
-    timeout: float | None = _unrecorded("", "Time limit of one command.", metavar="SECONDS")
+    timeout: float | None = _unrecorded(
+        "", "Fail a sample whose command runs longer.  [default: no limit]", metavar="SECONDS"
+    )
     add_log: str | None = _option("", "Keep the command's output (stdout, then stderr) in this field.", metavar="FIELD")
     errors: str = _option(
         "-e --errors --error-handling",
-        "If a sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
+        "If a sample fails: keep it in OUT.failed.tar or drop it (both exit with 3), ignore the exit code, or abort "
+        "the run.",
         "keep",
         choices=("keep", "skip", "ignore", "abort"),
     )
-    max_errors: str = _unrecorded("", "Abort after more than this many failures.", "100", metavar="N|P%")
+    max_errors: str = _unrecorded(
+        "",
+        "Abort if more than N samples fail, or P% of them (from 100 samples on, and at the end).",
+        "100",
+        metavar="N|P%",
+    )
     force: bool = _unrecorded("", "With -O: make all shards again, also those that are done.", False)
     work_id: str | None = _unrecorded(
         "", "With -O: name of the work; under a new name, all shards are made again.", metavar="NAME"
     )
     retry_failed: str | None = _unrecorded(
-        "", "Run the failed samples of an OUT.failed.tar or OUTDIR.", metavar="SHARD"
+        "",
+        "Run only the failed samples: of OUT.failed.tar with a new -o, or of OUTDIR with -O OUTDIR.",
+        metavar="SHARD",
     )
     mem: int = _unrecorded(
         "",
@@ -231,17 +250,24 @@ class Work:
     )
     working_dir: str | None = _unrecorded(
         "-w --working-dir --working_dir",
-        "Folder to create for temporary files; it is removed at the end.",
+        "New folder for temporary files, removed at the end.  [default: one in $TMPDIR]",
         metavar="DIR",
     )
-    mtime: int | None = _option("", "Modification time of members.  [default: 0]", metavar="SECONDS", bounds=(0, None))
+    mtime: int | None = _option(
+        "",
+        "Modification time of members, in seconds since 1970.  [default: $SOURCE_DATE_EPOCH, or 0]",
+        metavar="SECONDS",
+        bounds=(0, None),
+    )
     format: str = _unrecorded(
         "",
         "For names and sizes too long for a plain header: write PAX headers, GNU tar's (for busybox), or stop.",
         "pax",
         choices=("pax", "gnu", "ustar"),
     )
-    index: bool = _unrecorded("", "Write an index beside each output shard, as tarkit index does.", False)
+    index: bool = _unrecorded(
+        "", "Write an index NAME.idx beside each output shard; compressed shards have none.", False
+    )
     manifest: str | None = _unrecorded(
         "", "With -O: when all shards are made, index them and list them in this file.", metavar="FILE.json"
     )
@@ -255,7 +281,8 @@ class Work:
     )
     on_duplicate_field: str = _option(
         "",
-        "If two files of a sample have the same field: stop, or keep one and count it.",
+        "If two files of a sample have the same field: stop, or keep the first or last, count the other, and exit "
+        "with 3.",
         "error",
         choices=("error", "first", "last"),
     )

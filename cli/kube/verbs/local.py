@@ -48,7 +48,7 @@ _CREDENTIALS = {
     "--retry-delay",
     type=Seconds(),
     default=1.0,
-    help="Time before the first retry; it doubles each time.  [default: 1 s]",
+    help="Seconds before the first retry; doubled for each further one.  [default: 1 s]",
 )
 @click.option("--inherit-env", is_flag=True, help="Pass all variables of this shell to pods, not only those above.")
 @click.option("--volume", "volumes", multiple=True, metavar="NAME=DIR", help="Use this folder as the volume NAME.")
@@ -59,7 +59,7 @@ def command(
     words: tuple[str, ...], file: str | None, parallelism: int | None, state: str | None, retry_delay: float,
     inherit_env: bool, volumes: tuple[str, ...], quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
-    """Run a manifest on this machine: -f job.yaml, or that of a generator: indexed -n x ….
+    """Run on this machine the manifest of -f FILE, or of a generator such as indexed -n x ….
 
     Each pod is a group of processes, with the command, variables, retries, limits for each index,
     exit-code rules and deadline of the manifest. Volumes (emptyDir, hostPath, ConfigMaps and claims
@@ -77,8 +77,8 @@ def command(
     LANG, LC_*, TZ, those of proxies and certificates, and those for access to stores: AWS_*,
     GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*, AZURE_*, HF_*.
 
-    Exit codes: 0 all complete; 1 failed; 3 failed only because failed samples were kept aside, or
-    no sample came out; 2 the manifest cannot be run.
+    Exit codes: 0 all complete; 1 failed; 2 the manifest cannot be run; 3 all else complete,
+    but samples were set aside, or no sample came out.
     """
     documents = _documents(file, words)
     folders = {}

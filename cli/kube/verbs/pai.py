@@ -45,7 +45,9 @@ Example:
     show_default=True,
     help="Retries of a task; with protocol 1, of the job.",
 )
-@click.option("--virtual-cluster", default="default", show_default=True, metavar="NAME")
+@click.option(
+    "--virtual-cluster", default="default", show_default=True, metavar="NAME", help="Virtual cluster of the job."
+)
 @click.option(
     "--protocol",
     type=click.Choice(["1", "2"]),

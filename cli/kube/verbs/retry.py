@@ -42,11 +42,11 @@ _EPILOG = """\b
 Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
   kubetpl retry grey --failed | kubectl apply -f -
-  kubetpl retry grey -f grey.yaml | kubectl apply -f -     # the cluster is another one
+  kubetpl retry grey -f grey.yaml | kubectl apply -f -     # in a different cluster
   kubetpl retry job | kubectl apply -f -    # of kubetpl jobs -n 'job{i}', those that failed
 
 \b
-Exit codes: 0 printed, or nothing is left; 2 the Job still runs, or cannot be retried so;
+Exit codes: 0 printed, or nothing is left; 2 the Job still runs, or these options do not fit it;
 66 no such Job; 75 the cluster cannot be reached, and there is no -f MANIFEST.
 """
 

@@ -48,7 +48,7 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
         from tarkit.k8s.local.state import ask_to_scale
 
         if not parallelism:
-            raise UsageError("-j 0: a run of kubetpl local cannot be paused; stop it, and the same command goes on")
+            raise UsageError("-j 0: a run of kubetpl local cannot be paused; stop it; the same command resumes it")
         if parallelism > INDEXES:
             raise UsageError(f"-j {parallelism}: an Indexed Job takes {INDEXES} at most")
         ask_to_scale(state, name, parallelism)
@@ -70,7 +70,7 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
     cluster.patch("jobs", name, {"spec": {"parallelism": parallelism, **both}})
     with Results(only_messages=True) as results:
         if parallelism == 0:
-            results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")
+            results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} resumes it")
         else:
             results.line(f"{name}: parallelism {before} → {parallelism}")
         if state_of(job) == "suspended":

@@ -145,7 +145,11 @@ def _placement_options(command: Any) -> Any:
     "--ps_image", default="", metavar="IMAGE", help="Image of the parameter servers.  [default: --worker_image]"
 )
 @click.option(
-    "--job_command", required=True, metavar="CMD", callback=not_empty, help="Command line of the trainers, for bash."
+    "--job_command",
+    required=True,
+    metavar="CMD",
+    callback=not_empty,
+    help="Command line that all pods but the shard service run, in bash (sh if the image has none).",
 )
 @click.option(
     "--model_zoo",
@@ -154,7 +158,9 @@ def _placement_options(command: Any) -> Any:
     help="Model zoo, as for tarkit zoo init; commands start in the folder above it.",
 )
 @click.option(
-    "--framework", type=click.Choice(["tensorflow", "torch"]), help="Framework; torch sets torchrun's variables."
+    "--framework",
+    type=click.Choice(["tensorflow", "torch"]),
+    help="Framework: torch sets torchrun's variables, tensorflow TF_CONFIG.  [default: neither]",
 )
 @click.option(
     "--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Number of workers."
@@ -179,20 +185,28 @@ def _placement_options(command: Any) -> Any:
 @click.option(
     "--need_tf_config", type=click.Choice([*_TRUE, *_FALSE], False), default="false", is_flag=False, flag_value="true",
     metavar="BOOL", callback=lambda _context, _option, value: value in _TRUE,
-    help="Give all pods a TF_CONFIG, and add a chief.",
+    help="Give all pods a TF_CONFIG, as --framework tensorflow does.",
 )  # fmt: skip
 @click.option(
     "--distribution_strategy", default="ParameterServerStrategy", show_default=True,
     type=click.Choice(["", "Local", "ParameterServerStrategy", "AllreduceStrategy", "CustomStrategy"]),
-    help="Distribution strategy; only that of parameter servers adds a chief.",
+    help="Distribution strategy; ParameterServerStrategy with TF_CONFIG adds a chief.",
 )  # fmt: skip
 @click.option(
     "--training_data", metavar="SPEC", help="Data to serve; without it, the trainers declare their data sets."
 )
 @click.option(
-    "--records_per_shard", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Records in a task of --training_data."
+    "--records_per_shard",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help="Number of records in a task of --training_data.  [default: 1024]",
 )
-@click.option("--num_epochs", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Epochs of --training_data.")
+@click.option(
+    "--num_epochs",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help="Number of epochs of --training_data.  [default: 1]",
+)
 @click.option(
     "--shuffle",
     type=click.Choice(["shards", "records"]),
@@ -202,15 +216,43 @@ def _placement_options(command: Any) -> Any:
     "--custom_data_reader", metavar="MODULE:FUNCTION", help="Function that makes the reader of --training_data."
 )
 @click.option("--data_reader_params", metavar="NAME=VALUE;…", help="Arguments of that function.")
-@click.option("--volume", default="", metavar="TEXT", help="claim_name=NAME or host_path=/PATH, mount_path=/PATH; ….")
-@click.option("--state_claim", default="", metavar="NAME", help="Claim of the state.  [default: one is printed]")
+@click.option(
+    "--volume",
+    default="",
+    metavar="TEXT",
+    help="Volumes to mount: claim_name=NAME,mount_path=/PATH or host_path=/PATH,mount_path=/PATH; separated by ;.",
+)
+@click.option(
+    "--state_claim",
+    default="",
+    metavar="NAME",
+    help="PersistentVolumeClaim for the service's state.  [default: a new one of 1Gi, in the output]",
+)
 @click.option("--envs", default="", metavar="K=V,…", help="Environment variables of all pods.")
-@click.option("--image_pull_policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), metavar="POLICY")
-@click.option("--restart_policy", type=click.Choice(["Never", "OnFailure"]), default="Never", show_default=True)
-@click.option("--relaunch_on_worker_failure", type=click.IntRange(0), default=3, show_default=True, metavar="N")
+@click.option(
+    "--image_pull_policy",
+    type=click.Choice(["Always", "IfNotPresent", "Never"]),
+    metavar="POLICY",
+    help="Pull policy of all images: Always, IfNotPresent or Never.",
+)
+@click.option(
+    "--restart_policy",
+    type=click.Choice(["Never", "OnFailure"]),
+    default="Never",
+    show_default=True,
+    help="Restart policy of the trainers' pods; OnFailure restarts the container in place.",
+)
+@click.option(
+    "--relaunch_on_worker_failure",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Number of retries of each failed trainer's pod, with --restart_policy Never.",
+)
 @click.option(
     "--lease_ceiling", type=Seconds(min_open=True), metavar="SECONDS",
-    help="Longest time until the shards of a lost or hanging worker are reassigned.  "
+    help="Longest time until the records of a lost or hanging worker are reassigned.  "
     "[default: that of tarkit serve]",
 )  # fmt: skip
 @click.option(
@@ -219,12 +261,12 @@ def _placement_options(command: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--end_grace", type=click.IntRange(0, 86_400), default=60, show_default=True, metavar="SECONDS",
-    help="Time for which all pods but the chief keep running after the last record, while it writes the model.",
+    help="Time that the other pods keep running after the last record, so that the chief can write the model.",
 )  # fmt: skip
-@click.option("--namespace", default="", metavar="NAME")
+@click.option("--namespace", default="", metavar="NAME", help="Namespace of all objects.")
 @click.option(
     "--security", type=click.Choice(["restricted", "none"]), default="none", show_default=True,
-    help="Pod security standard to meet; all pods run as user 65532.",
+    help="Pod security standard to meet. With restricted, all pods run as user 65532.",
 )  # fmt: skip
 @_placement_options
 @_resource_options
@@ -232,8 +274,8 @@ def _placement_options(command: Any) -> Any:
 def command(verbose: bool, **options: Any) -> int:
     """Print an elastic training job: a shard service, and workers that come and go.
 
-    The arguments are those of elasticdl train; an argument without an effect here is refused, with
-    the one to use. The service hands out ranges of records; its state is on a claim, so that it
+    The arguments are those of elasticdl train; an argument that has no effect here is an error that
+    names what to use. The service hands out ranges of records; its state is on a claim, so that it
     resumes after it was killed. Workers find it by DLROVER_MASTER_ADDR; kubetpl scale NAME-worker
     -j 8 changes their number while they run. Parameter servers and evaluators end when all records
     are done. The pods have no access to the API.

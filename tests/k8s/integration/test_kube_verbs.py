@@ -217,7 +217,7 @@ def test_scale_and_cancel(cluster: Cluster, kubetpl: Callable[..., Said]) -> Non
     assert kubetpl("scale", "slow", "-j", "3").out == "slow: parallelism 1 → 3\n"
     late = kubetpl("wait", "slow", "--timeout", "0")
     assert late.code == 75 and "the time is up after 0 s: slow: running, 0 of 5 done" in late.err
-    assert "kubetpl scale slow -j 3 goes on" in kubetpl("scale", "slow", "-j", "0").out
+    assert "kubetpl scale slow -j 3 resumes it" in kubetpl("scale", "slow", "-j", "0").out
     assert "not running: parallelism is 0 → kubetpl scale -j P" in kubetpl("status", "slow").out
     kubetpl("scale", "slow", "-j", "2")
     cancelled = kubetpl("cancel", "slow")
