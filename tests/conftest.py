@@ -28,6 +28,11 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 # process at a fork.
 os.environ["GRPC_VERBOSITY"] = "ERROR"
 
+# Otherwise a forked process frees what earlier tests left: an iterator of a DataLoader among it
+# fails there, pytest imports a module to report that, and on Python 3.11 an import that runs
+# meanwhile fails with a KeyError (CPython, gh-91351).
+os.register_at_fork(after_in_child=gc.freeze)
+
 # Otherwise hundreds of programs that the tests start compile all of tarkit anew, where it is set.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
