@@ -71,7 +71,7 @@ def tarproc(**options: Any) -> int:
         try:
             # Each was shown as it failed, and the counts have them all.
             with suppress(ShardsFailedError):
-                process(work, reporter=display)
+                process(replace(work, report=None), reporter=display)
         except EmptyResultError as problem:
             # The report has it as its exit code: what was to be published is.
             empty = str(problem)

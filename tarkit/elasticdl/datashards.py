@@ -14,15 +14,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarkit.elasticdl.mastercalls import DEFAULT_NAME, MINIBATCHES
 from tarkit.errors import UsageError, counted
+from tarkit.names.keywords import Unpack
 from tarkit.readers.reader import Task, TaskShard
 from tarkit.service.client import ClientOptions, DataSet, HeldShard, NoShard, ShardClient
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _OLD_ADDRESS = "DLROVER_MASTER_ADDR", "MASTER_ADDR"

@@ -9,16 +9,14 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tarkit.elasticdl.datashards import TRAINING, DataShardService
 from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.extras import library
+from tarkit.names.keywords import Unpack
 from tarkit.service.client import ClientOptions
 from tarkit.trainers.lasterror import release_at_exit
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:
+
+    class Unpack:
+        """Stands for that of typing_extensions, which only type checkers need (PEP 692)."""
+
+        def __class_getitem__(cls, table: Any) -> Any:
+            return Any
+
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
 from tarkit.mapping.shellrules import is_simple
-from tarkit.names.keywords import keywords_of
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
 from tarkit.names.redaction import redact
 from tarkit.names.url import display_name, join, local_path
@@ -29,10 +29,10 @@ from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from tarkit.runs.runrecord import RunRecord
     from tarkit.runs.workoptions import WorkOptions
+else:
+    RunRecord = WorkOptions = Any  # for typing.get_type_hints
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
@@ -123,7 +123,7 @@ def process(
     named: dict[str, Any] = {name: value for name, value in given.items() if value is not None} | {**options}
     named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in named.items()}
     work = replace(inputs, **named) if isinstance(inputs, Work) else Work(inputs=tuple(spec_texts(inputs)), **named)
-    if work.report is not None and reporter is None:
+    if work.report is not None:
         raise UsageError("report= is an option of tarproc; process() returns the counts: write those")
     once = work.has_callable and work.work_id is None
     work = with_work_id(work)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
@@ -27,6 +27,8 @@ from tarkit.world import consumer, loader_worker
 
 if TYPE_CHECKING:
     from tarkit.store.cache import PartCache
+else:
+    PartCache = Any  # for typing.get_type_hints
 
 
 class ReadOptions(TypedDict, total=False):

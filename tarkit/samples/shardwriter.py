@@ -6,10 +6,10 @@ import io
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tarkit.errors import UsageError
-from tarkit.names.keywords import keywords_of
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.outputnames import shard_name
 from tarkit.samples.codecs import make_encoder
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
@@ -18,9 +18,6 @@ from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_man
 from tarkit.store.compression import check_tar_name, write_compression
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import WholeOutput, check_target
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class ShardWriter(WholeOutput):

@@ -34,6 +34,8 @@ from tarkit.store.publish import FileWriter
 if TYPE_CHECKING:
     from tarkit.samples.codecs import Encoder
     from tarkit.samples.writtenindex import WrittenIndex
+else:
+    Encoder = Any  # for typing.get_type_hints
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
 _FLUSH_AT = 1024 * 1024

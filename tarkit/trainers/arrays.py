@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarkit.extras import library
-from tarkit.names.keywords import keywords_of
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource, SourceOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def columns(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:

@@ -10,20 +10,17 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
-from tarkit.names.keywords import keywords_of
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.lasterror import release_at_exit
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
 from tarkit.world import consumer
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
 release_at_exit()

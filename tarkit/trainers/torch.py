@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from operator import itemgetter
 from traceback import walk_stack
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
-from tarkit.names.keywords import keywords_of
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.store.allocator import keep_all_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
@@ -24,9 +24,6 @@ from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import BatchSource, SourceOptions
 from tarkit.world import LoaderWorker, loader_worker
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 

@@ -11,17 +11,15 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarkit.errors import UsageError
 from tarkit.extras import MissingExtraError, library
 from tarkit.formats.tally import DEFAULT_MEM, Tally
+from tarkit.names.keywords import Unpack
 from tarkit.samples.read import ReadOptions, read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.store.cache import PartCache
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 wds = library("webdataset", "tarkit.trainers.webdataset", "webdataset")
 

@@ -65,8 +65,9 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
 
 @pytest.fixture
 def spawn() -> Callable[..., Result]:
-    """``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own.
-    ``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own."""
+    """``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process
+    of its own.
+    """
 
     def spawn(program: str, *argv: str | Path, stdin: bytes | None = None, **options: Any) -> Result:
         environment = options.get("env", os.environ)

@@ -74,8 +74,9 @@ class LocalTraining:
         return "\n".join(f"{path}: {path.read_text()[-2000:]}" for path in self.state.glob("logs/*/*.log"))
 
     def kill(self, role: str, word: str) -> None:
-        """Kill a process of a pod of this role, by a word of its command line, once there is one.
-        Kill a process of a pod of this role, by a word of its command line, once there is one."""
+        """Kill a process of a pod of this role, by a word of its command line, once there
+        is one.
+        """
         self.wait(lambda: self.processes(role, word))
         os.kill(max(self.processes(role, word)), signal.SIGKILL)
 

@@ -1,5 +1,6 @@
-"""The S3 server as tests use it: through fsspec's settings, and with a plain client beside tarkit.
-The S3 server as tests use it: through fsspec's settings, and with a plain client beside tarkit."""
+"""The S3 server as tests use it: through fsspec's settings, and with a plain
+client beside tarkit.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What all programs and verbs do alike: help, usage errors, bad and missing input, closed streams.
-What all programs and verbs do alike: help, usage errors, bad and missing input, closed streams."""
+"""What all programs and verbs do alike: help, usage errors, bad and missing input,
+closed streams.
+"""
 
 from __future__ import annotations
 

@@ -68,8 +68,9 @@ def test_time_stamp(bench: Bench) -> None:
 
 
 def test_output_onto_the_input(bench: Bench) -> None:
-    """The input would be gone with its fields that the command drops; also where the report is it.
-    The input would be gone with its fields that the command drops; also where the report is it."""
+    """The input would be gone with its fields that the command drops; also where the
+    report is it.
+    """
     before = (bench.path / "in.tar").read_bytes()
     for words in (["-o", "in.tar"], ["-o", "out.tar", "--report", "./in.tar"]):
         done = bench.run("-c", "mv sample.dat sample.bin", "in.tar", *words)

@@ -184,8 +184,9 @@ EVERY_PROGRAM = [
 
 
 def with_others(folder: Path, *kinds: bytes) -> Path:
-    """A shard of two whole samples, and between them one member of each kind that is called 2.cls.
-    A shard of two whole samples, and between them one member of each kind that is called 2.cls."""
+    """A shard of two whole samples, and between them one member of each kind that is
+    called 2.cls.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, kind in [

@@ -30,8 +30,9 @@ Build = Callable[..., DataShardService]
 
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
-    """``build_data_shard_service``, with a service behind it that waits shortly before it drains.
-    ``build_data_shard_service``, with a service behind it that waits shortly before it drains."""
+    """``build_data_shard_service``, with a service behind it that waits shortly before
+    it drains.
+    """
     monkeypatch.setattr(pendingcalls, "_STANDSTILL", 0.2)
     made: list[DataShardService] = []
 

@@ -139,8 +139,9 @@ def _go_program() -> str:
 
 
 def by_blocks(path: Path) -> Files:
-    """Names with the digest of what is where the member's content would be by tar --block-number.
-    Names with the digest of what is where the member's content would be by tar --block-number."""
+    """Names with the digest of what is where the member's content would be by tar
+    --block-number.
+    """
     command = ["tar", "--list", "--block-number", "-f", path]
     output = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
     blocks = [int(number) for number in re.findall(rb"(?m)^block (\d+): ", output)]

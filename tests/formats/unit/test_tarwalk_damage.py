@@ -151,8 +151,9 @@ def is_signed_sum(block: bytes) -> bool:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_flipped_bit_of_a_header_is_noticed_or_harmless(format: str) -> None:
-    """Of the first one, and of another one of each type, with a name in ASCII and one that is not.
-    Of the first one, and of another one of each type, with a name in ASCII and one that is not."""
+    """Of the first one, and of another one of each type, with a name in ASCII and one
+    that is not.
+    """
     data, expected, end = whole(format)
     first, *others = header_offsets(data, end)
     assert len(others) >= len(expected) - 1

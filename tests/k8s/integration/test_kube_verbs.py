@@ -330,8 +330,9 @@ def test_wait_goes_on_after_the_server_was_away(
 
 
 def test_no_cluster_answers(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
-    """Each verb says so in one line; status answers from the records, if it knows where they are.
-    Each verb says so in one line; status answers from the records, if it knows where they are."""
+    """Each verb says so in one line; status answers from the records, if it knows
+    where they are.
+    """
     spec = shards(tmp_path / "in", 1)
     config = tmp_path / "config"
     config.write_text(kubeconfig("http://127.0.0.1:9", "default"))

@@ -24,8 +24,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @dataclass(frozen=True)
 class Case:
-    """One setting: its value on the command line and in a file, and what it does to the manifest.
-    One setting: its value on the command line and in a file, and what it does to the manifest."""
+    """One setting: its value on the command line and in a file, and what it does to
+    the manifest.
+    """
 
     name: str
     value: Any

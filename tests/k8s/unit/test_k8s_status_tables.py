@@ -1,5 +1,6 @@
-"""What a Job's status means, why pods failed, and why none run: tables of what an API server says.
-What a Job's status means, why pods failed, and why none run: tables of what an API server says."""
+"""What a Job's status means, why pods failed, and why none run: tables of what an
+API server says.
+"""
 
 from __future__ import annotations
 

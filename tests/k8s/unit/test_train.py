@@ -1,5 +1,6 @@
-"""Elastic training jobs: what their manifests are, and that they run, with kills, on this machine.
-Elastic training jobs: what their manifests are, and that they run, with kills, on this machine."""
+"""Elastic training jobs: what their manifests are, and that they run, with kills,
+on this machine.
+"""
 
 from __future__ import annotations
 
@@ -324,8 +325,9 @@ def test_an_elastic_job_that_is_resized() -> None:
 
 
 def test_workers_wait_for_the_service_longer_than_a_job_does_before_it_replaces_its_pod() -> None:
-    """The Job controller doubles its delay with each lost pod, evicted ones too, up to 10 minutes.
-    The Job controller doubles its delay with each lost pod, evicted ones too, up to 10 minutes."""
+    """The Job controller doubles its delay with each lost pod, evicted ones too, up to
+    10 minutes.
+    """
     assert inspect.signature(ShardClient).parameters["patience"].default > 10 * 60 + 60
 
 

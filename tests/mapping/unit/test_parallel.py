@@ -1,5 +1,6 @@
-"""The ordered map: order, the bound on bytes, and errors, with a pool that finishes in any order.
-The ordered map: order, the bound on bytes, and errors, with a pool that finishes in any order."""
+"""The ordered map: order, the bound on bytes, and errors, with a pool that
+finishes in any order.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from tarkit.openpai.convert import converted
 
 
 def test_folders_are_those_of_version_1(tmp_path: Path) -> None:
-    """The commands of the converted job, as protocol 2 runs them, see what version 1 gave to them.
-    The commands of the converted job, as protocol 2 runs them, see what version 1 gave to them."""
+    """The commands of the converted job, as protocol 2 runs them, see what version 1
+    gave to them.
+    """
     show = 'echo "$PAI_DATA_DIR,$PAI_OUTPUT_DIR,$PAI_JOB_NAME,$PAI_CURRENT_TASK_ROLE_TASK_COUNT,$PAI_RESOURCE,$A"'
     role = {"name": "map", "taskNumber": 4, "command": show}
     job = {**paijobs.V1, "jobName": "a.b", "dataDir": "$PAI_DEFAULT_FS_URI/`x`/$PAI_JOB_NAME", "taskRoles": [role],

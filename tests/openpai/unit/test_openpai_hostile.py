@@ -1,5 +1,6 @@
-"""Servers that cut answers, redirect or answer nonsense; and job files that are valid but absurd.
-Servers that cut answers, redirect or answer nonsense; and job files that are valid but absurd."""
+"""Servers that cut answers, redirect or answer nonsense; and job files that are
+valid but absurd.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Notebooks have no outputs in the repository, and every cell of them runs: tox run -e notebooks.
-Notebooks have no outputs in the repository, and every cell of them runs: tox run -e notebooks."""
+"""Notebooks have no outputs in the repository, and every cell of them runs: tox
+run -e notebooks.
+"""
 
 from __future__ import annotations
 

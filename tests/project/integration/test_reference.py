@@ -6,8 +6,6 @@ import ast
 import importlib.metadata
 import importlib.util
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -69,9 +67,3 @@ def test_what_the_pages_import_is_public() -> None:
 
 def test_the_version_is_that_of_the_package() -> None:
     assert tarkit.__version__ == importlib.metadata.version("tarkit")
-
-
-def test_python_m_tarkit_is_the_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tarkit", "--version"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == f"tarkit {tarkit.__version__}\n"

@@ -11,7 +11,7 @@ import site
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -128,7 +128,7 @@ def test_options_that_are_passed_on_are_those_of_the_function_that_takes_them() 
 
 
 def test_options_of_webdataset_are_its_arguments() -> None:
-    """Those of torch's DataLoader: tests/test_shard_dataset.py."""
+    """Those of torch's DataLoader: test_shard_dataset.py."""
     webdataset = pytest.importorskip("webdataset", reason="NO webdataset (pip install webdataset)")
     from tarkit.trainers.webdataset import WebDatasetOptions
 
@@ -163,3 +163,9 @@ def test_a_notebook_completes_every_option() -> None:
         assert table.__optional_keys__ < parameters.keys()
         assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     assert str(inspect.signature(tarkit.ShardWriter).parameters["mode"].annotation) == "int"
+
+
+@pytest.mark.parametrize("name", sorted({*tarkit.__all__} - {"Sample", "Tally", "TarkitError"}))
+def test_type_hints_are_found_when_a_program_runs(name: str) -> None:
+    function = getattr(tarkit, name)
+    assert get_type_hints(function.__init__ if isinstance(function, type) else function)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # room imports only from its own level and from those above its line. "" is the room itself: a
 # module of that name, or what its __init__ defines.
 LEVELS: tuple[dict[str, str], ...] = (
-    {"errors": "", "extras": "", "lasterror": "", "world": "", "names": "braces keywords outputnames redaction url"},
+    {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
         "store": "allocator cache cachedread childstart compression entries faults fieldfile forks publish rangedfile "
         "read retry sinks temporary transfer trees waits window"
@@ -113,8 +113,7 @@ def room_of(module: str) -> tuple[str, str]:
 
 @functools.cache
 def imports(module: str, path: Path) -> tuple[tuple[int, int, str], ...]:
-    """(line, level, absolute module) of each import of this project's modules, wherever it stands.
-    (line, level, absolute module) of each import of this project's modules, wherever it stands."""
+    """Return (line, level, absolute module) of each import of this project's modules, anywhere."""
     return tuple(_imports(module, path))
 
 
@@ -151,6 +150,8 @@ def imports_by_text(module: str, path: Path) -> Iterator[tuple[int, str]]:
 def test_every_module_is_in_a_room() -> None:
     homeless = [module for module in MODULES if room_of(module)[0] == "" and module not in ("tarkit", "tarkit.cli")]
     assert not homeless, f"add the room to LEVELS: {', '.join(homeless)}"
+    empty = {*ROOMS} - {room_of(module)[0] for module in MODULES}
+    assert not empty, f"no module is in it; take it out of LEVELS: {', '.join(empty)}"
 
 
 def fault_of_import(module: str, level: int, target: str) -> str | None:

@@ -63,8 +63,9 @@ def test_a_slice_may_be_empty_and_status_sees_the_sum() -> None:
 
 
 def test_shards_that_are_missing_may_still_have_samples() -> None:
-    """The first slices of a rare class are empty, and no reason for an alarm while the others run.
-    The first slices of a rare class are empty, and no reason for an alarm while the others run."""
+    """The first slices of a rare class are empty, and no reason for an alarm while the
+    others run.
+    """
     tarkit.process("s{0,1}.tar", command=DROP, outdir="out", slice="0/2")
     assert not progress_of("out", of_runs=True).empty and progress_of("out", ["s0.tar"]).empty
 

@@ -1,5 +1,6 @@
-"""What a run is to make is written when it begins, so that what is missing is known after a kill.
-What a run is to make is written when it begins, so that what is missing is known after a kill."""
+"""What a run is to make is written when it begins, so that what is missing is
+known after a kill.
+"""
 
 from __future__ import annotations
 

@@ -246,8 +246,9 @@ def crash_after(step: int, patch: pytest.MonkeyPatch) -> None:
 def test_a_retry_that_was_killed_is_gone_on_with_by_the_same_command(
     function: Callable[[Sample], Sample | None], step: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failed samples are neither put in a second time nor lost; whichever file was published last.
-    Failed samples are neither put in a second time nor lost; whichever file was published last."""
+    """Failed samples are neither put in a second time nor lost; whichever file was
+    published last.
+    """
     with TarWriter(world.inputs[1], encoder=False) as writer:
         for key in "01234":
             writer.write({"__key__": key, "txt": key.encode()})

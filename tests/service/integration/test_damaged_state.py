@@ -75,8 +75,9 @@ def test_each_damage_after_a_kill_is_refused_or_loses_nothing(tmp_path: Path) ->
 @pytest.mark.elasticdl
 @pytest.mark.slow
 def test_a_service_that_is_started_after_each_damage(tmp_path: Path) -> None:
-    """As before, of more damages, by the program itself: exit code 65 and one line, or it goes on.
-    As before, of more damages, by the program itself: exit code 65 and one line, or it goes on."""
+    """As before, of more damages, by the program itself: exit code 65 and one line, or
+    it goes on.
+    """
     killed, other = killed_service(tmp_path / "killed"), killed_service(tmp_path / "other", reports=2)
 
     def end(numbered: tuple[int, tuple[str, Files]]) -> str:
@@ -91,8 +92,9 @@ def test_a_service_that_is_started_after_each_damage(tmp_path: Path) -> None:
 
 
 def end_of_service(folder: Path, killed: Killed, damage: str, files: Files) -> str:
-    """Start a service on these files: it is refused as it should be, or goes on and loses nothing.
-    Start a service on these files: it is refused as it should be, or goes on and loses nothing."""
+    """Start a service on these files: it is refused as it should be, or goes on and
+    loses nothing.
+    """
     put(folder, files)
     ready = folder.with_suffix(".ready")
     command = [sys.executable, "-m", "tarkit.cli.tarkit", "serve", *SIZED, "--state", str(folder / "iris")]

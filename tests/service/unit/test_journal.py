@@ -193,8 +193,9 @@ def test_a_service_that_was_killed_before_it_had_written_anything_is_new(
 
 
 def test_a_loss_of_power_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no ``fsync`` was waited for may be on the disk or not, and the last line only in part.
-    What no ``fsync`` was waited for may be on the disk or not, and the last line only in part."""
+    """What no ``fsync`` was waited for may be on the disk or not, and the last line
+    only in part.
+    """
     monkeypatch.setattr("tarkit.service.journal._CHANGES", 300)
     file, ack, sync = tmp_path / "state", tmp_path / "state-ack", os.fsync
     on_disk: dict[int, bytes] = {}

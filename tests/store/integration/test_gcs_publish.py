@@ -38,8 +38,9 @@ def gcs(gcs_endpoint: str) -> Iterator[Gcs]:
 
 
 class FaultyFilesystem:
-    """The real filesystem, some calls of which fail: before or after the store did what was asked.
-    The real filesystem, some calls of which fail: before or after the store did what was asked."""
+    """The real filesystem, some calls of which fail: before or after the store did
+    what was asked.
+    """
 
     def __init__(self, fs: Any, faults: dict[int, tuple[str, Exception]]) -> None:
         self._fs = fs

@@ -289,8 +289,9 @@ def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
 
 @pytest.mark.parametrize("kind", ["a named pipe", "another descriptor", "a file object"])
 def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: Path) -> None:
-    """A named pipe is an output as a file is: a part of a tar in it is a failure, and no success.
-    A named pipe is an output as a file is: a part of a tar in it is a failure, and no success."""
+    """A named pipe is an output as a file is: a part of a tar in it is a failure, and
+    no success.
+    """
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)

@@ -136,8 +136,9 @@ def test_what_a_loop_held_that_is_gone_counts_as_a_loss(shards: str, service: In
 def test_what_a_worker_reports_late_does_not_count_for_the_next_iteration(
     shards: str, service: InThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its service was slow, and the loop has begun anew meanwhile, as workers that persist see it.
-    Its service was slow, and the loop has begun anew meanwhile, as workers that persist see it."""
+    """Its service was slow, and the loop has begun anew meanwhile, as workers that
+    persist see it.
+    """
     begun, release, flush = threading.Event(), threading.Event(), ShardClient.flush
 
     def flushed(client: ShardClient) -> None:

@@ -514,8 +514,9 @@ def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) 
 def test_a_state_of_torchdata_that_is_older_than_the_last_batch(
     shards: str, epochs: list[list[list[str]]], workers: int, taken: int
 ) -> None:
-    """``snapshot_every_n_steps``: what came after the snapshot was used, and does not come again.
-    ``snapshot_every_n_steps``: what came after the snapshot was used, and does not come again."""
+    """``snapshot_every_n_steps``: what came after the snapshot was used, and does not
+    come again.
+    """
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")
     from tarkit.trainers.torch import dataset_state
 

@@ -1,5 +1,6 @@
-"""The audit of a training: complete where each sample was used once, and never where one was not.
-The audit of a training: complete where each sample was used once, and never where one was not."""
+"""The audit of a training: complete where each sample was used once, and never
+where one was not.
+"""
 
 from __future__ import annotations
 
