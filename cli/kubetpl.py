@@ -40,7 +40,7 @@ def kubetpl() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the program, and return its exit code."""
     return run_program(kubetpl, NAME, argv)
 
 

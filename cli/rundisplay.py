@@ -118,7 +118,7 @@ class RunDisplay(Reporter):
         return display_name(failed_samples_url(str(self._work.output)))
 
     def stray(self, key: str, names: list[str]) -> None:
-        """Once, which files do not become part of the output."""
+        """Print the files of a sample's folder that are not in the output, a few times only."""
         self._strays += 1
         if self._strays <= _STRAY_NOTES or self._work.verbose:
             shown = ", ".join(printable(name) for name in names[:_STRAY_NAMES])
@@ -150,9 +150,9 @@ class RunDisplay(Reporter):
         self._meter.show(text, max(known, default=None))
 
     def shard_missing(self, url: str) -> None:
-        """An input does not exist.
+        """Count a missing input, and print the first one.
 
-        There may be 100,000 of them: the first is shown at once, the end counts them.
+        There may be 100,000 of them; the summary at the end has their number.
         """
         if self.counts.shards_missing == 1:
             self.say(f"{printable(display_name(url))}: no such file; missing shards are counted")
@@ -187,10 +187,10 @@ def _is_one_file(one: int, other: int) -> bool:
 
 @contextlib.contextmanager
 def open_report(path: str | None, inputs: Iterable[str] = ()) -> Iterator[PublishStream | None]:
-    """The file for the report, opened before the run, since after it is too late for complaints.
+    """Open the file for the report before the run, so that errors are raised early.
 
     Args:
-        inputs: as they were given; it must not be one of them.
+        inputs: names of the inputs as given; the report must not be one of them.
     """
     if path is None:
         yield None
@@ -207,7 +207,7 @@ def open_report(path: str | None, inputs: Iterable[str] = ()) -> Iterator[Publis
 
 
 def report_document(work: Work, counts: Counts, seconds: float, error: BaseException | None) -> bytes:
-    """The counts as a JSON document."""
+    """Return the counts as a JSON document."""
     import json
 
     met = counts.met

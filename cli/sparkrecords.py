@@ -89,5 +89,5 @@ def command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the program, and return its exit code."""
     return run_program(command, NAME, argv)

@@ -40,7 +40,7 @@ def tarkit() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the program, and return its exit code."""
     return run_program(tarkit, NAME, argv)
 
 

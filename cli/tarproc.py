@@ -94,7 +94,7 @@ def tarproc(**options: Any) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the program, and return its exit code."""
     return run_program(tarproc, NAME, argv)
 
 

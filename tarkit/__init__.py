@@ -65,5 +65,5 @@ _MODULES = {
 
 
 def __dir__() -> list[str]:
-    """What is public; not the modules, which are there or not by what was used before."""
+    """List the public names, without modules: those depend on what was imported before."""
     return sorted([*__all__, *(name for name in globals() if name.startswith("__")), "__version__"])

@@ -27,7 +27,7 @@ def valid_name(name: str | None) -> str | None:
 
 
 def not_empty(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """The value of an option; an empty one is not taken for an option that is not given."""
+    """Return the value of an option, or raise if it is given but empty."""
     if value == "":
         raise UsageError(f"{max(parameter.opts, key=len)} must not be empty; is it a variable that is not set?")
     return value
@@ -65,16 +65,16 @@ manifest_option = click.option(
 
 
 def open_cluster(kubeconfig: str | None, context: str | None, namespace: str | None) -> Cluster:
-    """The cluster that ``cluster_options`` name."""
+    """Return the cluster that the options of ``cluster_options`` name."""
     return Cluster(load_access(kubeconfig or os.environ.get("KUBECONFIG"), context, namespace))
 
 
 def record_source(
     outdir: str | None, specs: Sequence[str], check_inputs: bool, manifest: str | None = None
 ) -> RecordSource:
-    """The done records that ``record_options`` name.
+    """Return the source of the done records that the options of ``record_options`` name.
 
-    With ``manifest_option``, the manifest in which the Job is.
+    With ``manifest_option``, also the manifest that contains the Job.
     """
     documents: list[Object] = [] if manifest is None else manifest_documents(manifest)
     return RecordSource(outdir, specs, check_inputs, documents)

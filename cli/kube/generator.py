@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def generator_command(generator: str) -> click.Command:
-    """The command of a generator."""
+    """Return the command of a generator."""
     from tarkit.k8s.generate import generator_of
 
     about, example, _, form, _ = generator_of(generator)
@@ -64,7 +64,7 @@ def asked(
 
 
 def _files(given: Sequence[str]) -> list[str]:
-    """Configuration files, from the lowest to the highest."""
+    """List the configuration files, those of the lowest precedence first."""
     from tarkit.k8s.configuration import FOLDER_FILES
 
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")

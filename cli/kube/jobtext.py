@@ -22,10 +22,10 @@ _WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:")
 
 
 def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
-    """Everything, the most important first.
+    """Yield the lines of a Job's status, the most important first.
 
     Args:
-        most: of each list; None is all.
+        most: largest number of entries of each list; None prints all of them.
     """
     for note in status.notes:
         yield f"note: {note}"
@@ -65,12 +65,12 @@ def show_status(
 
 
 def short_line(view: JobView) -> str:
-    """For a watcher: the indexes, and when it may be over."""
+    """Return one line for ``--watch``: the counts of indexes and the estimated end."""
     return f"{view.name}: {view.state}, {_numbers(view)}{_time_left(view)}"
 
 
 def table_lines(found: Iterable[JobStatus]) -> Iterator[str]:
-    """A line for each Job, what is wrong below it."""
+    """Yield one line for each Job, followed by lines about its problems."""
     for each in found:
         yield short_line(each.view) if each.view is not None else each.name
         if each.exit_code or each.failures or each.reasons or each.notes:

@@ -13,12 +13,12 @@ from ..shared.program import say
 
 
 def manifest_documents(name: str) -> list[dict[str, Any]]:
-    """The manifests in a file in UTF-8; ``-`` is standard input.
+    """Return the manifests in a UTF-8 file; ``-`` is standard input.
 
-    A note is printed if their types were not checked.
+    A note is printed if the types of their values were not checked.
 
     Raises:
-        UsageError: it holds none, or one with a value of a wrong type.
+        UsageError: the file has no manifest, or a manifest with a value of a wrong type.
     """
     from tarkit.k8s.fieldtypes import check_types
     from tarkit.k8s.yamltext import load_documents, read_bytes

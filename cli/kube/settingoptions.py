@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def setting_options(generator: str) -> Callable[[F], F]:
-    """The flags of a generator's settings."""
+    """Return a decorator that adds the options of a generator's settings."""
     return option_group(*(_option(each) for each in TABLE.values() if each.applies(generator)))
 
 

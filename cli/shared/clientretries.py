@@ -31,7 +31,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def messages_shown(name: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Within it, ``say`` gets the lines of a logger."""
+    """Pass the lines of a logger to ``say`` for as long as the context lasts."""
     handler, logger = _Lines(say), logging.getLogger(name)
     logger.addHandler(handler)
     try:

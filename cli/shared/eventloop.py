@@ -23,7 +23,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _cancelled_by_signal(work: Coroutine[Any, Any, None]) -> list[int]:
-    """The signals that came."""
+    """Run the coroutine until it ends or a signal cancels it; return the signals that arrived."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     came: list[int] = []

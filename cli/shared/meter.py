@@ -83,7 +83,7 @@ class Meter:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Without the bar, for what is printed meanwhile."""
+        """Hide the progress bar while other text is printed."""
         with self._lock:
             if self._bar is not None:
                 self._bar.clear()

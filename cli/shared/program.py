@@ -101,10 +101,10 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
 
 
 def _occupy_standard_streams() -> None:
-    """See to it that no file opened later gets the number of a standard stream that was closed.
+    """Open the null device for each standard stream that is closed.
 
-    Commands' output would go to it. Opened for the wrong direction, a use is still the error it
-    was.
+    Otherwise a file that is opened later would get its number, and the output of commands would go
+    to that file. The device is opened for the wrong direction, so that using it is still an error.
     """
     for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
@@ -115,12 +115,12 @@ def _occupy_standard_streams() -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """The code that a program exits with because of an error."""
+    """Return the exit code of a program that ends with this error."""
     return _outcome(error, "")[0]
 
 
 def _outcome(error: BaseException, name: str) -> tuple[int, str]:
-    """The exit code and the reason of an error."""
+    """Return the exit code and the reason of an error."""
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         return EXIT_INTERRUPTED, "interrupted"
     if isinstance(error, Terminated):
@@ -140,7 +140,7 @@ def _outcome(error: BaseException, name: str) -> tuple[int, str]:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """A question about a mistyped name: ``did you mean split?``; or all that there are."""
+    """Return a hint for a mistyped name: ``did you mean split?``, or the list of valid names."""
     import difflib
 
     near = difflib.get_close_matches(word, known, 1, 0.5)
@@ -169,15 +169,16 @@ def _remember(context: click.Context, parameter: click.Parameter, value: bool) -
 
 
 def version_option(function: F) -> F:
-    """--version.
+    """Add the option ``--version``.
 
-    Made for each command, since click's remembers the name of the first program that prints it.
+    It is made for each command, since click's own option remembers the name of the first program
+    that prints it.
     """
     return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
 
 
 def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """A decorator that gives a command several options, in this order."""
+    """Return a decorator that gives a command several options, in this order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -211,7 +212,7 @@ class Seconds(click.FloatRange):
 
 
 def work_option(name: str, **changes: Any) -> Callable[[F], F]:
-    """The option of tarproc that fills a field of :class:`tarkit.runs.work.Work`.
+    """Return the option of tarproc that fills a field of :class:`tarkit.runs.work.Work`.
 
     It means the same in all programs.
     """
@@ -257,7 +258,7 @@ extension twice.
 
 
 def reject_options(names: Collection[str], reason: str) -> None:
-    """Complain of options that were given, and would have no effect."""
+    """Raise a usage error if an option is given that would have no effect."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
@@ -266,12 +267,12 @@ def reject_options(names: Collection[str], reason: str) -> None:
 
 
 def names_in(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
-    """Callback of an option that takes names with commas between them."""
+    """Split the value of an option that takes names separated by commas; a callback of click."""
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def size(text: str | int) -> int:
-    """Bytes from a text such as 500k, 128M or 2G (powers of 1024)."""
+    """Return the number of bytes of a text such as 500k, 128M or 2G (powers of 1024)."""
     from tarkit.runs.work import parse_size
 
     try:
@@ -281,7 +282,10 @@ def size(text: str | int) -> int:
 
 
 def refuse_terminal_input(urls: Sequence[str]) -> None:
-    """Complain instead of waiting forever for a tar to be typed."""
+    """Raise a usage error if standard input is an input and a terminal.
+
+    Otherwise the program would wait for a tar to be typed.
+    """
     if "-" in urls and os.isatty(0):
         raise UsageError("no input: name a shard, or pipe one in")
 
@@ -300,11 +304,11 @@ class _StandardOutput(io.TextIOBase):
 
 
 def write_stdout(data: bytes) -> None:
-    """All of the data to standard output, which is where the result of the run goes.
+    """Write all of the data to standard output.
 
     Raises:
-        OutputClosedError: its reader has closed it.
-        StreamError: it was closed from the start, or its disk is full.
+        OutputClosedError: the reader closed standard output.
+        StreamError: standard output was closed from the start, or its disk is full.
     """
     try:
         _write_all(1, data)

@@ -46,11 +46,11 @@ class Results:
         self.flush()
 
     def flush(self) -> None:
-        """Have it all written.
+        """Flush standard output.
 
         Raises:
-            StreamError: its disk is full; or it is closed, and these are not only messages, nor
-                (OutputClosedError) was it the reader who closed it.
+            OutputClosedError: results were written, and their reader closed standard output.
+            StreamError: the disk is full, or results were written and standard output is closed.
         """
         pending, self._pending = bytes(self._pending), bytearray()
         if self._only_messages:
@@ -92,7 +92,7 @@ def counts_line(counts: Counts, work: Work) -> str:
 
 
 def emptied(counts: Counts) -> list[str]:
-    """A phrase on fields that became empty, if there are any."""
+    """Return a phrase on fields that became empty, or an empty list."""
     return [f"fields of 0 bytes that had content, or are new: {counts.emptied}"] if counts.emptied else []
 
 
@@ -110,10 +110,10 @@ def missing_line(counts: Counts) -> str | None:
 
 
 def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
-    """Phrases on what a reader met, none if there is nothing to tell.
+    """Return phrases on the damaged, skipped or replaced members that a reader counted.
 
     Args:
-        skipped: what to call such members.
+        skipped: noun for the skipped members.
     """
     parts = []
     # Folders are in most archives and are not reported.
@@ -133,5 +133,5 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
 
 
 def exit_code_of(tally: Tally) -> int:
-    """0, or 3 if something that a reader met is missing from the result."""
+    """Return 0, or 3 if the result lacks something that a reader counted."""
     return EXIT_SET_ASIDE if tally.lost_anything else EXIT_OK

@@ -49,9 +49,9 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def sections(command: click.Command, context: click.Context) -> list[Section]:
-    """Each heading with its options and what they do.
+    """List the sections of a command's help: each heading with its options and their help.
 
-    A command of few options has one heading for all.
+    A command with few options has one section.
     """
     options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
     shown = [(str(each.name), record) for each in options if (record := each.get_help_record(context)) is not None]
@@ -82,7 +82,7 @@ class VerbGroup(click.Group):
     """Heading -> the verbs under it."""
 
     def load(self, name: str) -> click.Command:
-        """The command of a verb."""
+        """Return the command of a verb."""
         raise NotImplementedError
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -42,7 +42,7 @@ series_options = option_group(
 
 
 def reject_series_options() -> None:
-    """Complain of options for a series where the output is one shard."""
+    """Raise a usage error if an option for a series is given and the output is one shard."""
     reject_options(_OPTIONS, "goes with a series of shards, such as -o out-%06d.tar")
 
 
@@ -63,9 +63,9 @@ class Series:
     force: bool
 
     def earlier(self) -> list[str]:
-        """Its shards that are there: an error without --force.
+        """List the existing shards of the series; without --force, they are an error.
 
-        With it, none where they cannot be listed.
+        With --force, the list is empty if the shards cannot be listed.
         """
         from tarkit.specs.outputcheck import check_tar_output, existing_shards
 
@@ -91,7 +91,7 @@ class Series:
         return found
 
     def _reject_earlier_manifest(self) -> None:
-        """Complain of a manifest that is there: it may list shards that this run does not write."""
+        """Reject an existing manifest, which may list shards that this run does not write."""
         from tarkit.specs.manifest import check_manifest_name
         from tarkit.store.entries import stat
 
@@ -129,9 +129,10 @@ class Series:
         self, inputs: Collection[str | PurePath], earlier: list[str], post: Callable[[str], object],
         *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error", index: bool = False,
     ) -> Iterator[ShardWriter]:  # fmt: skip
-        """A writer of the series.
+        """Open a writer of the series.
 
-        At a good end, shards of an earlier run that were not replaced are removed.
+        When the context ends without an error, shards of an earlier run that were not replaced are
+        removed.
         """
         from tarkit.names.outputnames import has_index_name
         from tarkit.samples.index import remove_index

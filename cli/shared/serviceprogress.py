@@ -18,16 +18,16 @@ _NAME = "tarkit serve"
 
 
 def progress_line(progress: list[DataSetProgress]) -> str:
-    """All data sets on a line."""
+    """Return the progress of all data sets in one line."""
     shown = [f"{printable(each.name)}: {each.standing}" for each in progress[:3]] + (["…"] if len(progress) > 3 else [])
     return ", ".join(shown) or "no data set was declared yet"
 
 
 def show_outcome(progress: list[DataSetProgress], why: str = "too many shards are dead (--max-dead)") -> None:
-    """The counts of each data set, and its dead shards, on standard output.
+    """Print the counts of each data set, and its dead shards, on standard output.
 
     Args:
-        why: the cause where one is aborted.
+        why: why data sets were aborted.
     """
     with Results(only_messages=True) as results:
         for each in progress:
@@ -73,7 +73,7 @@ class ServiceProgress:
         self._meter.close()
 
     def listening(self, address: str, http: str) -> None:
-        """Say so.
+        """Print the address that the service listens on.
 
         Args:
             http: the address of the status page; "": none.
@@ -87,10 +87,10 @@ class ServiceProgress:
             self._meter.show(progress_line(look()), None)
 
     def ended(self, seconds: float, before: bool) -> None:
-        """Say that all is over, and what the service waits for.
+        """Print that all data sets have ended, and what the service waits for.
 
         Args:
-            before: it was so when it was started.
+            before: they had ended before the service was started.
         """
         self.is_over = True
         answered = f"workers get this answer for {seconds:g} s"
@@ -103,7 +103,7 @@ class ServiceProgress:
             self._meter.say(f"all data sets have ended; {answered} at most")
 
     def deserted(self, seconds: float) -> None:
-        """Say that no worker is left.
+        """Print that no worker is left.
 
         The data sets are aborted: the exit code is 1.
         """

@@ -69,7 +69,7 @@ class EndingSignals:
                 signal.signal(number, handler)
 
     def arrived(self) -> None:
-        """What was raised is caught by whom it was meant for: it is not looked after any more."""
+        """Note that the exception of a signal was caught by its handler; it is not raised again."""
         if self.came is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._raised = None
@@ -87,7 +87,7 @@ class EndingSignals:
             self._raise(self.came)
 
     def _dropped(self, args: Any) -> None:
-        """Nothing is reported of what will be raised anew."""
+        """Suppress the report on a dropped exception that will be raised again."""
         if not issubclass(args.exc_type, (Terminated, Interrupted)):
             self._hook(args)
 

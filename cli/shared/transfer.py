@@ -39,11 +39,11 @@ everything below them; empty folders are not created. {source} may have braces, 
 def transfer_command(
     verb: str, source: str, summary: str, epilog: str, check: Callable[[Sequence[str], str], None]
 ) -> click.Command:
-    """The command of a verb.
+    """Return the command of a verb that copies.
 
     Args:
-        source: what its help calls a source.
-        check: refuses sources and targets.
+        source: name of the source in the usage line.
+        check: raises an error for sources and targets that are not allowed.
     """
 
     @click.command(verb, help=_HELP.format(summary=summary, source=source), epilog=epilog)

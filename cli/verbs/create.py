@@ -145,10 +145,10 @@ def _write(files: Sequence[MemberFile], writer: TarWriter | ShardWriter, meter: 
 def _gathered(
     paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, directory: str, skip_others: bool
 ) -> tuple[list[MemberFile], list[str]]:
-    """Files, and what there is to report about them.
+    """Return the files to write, and notes on files that were skipped.
 
     Args:
-        outputs: files that are no input.
+        outputs: files that are outputs, and so never inputs.
     """
     from tarkit.samples.gather import gather
 

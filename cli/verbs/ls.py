@@ -24,7 +24,7 @@ Examples:
 
 
 def _when(mtime: float | None) -> str | None:
-    """A time as text, in UTC, to the second; None stays None."""
+    """Return a time as text, in UTC, to the second; None stays None."""
     from datetime import datetime, timezone
 
     if mtime is None:
@@ -33,7 +33,7 @@ def _when(mtime: float | None) -> str | None:
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
-    """The properties of an entry; without the secrets of its URL."""
+    """Return the properties of an entry, without the secrets of its URL."""
     return {
         "url": display_name(entry.url),
         "name": entry.name,

@@ -35,15 +35,15 @@ def command() -> None:
 
 
 def _accepted(path: str, *, quiet: bool = False) -> JobFile:
-    """The job in a file (-: standard input), which OpenPAI would accept.
+    """Return the job in a file (-: standard input) if OpenPAI would accept it.
 
     Args:
-        quiet: without a line for each warning.
+        quiet: print no line for each warning.
 
     Raises:
-        MissingInputError: no such file.
-        DataError: it is not a job, or OpenPAI would refuse it: the last reason, as the others have
-            been reported.
+        MissingInputError: the file does not exist.
+        DataError: the file has no job, or OpenPAI would reject the job; the error has the last
+            reason, the others were printed.
     """
     from tarkit.k8s.yamltext import read_bytes
     from tarkit.openpai.check import problems_in, warnings_of
@@ -64,7 +64,7 @@ def _accepted(path: str, *, quiet: bool = False) -> JobFile:
 
 
 def _report(path: str, problems: Iterable[Problem], kind: str = "") -> None:
-    """A line for each of them on stderr."""
+    """Print a line for each problem on stderr."""
     for problem in problems:
         _say(f"{path}: {kind}{problem}")
 
@@ -114,7 +114,7 @@ def _convert(file: str, default_fs: str | None, verbose: bool) -> int:
 
 
 def _protocol_2(found: JobFile, path: str, default_fs: str | None = None) -> JobFile:
-    """The job as one of protocol 2."""
+    """Return the job as a job of protocol 2."""
     from tarkit.openpai.convert import converted
     from tarkit.openpai.fanout import job_text
 

@@ -28,7 +28,7 @@ command resumes.
 
 
 def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Callback of --dataset, --watchers and --trainers: name and number of each."""
+    """Parse the values of --dataset, --watchers and --trainers: a name and a number each."""
     found = []
     for value in values:
         name, _, size = value.rpartition("=")

@@ -146,10 +146,10 @@ def _records(source_format: str, url: str, on_damage: str, tally: Tally) -> Iter
 
 
 def _list(samples: Iterable[_Shown], results: Results, as_json: bool, several: bool) -> None:
-    """A line for each.
+    """Print a line for each sample.
 
     Args:
-        several: shards, so that each line names its own.
+        several: there are several shards, so each line has the name of its shard.
     """
     width = 0
     for sample in samples:
@@ -167,9 +167,9 @@ def _row(counts: Counter[str], name: str) -> str:
 
 
 def _count(urls: list[str], shown: Callable[[str], Iterator[_Shown]], results: Results, as_json: bool) -> int:
-    """A row for each shard; one that cannot be read to its end is marked.
+    """Print a line for each shard, and return the exit code.
 
-    The exit code of those.
+    A shard that cannot be read to its end is marked.
     """
     from tarkit.names.url import display_name
 

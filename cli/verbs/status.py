@@ -88,10 +88,10 @@ def command(
 
 
 def _show(found: Progress, results: Results, most: int | None, allow_empty: bool, *, is_asked_known: bool) -> None:
-    """For people: what is not as it should be by name, then the totals.
+    """Print the status as text: first the problems by name, then the totals.
 
     Args:
-        is_asked_known: there are inputs, or records of runs, so that it is known what is missing.
+        is_asked_known: it is known which shards are missing, from inputs or from records of runs.
     """
     lists = (
         [f"missing {name}" for name in found.missing],

@@ -106,9 +106,9 @@ def _push(image: str, engine: str | None, more: tuple[str, ...], verbose: bool) 
 
 
 def _become(words: list[str]) -> NoReturn:
-    """Go on as a container engine: signals and the exit code are its own.
+    """Replace this process by a container engine: signals and the exit code are its own.
 
-    What it prints goes to standard error.
+    Its output goes to standard error.
     """
     # A timer outlives exec, and would end the engine.
     signal.setitimer(signal.ITIMER_REAL, 0)

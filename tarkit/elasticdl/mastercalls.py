@@ -57,9 +57,10 @@ class ElasticDLCalls:
         self._messages = self.protocol.messages
 
     def _name(self, name: str) -> str:
-        """The name of a data set; clients that name none send none, or the default name.
+        """Return the name of the data set that a client means.
 
-        Both mean the service's own, if it has one.
+        Clients that name no data set send an empty name or the default name. Both mean the
+        service's own data set, if it has one.
         """
         own, known = self._dispatcher.default, DEFAULT_NAME in self._dispatcher.ledgers
         if name in ("", DEFAULT_NAME):
@@ -70,7 +71,7 @@ class ElasticDLCalls:
         return self._dispatcher.ledger(self._name(name))
 
     async def _declared(self, name: str) -> Ledger:
-        """The ledger of a data set, once it is declared."""
+        """Wait until a data set is declared, and return its ledger."""
         until = time.monotonic() + UNDECLARED
         while not self._dispatcher.heartbeats.closing:
             try:
@@ -168,6 +169,6 @@ class ElasticDLCalls:
 
 
 def _token(ledger: Ledger, task_id: int) -> int:
-    """The last token that was given with these 31 bits: a task's number has no more."""
+    """Return the last token that ends with these 31 bits: a task's number has only so many."""
     token = (ledger.last_token & ~INT32) | (task_id & INT32)
     return token if token <= ledger.last_token else token - INT32 - 1

@@ -55,7 +55,7 @@ class _Queue:
         return found
 
     def get_now(self) -> int | _NoNumber | None:
-        """The next entry, or None if the queue is empty."""
+        """Return the next entry, or None if the queue is empty."""
         with self._reading:
             return self._reader.recv() if self._reader.poll() else None
 

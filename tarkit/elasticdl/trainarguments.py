@@ -217,7 +217,7 @@ def _role(given: Mapping[str, Any], kind: str, number: int) -> Role:
 
 
 def _serve(given: Mapping[str, Any]) -> Iterator[str]:
-    """The options of ``tarkit serve``, one word each."""
+    """Yield the options of ``tarkit serve``, one word each."""
     data = {name: given[name] for name in _OF_DATA if given[name] not in (None, "")}
     if data and not data.keys() & {"training_data", "custom_data_reader"}:
         raise UsageError(f"--{next(iter(data))} goes with --training_data; else the trainers declare their data sets")

@@ -179,7 +179,7 @@ class TrainJob:
         return {"imagePullPolicy": self.pull_policy} if self.pull_policy else {}
 
     def _pod(self, job: Document, role: Role, image: str) -> tuple[Document, Document]:
-        """The pod and the main container of a Job, with what all roles have."""
+        """Return the pod and the main container of a Job, with the fields that all roles have."""
         pod = job["spec"]["template"]["spec"]
         container = pod["containers"][0]
         amounts = {"requests": dict(role.requests), "limits": dict(role.limits or role.requests)}
@@ -199,7 +199,7 @@ class TrainJob:
         return pod, container
 
     def _own_env(self, role: Role) -> Iterator[tuple[str, str]]:
-        """Variables by which a trainer finds the others.
+        """Yield the variables by which a trainer finds the others.
 
         The names are those of ElasticDL, TensorFlow and torchrun.
         """
@@ -222,9 +222,9 @@ class TrainJob:
             yield "TF_CONFIG", text.replace('"@"', "$(TARKIT_INDEX)").replace(" ", "")
 
     def _cluster(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster, of which the evaluator is not a part.
+        """Return the addresses of TensorFlow's cluster, without the evaluator.
 
-        So many addresses as are too long in any case would only fill the memory.
+        The list ends where it is too long for a variable in any case.
         """
         return {
             role.kind: [

@@ -95,7 +95,7 @@ def zoo_files(
 
 
 def _package_steps(folder: Path, version: str, pip: str, local: str | None, *, indexed: bool) -> Iterator[str]:
-    """The steps of the Dockerfile that install tarkit and its service.
+    """Yield the lines of the Dockerfile that install tarkit and its service.
 
     Args:
         pip: the command that installs.
@@ -138,7 +138,7 @@ def _copy(*paths: str) -> str:
 
 
 def _below(folder: Path, path: str, option: str, is_right: Callable[[Path], bool]) -> str:
-    """The path by which a Dockerfile in ``folder`` names a file or folder."""
+    """Return the path by which a Dockerfile in ``folder`` names a file or folder."""
     if not _PATH.fullmatch(path):
         raise UsageError(f"{option} {printable(path)!r}: a Dockerfile cannot name it; rename it")
     relative = Path(os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder)))

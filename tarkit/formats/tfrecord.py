@@ -258,7 +258,7 @@ class _Walk:
         return True
 
     def fill(self, want: int) -> bool:
-        """Have ``want`` bytes, with the position at the first; False if the stream ends before."""
+        """Read until ``want`` bytes are in the buffer; return False if the stream ends before."""
         pieces = [self.buffer[self.position :]]
         missing = want - len(pieces[0])
         self.base += self.position
@@ -333,10 +333,12 @@ class _Walk:
         return True
 
     def search(self) -> bool:
-        """Go to the next length that has a right checksum, or to the end.
+        """Search for the next length with a correct checksum; without one, go to the end.
 
-        True if exactly one record is between: the last four bytes before the place are the checksum
-        of the bytes before them. More than 64 MiB are not checked for that.
+        Returns:
+            True if exactly one record was skipped: the last four bytes before the place are the
+                checksum
+            of the bytes before them. Distances above 64 MiB are not checked for that.
         """
         self.try_fill(0)
         at, one, ended = 1, True, False
@@ -370,9 +372,9 @@ class _Walk:
         return -1
 
     def try_fill(self, want: int) -> bool:
-        """Like ``fill``, but a compressed stream that breaks off counts as ended.
+        """Read as ``fill`` does, but treat an error in a compressed stream as its end.
 
-        The next read reports it again.
+        The next read reports the error again.
         """
         try:
             return self.fill(want)

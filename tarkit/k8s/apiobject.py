@@ -26,7 +26,7 @@ def part_of(thing: Object, *keys: str) -> Object:
 
 
 def name_of(thing: Object) -> str:
-    """The name of a Job, pod or the like."""
+    """Return the name of an object."""
     return str(part_of(thing, "metadata").get("name"))
 
 
@@ -36,12 +36,12 @@ def uid_of(thing: Object) -> str:
 
 
 def labels_of(thing: Object) -> Object:
-    """Its labels."""
+    """Return the labels of an object."""
     return part_of(thing, "metadata", "labels")
 
 
 def annotations_of(thing: Object) -> Object:
-    """Its annotations."""
+    """Return the annotations of an object."""
     return part_of(thing, "metadata", "annotations")
 
 
@@ -61,7 +61,7 @@ def run_of(job: Object) -> str:
 
 
 def retry_of(job: Object) -> str | None:
-    """The name of the Job that this one was made to finish; None if it is not a retry."""
+    """Return the name of the Job of which this one is a retry, or None."""
     found = annotations_of(job).get(RETRY_OF)
     return None if found is None else str(found)
 
@@ -72,7 +72,7 @@ def active_pods(job: Object) -> int:
 
 
 def indexes_of(job: Object, field: str) -> set[int]:
-    """A Job's ``completedIndexes`` or ``failedIndexes``."""
+    """Return the indexes in a Job's ``completedIndexes`` or ``failedIndexes``."""
     return set(parse_indexes(str(status_of(job).get(field) or "")))
 
 
@@ -83,7 +83,7 @@ def index_of(pod: Object) -> int | None:
 
 
 def phase_of(pod: Object) -> str:
-    """Pending, Running, Succeeded, Failed or Unknown."""
+    """Return the phase: Pending, Running, Succeeded, Failed or Unknown."""
     return str(status_of(pod).get("phase") or "")
 
 
@@ -94,7 +94,7 @@ def container_statuses(pod: Object) -> list[Object]:
 
 
 def condition_of(thing: Object, kind: str) -> Object | None:
-    """The condition of a kind that a Job or pod has."""
+    """Return the condition of this type of a Job or pod, or None."""
     return next((each for each in status_of(thing).get("conditions") or [] if each.get("type") == kind), None)
 
 
@@ -104,7 +104,7 @@ def is_true(thing: Object, kind: str) -> bool:
 
 
 def created(thing: Object) -> str:
-    """When it was made, as the API writes times: they sort as texts."""
+    """Return the creation time in the notation of the API; such texts sort by time."""
     return str(part_of(thing, "metadata").get("creationTimestamp") or "")
 
 
@@ -118,7 +118,7 @@ def timestamp(text: str | None) -> float | None:
 
 
 def grouped(things: Iterable[Object], key: Callable[[Object], str]) -> dict[str, list[Object]]:
-    """Objects by a key, in their order."""
+    """Group objects by a key; each group keeps their order."""
     found: dict[str, list[Object]] = {}
     for each in things:
         found.setdefault(key(each), []).append(each)

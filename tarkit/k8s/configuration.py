@@ -26,7 +26,11 @@ file.
 
 
 def read_settings(given: Mapping[str, Any], files: Sequence[str]) -> Settings:
-    """The settings of the command line (``given``) and the files, lowest first, together."""
+    """Return the settings of the command line (``given``) and of the files, merged.
+
+    Args:
+        files: those of the lowest precedence first.
+    """
     layers = [(name, read_file(read_bytes(name), name)) for name in files]
     values: dict[str, Any] = {}
     for origin, layer in (*layers, ("command line", given)):
@@ -45,7 +49,7 @@ def read_settings(given: Mapping[str, Any], files: Sequence[str]) -> Settings:
 
 
 def read_file(text: bytes, where: str) -> dict[str, Any]:
-    """The settings of a configuration file."""
+    """Parse a configuration file, and return its settings."""
     documents = load_yaml(text, where, numbers=False)
     top = documents[0] if documents else None
     if len(documents) > 1 or not isinstance(top, (dict, type(None))):
@@ -54,7 +58,7 @@ def read_file(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _converted(name: str, raw: Any, origin: str) -> Any:
-    """The value of a setting from what a file or a flag gave."""
+    """Convert the value that a file or a flag gave for a setting."""
     setting = TABLE[name]
     if setting.kind == PAIRS:
         return _pairs(name, raw, origin)
@@ -101,7 +105,7 @@ def _wrong(name: str, origin: str, kind: str, got: Any) -> UsageError:
 
 
 def _known(key: str, where: str) -> str:
-    """The setting's own name; ``config-map`` and ``config_map`` are the same."""
+    """Return the name of a setting; ``config-map`` and ``config_map`` are equal."""
     name = key.replace("-", "_")
     if name not in TABLE:
         near = difflib.get_close_matches(name, TABLE, 1, 0.5)

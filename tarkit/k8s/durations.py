@@ -10,10 +10,10 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def seconds(text: str, flag: str) -> float:
-    """Seconds of a text such as ``90``, ``1.5h`` or ``7d``.
+    """Return the seconds of a text such as ``90``, ``1.5h`` or ``7d``.
 
     Args:
-        flag: what to change, for the message.
+        flag: the flag with this value, for the error message.
     """
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhdw]?)", text.strip())
     if match is None:
@@ -22,7 +22,7 @@ def seconds(text: str, flag: str) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``2 h 05``, ``3 d 4 h``."""
+    """Format seconds as ``45 s``, ``12 min``, ``2 h 05`` or ``3 d 4 h``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -51,7 +51,7 @@ def set_field(document: Document, assignment: str) -> None:
 
 
 def _key(at: Any, step: str, assignment: str) -> Any:
-    """The key of a mapping, or the place in a list, that a step means."""
+    """Return the key of a mapping, or the position in a list, that a step means."""
     if isinstance(at, dict) and not step.startswith("["):
         return step.strip('"')
     for number, item in enumerate(at if isinstance(at, list) and step.startswith("[") else ()):

@@ -30,7 +30,7 @@ def pod_of(document: Document) -> Document | None:
 
 
 def filled(document: Document, settings: Settings) -> Document:
-    """A copy of the manifest with all settings of objects of any kind."""
+    """Return a copy of the manifest with all settings for objects of any kind."""
     document = copy.deepcopy(document)
     pod = pod_of(document)
     if settings.name is not None:
@@ -74,7 +74,7 @@ def fill_template(request: Request) -> list[Document]:
 
 
 def main_ones(documents: list[Document]) -> list[Document]:
-    """The documents that a command line is about: the Jobs, else others that run pods, else all."""
+    """Return the documents that get the command line: Jobs, else other pods, else all."""
     jobs = [each for each in documents if each["kind"] == "Job"]
     return jobs or [each for each in documents if each["kind"] in POD_PATHS] or documents
 
@@ -85,7 +85,7 @@ def without_name(settings: Settings) -> Settings:
 
 
 def app_of(settings: Settings) -> str | None:
-    """The label ``app``: as asked for, made a valid label, else the name."""
+    """Return the value of the label ``app``: the setting made a valid label, or the name."""
     text = settings.app if settings.app is not None else settings.name
     return None if text is None else safe_label(text)
 
@@ -124,7 +124,7 @@ def _fill_job(job: Document, settings: Settings) -> None:
 
 
 def _fill_placement(spec: Document, settings: Settings) -> None:
-    """Node selectors, tolerations, priority, identity, image pull secrets, host name."""
+    """Set node selectors, tolerations, priority, identity, image pull secrets and host name."""
     if settings.accelerator is not None:
         part(spec, "nodeSelector")["cloud.google.com/gke-accelerator"] = settings.accelerator
     if settings.node_selector:
@@ -194,7 +194,7 @@ def _add(items: list[Document], entry: Document) -> None:
 
 
 def _fill_security(spec: Document, settings: Settings) -> None:
-    """The pod security standard that is met, and the user that the container runs as.
+    """Set the pod security standard, and the user of the container.
 
     Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they
     do not ask for.
@@ -221,12 +221,12 @@ def _fill_security(spec: Document, settings: Settings) -> None:
 
 
 def _containers(spec: Document) -> list[Document]:
-    """All of a pod: the standards are about each of them."""
+    """Return all containers of a pod; the standards apply to each of them."""
     return [*listed(spec, "containers"), *(listed(spec, "initContainers") if spec.get("initContainers") else [])]
 
 
 def restrict(spec: Document) -> None:
-    """Have a pod meet the standard ``restricted``."""
+    """Set what the standard ``restricted`` requires of a pod."""
     context = part(spec, "securityContext")
     context["runAsNonRoot"] = True
     # Root's own number is not allowed.

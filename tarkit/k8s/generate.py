@@ -50,11 +50,11 @@ class Asked:
     assignments: tuple[str, ...] = ()
 
     def documents(self, report: Callable[[str], None], here: bool = False) -> list[Document]:
-        """The manifests.
+        """Return the manifests.
 
         Args:
-            report: takes warnings and notes, a sentence each.
-            here: they are to run on this machine.
+            report: called with each warning and note, one sentence each.
+            here: the manifests will run on this machine.
         """
         generator = generator_of(self.generator)
         path = self.template or template_path(generator.template or self.generator)
@@ -87,7 +87,7 @@ class Asked:
 
 
 def generator_of(name: str) -> Generator:
-    """The generator of a name."""
+    """Return the generator of this name."""
     module, _, constant = GENERATORS[name].partition(":")
     found: Generator = getattr(importlib.import_module(f"tarkit.k8s.generators.{module}"), constant)
     return found
@@ -149,9 +149,9 @@ def thousandths_in(**amounts: str | None) -> Iterator[str]:
 
 
 def _secrets_in(settings: Settings) -> Iterator[str]:
-    """Warnings about secrets that all readers of the manifest would see.
+    """Yield warnings about secrets that all readers of the manifest would see.
 
-    The secrets themselves are not shown.
+    The secrets are not shown.
     """
     for name, value in settings.env.items():
         if value and not value.startswith("/") and _SECRET.fullmatch(name):

@@ -23,7 +23,7 @@ the memory.
 
 
 def parse_indexes(text: str) -> Iterator[int]:
-    """The indexes of ``0-2,4``, in the order in which they are written; none of an empty text."""
+    """Yield the indexes of a text such as ``0-2,4``, in written order; none for an empty text."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = _PART.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
@@ -35,9 +35,9 @@ def parse_indexes(text: str) -> Iterator[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """``0-2,4`` from 4, 0, 1, 2: sorted, each once.
+    """Format indexes: ``0-2,4`` from 4, 0, 1, 2. They are sorted, and each is written once.
 
-    Two neighbours are written ``6,7`` as Kubernetes does.
+    Two consecutive indexes are written ``6,7`` as Kubernetes does.
     """
     parts: list[str] = []
     start = end = None

@@ -31,10 +31,10 @@ class LostOutput(NamedTuple):
 
 
 def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[LostOutput]:
-    """Outputs of a manifest's containers that do not go to a place that stays.
+    """Yield outputs of a manifest's containers that are lost with their pod.
 
     Args:
-        kept: volumes that stay in any case.
+        kept: names of volumes that are never lost.
     """
     document = copy.deepcopy(document)
     pod = pod_of(document)
@@ -87,8 +87,8 @@ def _output_path(container: Document) -> tuple[str | None, bool]:
 
 
 def normal_path(path: str) -> str:
-    """A path without //, . and .. in it, and without / at its end.
+    """Return a path without ``//``, ``.``, ``..`` and a trailing slash.
 
-    POSIX leaves // at a beginning to the system.
+    A leading ``//`` stays, since its meaning depends on the system (POSIX).
     """
     return re.sub("^//+", "/", normpath(path))

@@ -19,7 +19,7 @@ _ENDS = "with a letter or digit at both ends"
 
 
 def _check(form: str, longest: int | None, rule: str) -> Callable[[str], str | None]:
-    """A check of texts that have a form and a length."""
+    """Return a check of the form and length of a text."""
     compiled = re.compile(form)
 
     def check(text: str) -> str | None:
@@ -66,11 +66,12 @@ def config_key(text: str) -> str | None:
 
 
 def safe_label(text: str) -> str:
-    """A DNS label, hence a valid label value too, made of any text; the same for the same text.
+    """Return a DNS label made from any text; the same for the same text.
 
-    A text that is one already is returned as it is. Others are made lower case, with ``-`` for what
-    is not allowed; if more than case and such characters at the ends was lost, six digits of a hash
-    keep different texts different.
+    A text that is a DNS label is returned as it is. Others are made lower case, with ``-`` for each
+    character that is not allowed; if more was lost than case and such characters at the ends, six
+    digits of a hash are added, which keep different texts different. A DNS label is a valid label
+    value, too.
     """
     if len(text) <= LABEL_LENGTH and _LABEL.fullmatch(text):
         return text

@@ -35,7 +35,7 @@ _IDENTIFIER = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 
 def main_container(spec: Document) -> Document:
-    """The container that the settings are about: the one called main, or the first."""
+    """Return the container that the settings apply to: the one called main, or the first."""
     containers = listed(spec, "containers")
     for each in containers:
         if each.get("name") == "main":
@@ -53,7 +53,7 @@ def dict_of(value: Any) -> Document:
 
 
 def part(mapping: Document, *names: str) -> Document:
-    """The mapping inside a mapping, made if it is missing, or null."""
+    """Return the mapping inside a mapping; create it if it is missing or null."""
     for name in names:
         if mapping.get(name) is None:
             mapping[name] = {}
@@ -62,7 +62,7 @@ def part(mapping: Document, *names: str) -> Document:
 
 
 def listed(mapping: Document, name: str) -> list[Document]:
-    """The list of mappings inside a mapping, made if it is missing, or null."""
+    """Return the list of mappings inside a mapping; create it if it is missing or null."""
     if mapping.get(name) is None:
         mapping[name] = []
     found = mapping[name]
@@ -83,7 +83,7 @@ def put_named(items: list[Document], entry: Document) -> None:
 
 
 def fill_container(spec: Document, settings: Settings) -> None:
-    """Everything but the command: image, environment, resources, ports, files."""
+    """Set everything but the command: image, environment, resources, ports, files."""
     container = main_container(spec)
     if settings.image is not None:
         container["image"] = settings.image
@@ -106,14 +106,14 @@ def fill_container(spec: Document, settings: Settings) -> None:
 
 
 def port_number(text: str) -> int:
-    """A port from 1 to 65535."""
+    """Parse a port number from 1 to 65535."""
     if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise UsageError(f"--port {printable(text)}: a port is a number from 1 to 65535")
     return int(text)
 
 
 def fill_script(container: Document, settings: Settings) -> None:
-    """Let the container run the command as a shell script, of exactly these bytes."""
+    """Set the command of the container to run a shell script, of exactly these bytes."""
     shell, flags, given = settings.shell, settings.shell_flags, container.get("command")
     of_template = isinstance(given, list) and given and given[-1] == "-c"
     if shell is not None or flags is not None or (settings.command is not None and not of_template):
@@ -128,7 +128,7 @@ def fill_script(container: Document, settings: Settings) -> None:
 
 
 def substitute(text: str, env: Mapping[str, str]) -> str:
-    """``text`` as the container sees it, whose variables so far are ``env``."""
+    """Replace ``$(NAME)`` in a text as Kubernetes does, with the variables ``env``."""
     return _EXPANDED.sub(lambda found: "$" if found[1] is None else env.get(found[1], found[0]), text)
 
 
@@ -160,9 +160,9 @@ def escape_in(container: Document, text: str) -> str:
 
 
 def replace_params(command: str, params: dict[str, str]) -> str:
-    """The command with ``{K}`` of declared names replaced.
+    """Return the command with ``{K}`` of declared names replaced.
 
-    In one pass, so that values are not searched. ``${K}`` is a variable of the shell, and stays.
+    Values are not searched for names again. ``${K}`` is a variable of the shell, and stays.
     """
     if not params:
         return command

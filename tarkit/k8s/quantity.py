@@ -24,14 +24,13 @@ _DIGITS = 18
 
 
 def parse_quantity(text: str | int | float) -> Decimal:
-    """The number that a quantity stands for, exactly as a server takes it.
+    """Return the number that a quantity stands for, exactly as a server reads it.
 
-    That is: blanks around it are ignored, what is finer than 10^-9 is rounded away from zero, and
-    most of what is more than 2^63 - 1 is taken for that.
+    White space around it is ignored, fractions below 10^-9 are rounded away from zero, and most
+    values above 2^63 - 1 are replaced by that limit.
 
     Raises:
-        UsageError: it is not a quantity, or one that servers take for another number than the one
-            written.
+        UsageError: the text is not a quantity, or servers would read a different number from it.
     """
     # Exact: 2^63 - 1 with nine digits after the point has as many digits as Python's decimals.
     return Decimal(_read(text)[0]).scaleb(-9).normalize()
@@ -50,9 +49,9 @@ def canonical(value: str | int | float) -> str:
 
 
 def total(one: str | int | float, other: str | int | float) -> str:
-    """Two quantities together, in canonical form, with suffixes of the kind that they have.
+    """Add two quantities, in canonical form, with suffixes of their kind.
 
-    Mixed ones are binary.
+    The sum of two kinds is binary.
     """
     (nanos, kind), (more, other_kind) = _read(one), _read(other)
     return _written(nanos + more, "binary" if "binary" in (kind, other_kind) else kind)
@@ -86,7 +85,7 @@ def is_milli(text: str | int | float) -> bool:
 
 
 def _read(value: str | int | float) -> tuple[int, str]:
-    """The number in units of 10^-9; and its form: decimal, binary or exponent."""
+    """Return the number in units of 10^-9, and its form: decimal, binary or exponent."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise UsageError(f"{printable(str(value))} is not a quantity: {_advice(str(value))}")
     return _read_text(str(value))

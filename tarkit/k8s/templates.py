@@ -9,10 +9,10 @@ from tarkit.k8s.yamltext import Document, load_documents, read_bytes
 
 
 def template_path(name: str) -> str:
-    """The file of the template of a generator, as it comes with tarkit."""
+    """Return the path of a generator's template, which is part of the package."""
     return os.path.join(str(importlib.resources.files("tarkit.k8s_templates")), f"{name}.yaml")
 
 
 def read_template(path: str) -> list[Document]:
-    """The documents of a template file."""
+    """Return the documents of a template file."""
     return load_documents(read_bytes(path), path)

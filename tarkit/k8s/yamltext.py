@@ -35,16 +35,16 @@ _UNFIT = re.compile("[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U
 
 
 def load_yaml(text: str | bytes, where: str, numbers: bool = True) -> list[Any]:
-    """The values of all YAML documents in ``text``; bytes are UTF-8.
+    """Return the values of all YAML documents in ``text``; bytes are UTF-8.
 
     Args:
         where: the file's name, for messages.
-        numbers: False leaves them as texts, as they are written: 012, 1.10 and 1e3 are not 10, 1.1
-            and 1000.
+        numbers: False returns numbers as the text that was written: 012, 1.10 and 1e3 do not become
+            10, 1.1 and 1000.
 
     Raises:
-        UsageError: it is not YAML; a key comes twice, or is not a text; parsers do not agree on a
-            plain word.
+        UsageError: the text is not YAML, a key is repeated or is not a text, or parsers disagree on
+            the type of a plain word.
     """
     import yaml
 
@@ -111,9 +111,9 @@ def _loader(numbers: bool) -> Any:
 
 
 def load_documents(text: str | bytes, where: str) -> list[Document]:
-    """The manifests in ``text``, YAML or JSON.
+    """Return the manifests in ``text``, YAML or JSON.
 
-    Empty documents are skipped, a ``List`` gives its items.
+    Empty documents are skipped; a ``List`` is replaced by its items.
 
     Args:
         where: the file's name, for messages.
@@ -131,10 +131,12 @@ def load_documents(text: str | bytes, where: str) -> list[Document]:
 
 
 def dump_documents(documents: Sequence[Document]) -> str:
-    """YAML of the documents, in the order of their fields; the same bytes for the same documents.
+    """Return the documents as YAML, in the order of their fields.
+
+    Equal documents give equal bytes.
 
     Raises:
-        UsageError: a text that no manifest can hold.
+        UsageError: a document has a text that no manifest can have.
     """
     import yaml
 
@@ -142,7 +144,7 @@ def dump_documents(documents: Sequence[Document]) -> str:
 
 
 def dump_json(documents: Sequence[Document]) -> str:
-    """JSON of one document, or of a ``List`` of them."""
+    """Return one document, or a ``List`` of several, as JSON."""
     # It refuses what neither can hold.
     dump_documents(documents)
     value = documents[0] if len(documents) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(documents)}
@@ -169,7 +171,11 @@ def _dumper() -> Any:
 
 
 def read_bytes(path: str, most: int = -1) -> bytes:
-    """The content of a file, or so many bytes of it."""
+    """Return the content of a file, or its first bytes.
+
+    Args:
+        most: largest number of bytes to read.
+    """
     try:
         with open(path, "rb") as file:
             return file.read(most)

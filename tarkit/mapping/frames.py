@@ -29,14 +29,14 @@ _JOINED = 256 * 1024
 def pack(
     header: Any, samples: Iterable[Sample] = (), known: Iterable[Mapping[int, str]] = repeat({})
 ) -> list[memoryview]:
-    """A message in pieces, for os.writev.
+    """Return a message in pieces, for os.writev.
 
     Args:
         header: plain values.
-        samples: of str and bytes.
-        known: for each sample the objects that the receiver has already, by id, and their names;
-            one of them comes out as a tuple of its name. A mapper that adds a field or changes one
-            returns the others as they came.
+        samples: dicts of str and bytes.
+        known: for each sample, the objects that the receiver already has, by id, and their names.
+            Such an object is sent as a tuple of its name: a mapper that adds or changes a field
+            returns the others unchanged.
     """
     contents: list[bytes] = []
     shapes: list[dict[str, str | int | tuple[str]]] = []
@@ -61,14 +61,15 @@ def pack(
 
 
 def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[Any, list[Sample]]:
-    """The header and the samples of a message.
+    """Return the header and the samples of a message.
 
     Args:
-        text: the header as it came.
-        content: gives so many bytes of what follows it; called for one field after the other.
+        text: the header as received.
+        content: called with a number of bytes, returns so many that follow the header; called once
+            for each field, in order.
 
     Raises:
-        ValueError, EOFError, TypeError: this is not a message.
+        ValueError, EOFError, TypeError: the bytes are not a message.
     """
     header, shapes = marshal.loads(text)
     samples = [

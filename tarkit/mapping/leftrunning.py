@@ -81,11 +81,11 @@ class LeftRunning:
             self._children = None
 
     def processes(self) -> list[int]:
-        """Ids of the processes that are left.
+        """Return the ids of the processes that are left.
 
-        A daemon does not count if it is of another session, works in a folder outside of the run's,
-        and has no file open in there: an agent or a server that a command started serves others,
-        too.
+        A daemon does not count if it has another session, works in a folder outside of the run's,
+        and has no open file there: an agent or a server that a command started may serve other
+        programs.
         """
         if self._children is None:
             found = _listed().items()
@@ -114,15 +114,15 @@ class LeftRunning:
         return not any(f"{place}/".startswith(f"{self._folder}/") for place in places)
 
     def names(self, pids: list[int]) -> str:
-        """Programs of some processes, for people."""
+        """Return the programs of some processes, for a message."""
         found = list(dict.fromkeys(name for pid in pids for name in self._programs(pid)))
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         return ", ".join(found[:_MOST_NAMES]) + more
 
     def _programs(self, pid: int) -> Iterator[str]:
-        """The program of a process.
+        """Yield the program of a process; for a forked shell, the programs that it runs.
 
-        Of a copy of the shell (``&``, parentheses), the programs that it runs.
+        A shell is forked by ``&`` and parentheses.
         """
         if _arguments(pid) == _arguments(self._shell) != b"":
             with suppress(OSError), open(_children_path(pid), "rb") as file:
@@ -159,10 +159,10 @@ def _children_path(pid: int) -> str:
 
 
 def _status(pid: int) -> tuple[str, bool, int, int]:
-    """Name of a process, whether it runs, its process group and its session.
+    """Return the name of a process, whether it runs, its process group and its session.
 
     Raises:
-        OSError, ValueError: it is gone.
+        OSError, ValueError: the process has ended.
     """
     with open(f"/proc/{pid}/stat", "rb") as file:
         head, _, tail = file.read().rpartition(b")")
@@ -184,9 +184,9 @@ def _name(pid: int) -> str:
 
 
 def _listed() -> dict[int, tuple[str, bool, int, int]]:
-    """The status of all processes by their ids.
+    """Return the status of all processes by their ids.
 
-    Where there is no /proc, their sessions are not known, and 0.
+    Without /proc the sessions are not known, and are 0.
     """
     found: dict[int, tuple[str, bool, int, int]] = {}
     if _has_proc():

@@ -59,10 +59,10 @@ def one_line(error: Exception) -> str:
 
 
 def traceback_text(error: Exception, skipped: str) -> str:
-    """The traceback without the first frames of a file.
+    """Return the traceback without its first frames in one file.
 
     Args:
-        skipped: its name.
+        skipped: name of the file.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == skipped:
@@ -72,7 +72,7 @@ def traceback_text(error: Exception, skipped: str) -> str:
 
 
 def _user_line(trace: TracebackType | None) -> str:
-    """The innermost line that is not of a library, and not of this package."""
+    """Return the innermost line of a traceback that is in neither a library nor this package."""
     folders = os.path.dirname(os.path.dirname(__file__)), *map(sysconfig.get_path, ("stdlib", "platstdlib"))
     paths = tuple(os.path.join(each, "") for each in folders)
     for frame in reversed(traceback.extract_tb(trace)):

@@ -40,10 +40,7 @@ class MountWatch:
             self._table = None
 
     def find(self, name: str) -> str | None:
-        """A mount point that is the folder of this name, is below it, or hides it.
-
-        None if there is none.
-        """
+        """Return a mount point that is the folder of this name, below it or above it, or None."""
         folder = os.path.join(self._folder, name)
         if self._table is None:
             return _mounted_device(folder)
@@ -59,7 +56,7 @@ def _are_nested(one: str, other: str) -> bool:
 
 
 def _mount_points(table: int) -> list[bytes]:
-    """All mount points of this process's namespace.
+    """List all mount points of this process's mount namespace.
 
     Args:
         table: the open mount table.

@@ -46,18 +46,19 @@ class OpenFolder:
         os.close(self._fd)
 
     def names(self) -> dict[str, str]:
-        """Names in it, sorted, each with its kind: file, folder, link, FIFO, socket or device."""
+        """Return the names in the folder, sorted, each with its kind.
+
+        A kind is file, folder, link, FIFO, socket or device.
+        """
         with os.scandir(self._fd) as entries:
             return {name: kind for name, kind in sorted((entry.name, _kind(entry)) for entry in entries)}
 
     def open(self, name: str) -> tuple[int, int]:
-        """A descriptor of the regular file of this name, or to which the link of this name leads.
-
-        And its size.
+        """Open a regular file, or the one that a link leads to; return its descriptor and size.
 
         Raises:
             OutsideError: the link leads out of the outermost folder.
-            OSError: it is not a regular file, or it cannot be read.
+            OSError: the name is not that of a regular file, or it cannot be read.
         """
         try:
             file = os.open(name, _FLAGS, dir_fd=self._fd)

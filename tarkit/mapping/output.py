@@ -38,11 +38,11 @@ class Output:
 
     @property
     def held(self) -> int:
-        """Bytes of it that are in memory."""
+        """Number of bytes that are in memory."""
         return len(self._text)
 
     def pieces(self, start: int = 0) -> Iterator[bytes]:
-        """All of it from ``start`` on, in pieces of at most 1 MiB."""
+        """Yield the bytes from ``start`` on, in pieces of at most 1 MiB."""
         if self.path is None:
             if text := self._text[start:]:
                 yield text
@@ -56,15 +56,15 @@ class Output:
                 yield piece
 
     def read(self) -> bytes:
-        """All of it at once."""
+        """Return all bytes."""
         return b"".join(self.pieces())
 
     def tail(self, size: int) -> bytes:
-        """The last ``size`` bytes."""
+        """Return the last ``size`` bytes."""
         return b"".join(self.pieces(max(0, self.size - size)))
 
     def show(self, write: Callable[[bytes], object]) -> None:
-        """Hand all of it to ``write``, then discard it."""
+        """Pass all bytes to ``write``, then discard them."""
         try:
             for piece in self.pieces():
                 write(piece)
@@ -88,22 +88,20 @@ class Printed:
 
     @property
     def size(self) -> int:
-        """Bytes of both."""
+        """Number of bytes of both streams."""
         return self.stdout.size + self.stderr.size
 
     @property
     def held(self) -> int:
-        """Bytes of both that are in memory."""
+        """Number of bytes of both streams that are in memory."""
         return self.stdout.held + self.stderr.held
 
     def read(self) -> bytes:
-        """All of it at once: standard output, then standard error."""
+        """Return all bytes: standard output, then standard error."""
         return self.stdout.read() + self.stderr.read()
 
     def kept(self) -> bytes | FieldFile:
-        """All of it at once.
-
-        If it is long, in a file without a name, beside those that it was printed to.
+        """Return all bytes; if they are many, in an unnamed file beside those of the streams.
 
         Raises:
             StreamError: the file cannot be written.
@@ -114,7 +112,7 @@ class Printed:
         return FieldFile.keep(chain(self.stdout.pieces(), self.stderr.pieces()), os.path.dirname(path))
 
     def last_line(self) -> str:
-        """The last line of standard error; of standard output, if the other is empty."""
+        """Return the last line of standard error, or of standard output if the former is empty."""
         for output in (self.stderr, self.stdout):
             lines = output.tail(400).decode("utf-8", "replace").strip().splitlines()
             if lines:

@@ -110,7 +110,7 @@ class Worker(ABC):
 
     @abstractmethod
     def give(self, job: Job, now: float) -> None:
-        """Give the worker one more job."""
+        """Send one more job to the worker."""
 
     def signal(self, number: int) -> bool:
         """Signal it, and what it started; False if nothing of that is left."""
@@ -175,7 +175,7 @@ class Pool(ABC, Generic[W]):
 
     @abstractmethod
     def _heard(self, worker: W, events: int) -> list[tuple[Job, Outcome]]:
-        """Jobs that have ended, of a worker that can be read from or written to."""
+        """Return the jobs that have ended, of a worker that can be read from or written to."""
 
     def has_room(self) -> bool:
         """Return True if submit() would take one more batch now.
@@ -201,7 +201,7 @@ class Pool(ABC, Generic[W]):
         return done
 
     def _conclude(self, finished: list[tuple[Job, Outcome]]) -> list[tuple[int, Outcome]]:
-        """The outcomes by ticket; the workers get their next jobs."""
+        """Return the outcomes by ticket, and send the workers their next jobs."""
         self._hand_out()
         return [(ticket, outcome) for (ticket, _), outcome in finished]
 
@@ -226,10 +226,10 @@ class Pool(ABC, Generic[W]):
                 self._selector.unregister(fd)
 
     def _died(self, worker: W, status: int, kind: str, name: str) -> list[tuple[Job, Outcome]]:
-        """A worker ended by itself.
+        """Handle the end of a worker that was not asked to end.
 
         Args:
-            status: its exit code, or a signal's negative number.
+            status: its exit code, or the negative number of a signal.
         """
         how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
         if not worker.is_ready:
@@ -237,9 +237,9 @@ class Pool(ABC, Generic[W]):
         return self._replace(worker, Failure(kind, f"{name} {how}", status))
 
     def _replace(self, worker: W, failure: Failure) -> list[tuple[Job, Outcome]]:
-        """A new process in the place of one.
+        """Replace a worker by a new process.
 
-        The job that it was at has failed, the others wait again.
+        The job that it was running has failed; its other jobs wait again.
         """
         self._unwatch(worker)
         worker.end()
@@ -264,7 +264,7 @@ class Pool(ABC, Generic[W]):
         return min((*times, _LONGEST_WAIT)) if times else None
 
     def _timed_out(self) -> list[tuple[Job, Outcome]]:
-        """Jobs whose time is over and whose processes are gone, after TERM or after KILL."""
+        """Return the jobs that timed out and whose processes have ended, after TERM or KILL."""
         if self._timeout is None:
             return []
         now = self._clock()
@@ -288,7 +288,7 @@ class Pool(ABC, Generic[W]):
 
 
 def content_bytes(samples: Iterable[Sample]) -> int:
-    """Bytes of all fields, also of those in files, plus a little for each sample itself."""
+    """Return the bytes of all fields, those in files too, plus a little for each sample."""
     total = 0
     for sample in samples:
         total += 1000
@@ -299,7 +299,7 @@ def content_bytes(samples: Iterable[Sample]) -> int:
 
 
 def in_batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
-    """Lists of ``size`` samples, the last one perhaps shorter."""
+    """Yield lists of ``size`` samples; the last one may be shorter."""
     source = iter(samples)
     while batch := list(itertools.islice(source, size)):
         yield batch
@@ -308,14 +308,14 @@ def in_batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
 def ordered_map(
     items: Iterable[Batch | Mark], pool: Pool[Any], *, window: int
 ) -> Generator[tuple[Batch, Outcome] | Mark, None, None]:
-    """Each batch with its outcome, and each mark as it is, in the order of the items.
+    """Yield each batch with its outcome, and each mark as it is, in the order of the items.
 
     Args:
-        items: batches, and anything else that marks a place between them; drawn one at a time, and
+        items: batches, and other objects that mark a place between them; taken one at a time, and
             only when there is room for a batch.
-        pool: where the batches run.
-        window: bytes of samples that are held at most: those that wait for a slot, that run, and
-            that are finished but wait for an earlier one. A single batch may exceed it.
+        pool: pool that runs the batches.
+        window: largest number of bytes of the samples that are held: they wait for a slot, run, or
+            are finished and wait for an earlier batch. A single batch may exceed it.
     """
     source = iter(items)
     # Ticket, batch, bytes, the marks behind the batch; in input order.

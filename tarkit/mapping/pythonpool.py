@@ -77,10 +77,10 @@ class _Process(Worker):
             self.selector.modify(self.fd, events, self)
 
     def receive(self) -> list[Message] | None:
-        """Messages that came in whole; None if the worker is gone.
+        """Return the messages that were received completely; None if the worker has ended.
 
         Raises:
-            ValueError, EOFError, TypeError: what came is not a message.
+            ValueError, EOFError, TypeError: the received bytes are not a message.
         """
         try:
             piece = os.read(self.fd, _READ_SIZE)
@@ -224,7 +224,7 @@ class PythonPool(Pool[_Process]):
 
 
 def _restored(sample: Sample, known: Sample) -> Sample:
-    """A sample with what was not sent back, since it was unchanged."""
+    """Return a sample, completed with the unchanged fields that the worker did not send back."""
     return {name: known[value[0]] if type(value) is tuple else value for name, value in sample.items()}
 
 
@@ -233,12 +233,12 @@ def _field_bytes(sample: Sample) -> int:
 
 
 def _in_memory(sample: Sample) -> Sample:
-    """The sample with all fields as bytes."""
+    """Return the sample with all fields as bytes."""
     return {name: value.read() if isinstance(value, FieldFile) else value for name, value in sample.items()}
 
 
 def _why_too_large(sample: Sample, mem: int) -> str:
-    """The shard, the largest member, its size, what is set and what would be right."""
+    """Return why a batch is too large: shard, largest member, its size, a better limit."""
     field = max((name for name in sample if not is_reserved(name)), key=lambda name: len(sample[name]))
     member = getattr(sample[field], "member", None) or f"{sample['__key__']}.{field}"
     size = _field_bytes(sample)
@@ -250,5 +250,5 @@ def _why_too_large(sample: Sample, mem: int) -> str:
 
 
 def _mebibytes(size: int) -> str:
-    """The size as --mem takes it, rounded up."""
+    """Format a size as --mem takes it, rounded up to MiB."""
     return f"{-(-size >> 20)}M"

@@ -42,12 +42,10 @@ def serve(
     setup: FunctionSpec | None,
     batched: bool,
 ) -> None:
-    """Answer batches until the parent is gone.
-
-    Runs in a process of its own.
+    """Answer batches until the parent has ended; the loop of a worker process.
 
     Args:
-        forked: this process has copies of what the parent has open.
+        forked: this process has copies of the descriptors that the parent has open.
         parent: the parent's process id.
     """
     fd = _moved_up(os.dup(connection.fileno()))
@@ -136,7 +134,7 @@ def _moved_up(number: int) -> int:
 
 
 def load(spec: FunctionSpec) -> Callable[..., Any]:
-    """The function that ``module:name`` or ``file.py:name`` names.
+    """Return the function that ``module:name`` or ``file.py:name`` names.
 
     Raises:
         UsageError: the module or function does not exist.
@@ -284,9 +282,9 @@ def _as_sample(answer: object, key: str) -> Sample:
 
 
 def _text(value: object, what: str) -> str:
-    """A plain str, since that is what can travel.
+    """Return a plain str, the only kind of text that can be sent.
 
-    NumPy's strings, for example, are a class of their own.
+    NumPy's strings, for example, have their own class.
     """
     if isinstance(value, str):
         return str.__str__(value)

@@ -278,7 +278,7 @@ def _one_key(key: str, own: str, original: str, base: str) -> str:
 
 
 def _read_key(folder: OpenFolder, name: str, original: str) -> str:
-    """The key in a file, one newline at its end not counted."""
+    """Return the key in a file, without one newline at its end."""
     raw = _read_file(folder, name, Rules(large=PIECE))
     if isinstance(raw, FieldFile):
         raise ValueError(f"the command left a {name} of {len(raw)} bytes")
@@ -301,7 +301,7 @@ def _read_link(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile
 
 
 def _read_file(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile:
-    """The content of a file; if it is large it stays there, also once its name is gone."""
+    """Return the content of a file; large content stays in the file, even if that is deleted."""
     file, size = folder.open(name)
     try:
         if size > rules.large:

@@ -87,7 +87,7 @@ class _Slot(Worker):
         self.ended = 0.0
 
     def give(self, job: Job, now: float) -> None:
-        """Name the job's folder to the shell."""
+        """Send the name of the job's folder to the shell."""
         self.started = now
         try:
             os.write(self._to_shell, b"%08d\n" % job[0])
@@ -182,7 +182,7 @@ class ShellPool(Pool[_Slot]):
     def has_room(self) -> bool:
         """True if a slot is free.
 
-        One batch is kept extracted for each slot, so that no slot waits for the disk.
+        One more batch is kept extracted for each slot, so that no slot waits for the disk.
         """
         return len(self._queue) < len(self._workers)
 
@@ -213,7 +213,7 @@ class ShellPool(Pool[_Slot]):
         return f"{self._scratch}/{ticket:08d}"
 
     def _scratch_error(self, problem: str, batch: Batch, error: OSError) -> StreamError:
-        """The error for what no sample is the cause of."""
+        """Return the error for a problem of the scratch folder, for which no sample is to blame."""
         key = batch[0]["__key__"]
         return StreamError(f"{problem}: {error.strerror}", url=self._scratch, key=key, hint=scratch_hint(error))
 
@@ -226,7 +226,7 @@ class ShellPool(Pool[_Slot]):
             extract(sample, f"{folder}/{number:08d}", self._base)
 
     def _wait_for_space(self) -> bool:
-        """Let a folder be removed, or a running command end; False if there is neither."""
+        """Wait until a folder is removed or a command ends; return False if there is neither."""
         if self._remover.wait_for_one():
             return True
         if not any(slot.jobs for slot in self._workers):

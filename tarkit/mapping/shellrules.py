@@ -306,11 +306,11 @@ def driven(command: str, shell: str, flags: str | None, *, is_filter: bool = Fal
 
 
 def flags_of(shell: str, flags: str | None, *, nounset: bool = False) -> list[str]:
-    """The words before ``-c`` of a shell that is started for one command.
+    """Return the words before ``-c`` of a shell that is started for one command.
 
     Args:
-        flags: None means the rules, as far as the shell has them.
-        nounset: an unset variable is a failure, too.
+        flags: None takes the flags of the rules that the shell supports.
+        nounset: an unset variable is an error, too.
     """
     if flags is not None:
         return flags.split()
@@ -338,10 +338,10 @@ def what_is_missing(shell: str, flags: str | None) -> str | None:
 
 
 def pod_words(command: str, shell: str) -> list[str] | None:
-    """``-c`` and what follows it up to the command, for a container that runs it by the rules.
+    """Return ``-c`` and the words up to the command, for a container that follows the rules.
 
-    None if the shell's own errexit and pipefail do the same: it is not bash, or there is no
-    pipeline in the command.
+    None if the shell's own errexit and pipefail have the same effect: it is not bash, or there is
+    no pipeline in the command.
     """
     if os.path.basename(shell) != "bash" or not _needs_debug(command, False):
         return None

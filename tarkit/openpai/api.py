@@ -91,7 +91,7 @@ def _is_address(url: str) -> bool:
 
 
 def _json(content: bytes) -> Any:
-    """The value of a JSON text; None if it is not one."""
+    """Return the value of a JSON text; None if the text is not JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def _json(content: bytes) -> Any:
 
 
 def _refusal(where: str, error: urllib.error.HTTPError, hidden: Callable[[str], str]) -> Exception:
-    """The error of an answer; OpenPAI explains itself as ``{"code": …, "message": …}``."""
+    """Return the error for an answer; OpenPAI sends ``{"code": …, "message": …}``."""
     status = error.code
     if 300 <= status < 400:
         place = shortened(redact(hidden(error.headers.get("Location") or "another place")), 300)

@@ -42,7 +42,7 @@ def completed(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed(value: Any, part: Mapping[str, Any]) -> Any:
-    """A value as a part of the schema has it."""
+    """Return a value with the defaults and integers of a part of the schema."""
     if isinstance(value, list):
         return [_completed(each, part.get("items", {})) for each in value]
     if isinstance(value, Mapping):
@@ -80,7 +80,7 @@ def _json_problems(job: dict[str, Any]) -> list[Problem]:
 
 
 def _repeated(names: Iterable[T]) -> Iterator[tuple[T, int]]:
-    """Names that come more than once, and how often."""
+    """Yield names that are repeated, and their number."""
     return ((name, number) for name, number in Counter(names).items() if number > 1)
 
 

@@ -27,17 +27,17 @@ _Note = Callable[[str, str], None]
 def converted(
     job: Mapping[str, Any], where: str, *, default_fs: str | None = None
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """A job of protocol 2 that does the same, and what is lost or other.
+    """Return an equivalent job of protocol 2, and a list of what is lost or differs.
 
     Args:
-        job: without problems.
+        job: a job without problems.
         where: the file's name, for messages.
-        default_fs: what ``PAI_DEFAULT_FS_URI`` was, ``hdfs://host:9000``; on clusters of protocol 2
-            it is empty.
+        default_fs: value of ``PAI_DEFAULT_FS_URI``, such as ``hdfs://host:9000``; it is empty on
+            clusters of protocol 2.
 
     Raises:
-        DataError: two roles, or two of its ports, would have one name; or OpenPAI would refuse what
-            comes out.
+        DataError: two roles, or two ports of a role, would have the same name, or OpenPAI would
+            reject the new job.
     """
     full = completed(job)
     if default_fs:
@@ -117,7 +117,7 @@ def _commands(full: Mapping[str, Any]) -> list[str]:
 def _folders(
     full: Mapping[str, Any], prerequisites: list[dict[str, Any]], default_fs: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Lines that set the variables, and the role's fields that name the prerequisites."""
+    """Return lines that set the variables, and the role's fields that name the prerequisites."""
     exports, fields = [], {}
     for folder, kind in _FOLDERS.items():
         # Protocol 2 has user~job in PAI_JOB_NAME.
@@ -135,9 +135,9 @@ def _folders(
 
 
 def _in_quotes(url: str) -> str:
-    """For double quotes: only variables that version 1 fills in are variables.
+    """Escape a URL for double quotes, so that only variables that version 1 fills in are variables.
 
-    One that is empty ends the task: else it would work in a folder of the container.
+    A variable that is empty ends the task: otherwise it would work in a folder of the container.
     """
     known = r"\$(?!PAI_DEFAULT_FS_URI\b|PAI_USER_NAME\b|PAI_USERNAME\b)"
     text = re.sub(known, r"\$", re.sub(r'(["\\`])', r"\\\1", url))
@@ -145,7 +145,7 @@ def _in_quotes(url: str) -> str:
 
 
 def _variables(given: Mapping[str, Any], note: _Note) -> list[str]:
-    """Lines that set ``jobEnvs``."""
+    """Return lines that set ``jobEnvs``."""
     lines = []
     for name, value in given.items():
         if name in _SPECIAL:

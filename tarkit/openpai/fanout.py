@@ -38,15 +38,15 @@ def fan_out(
     work: Work, name: str, image: str, tasks: int, resources: Resources, *,
     protocol: int = 2, retries: int = 3, virtual_cluster: str = "default",
 ) -> dict[str, Any]:  # fmt: skip
-    """The job.
+    """Return a job whose tasks share the inputs of a work.
 
     Args:
-        work: with its inputs and ``outdir``; each task does a slice of it.
-        retries: of each task, or by protocol 1 of the job, in which what is done is skipped.
+        work: work with inputs and ``outdir``; each task does one slice of it.
+        retries: retries of each task; in protocol 1, of the whole job, which skips what is done.
 
     Raises:
-        UsageError: a word has ``<%``, which OpenPAI would fill in; or OpenPAI would refuse the job,
-            such as its name.
+        UsageError: a word has ``<%``, which OpenPAI would replace, or OpenPAI would reject the job,
+            for example its name.
     """
     sliced = dataclasses.replace(work, slice=f"@/{tasks}")
     # The index is OpenPAI's variable, so this one word is not quoted like the others.
@@ -106,7 +106,7 @@ def _job_yaml(
 
 
 def job_text(job: dict[str, Any], protocol: int) -> str:
-    """JSON of version 1, or YAML of protocol 2."""
+    """Return a job as JSON of protocol 1 or YAML of protocol 2."""
     if protocol == 1:
         return f"{json.dumps(job, indent=2, ensure_ascii=False)}\n"
     from tarkit.k8s.yamltext import dump_documents

@@ -57,13 +57,13 @@ class JobFile(NamedTuple):
 
 
 def read_job(text: str, where: str) -> JobFile:
-    """A job of either protocol: the second has a ``protocolVersion``.
+    """Read a job of either protocol: a job of protocol 2 has a ``protocolVersion``.
 
     Args:
         where: the file's name, for messages.
 
     Raises:
-        DataError: it is neither JSON nor YAML, or not a job.
+        DataError: the text is neither JSON nor YAML, or is not a job.
     """
     if len(text) > _MOST_CHARACTERS:
         raise DataError(f"it has {len(text)} characters; a job has {_MOST_CHARACTERS} at most", url=where)
@@ -93,10 +93,10 @@ _HINT = "a job JSON has no comments and no comma after the last item"
 
 
 def _mapping(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of JSON.
+    """Return a mapping of JSON.
 
     Args:
-        repeated: takes the keys that come twice, of which the last one counts.
+        repeated: repeated keys are added to it; the last value of such a key counts.
     """
     repeated += [key for key, count in collections.Counter(key for key, _ in pairs).items() if count > 1]
     return dict(pairs)
@@ -184,7 +184,7 @@ def _loader() -> Any:
 
 
 def javascript_text(value: Any) -> str:
-    """A value as JavaScript joins it to a text."""
+    """Return a value as JavaScript writes it when it joins it to a text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -197,9 +197,9 @@ def javascript_text(value: Any) -> str:
 
 
 def _number_text(value: float) -> str:
-    """ECMAScript's Number::toString: the fewest digits.
+    """Format a number as ECMAScript's Number::toString: with the fewest digits.
 
-    From 1e21 on and below 1e-6 with an exponent.
+    An exponent is used from 1e21 on and below 1e-6.
     """
     if value != value:  # noqa: PLR0124 (not a number)
         return "NaN"

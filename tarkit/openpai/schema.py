@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 @cache
 def schema(protocol: int) -> dict[str, Any]:
-    """The schema of the jobs of a protocol, 1 or 2."""
+    """Return the schema of the jobs of a protocol, 1 or 2."""
     import yaml
 
     found: dict[str, Any] = yaml.safe_load(files(__package__).joinpath("schemas.yaml").read_bytes())
@@ -55,7 +55,7 @@ def problems_of(job: Any, schema: Mapping[str, Any]) -> list[Problem]:
 
 
 def field_name(path: list[str | int]) -> str:
-    """``taskRoles[0].name`` for ["taskRoles", 0, "name"]."""
+    """Return ``taskRoles[0].name`` for ["taskRoles", 0, "name"]."""
     return "".join(f"[{each}]" if isinstance(each, int) else f".{printable(each)}" for each in path).removeprefix(".")
 
 

@@ -50,24 +50,23 @@ def create_data_reader(
     environ: Mapping[str, str] = os.environ,
     **kwargs: Any,
 ) -> AbstractDataReader:
-    """The reader of a source, as ElasticDL chooses it.
+    """Return the reader of a source, chosen as ElasticDL does.
 
     Args:
         data_origin: a folder, file, shard spec, or the name of an ODPS table.
-        records_per_task: the records of a shard are cut into ranges of so many; None: one range a
-            shard.
-        reader_type: a key of ``READERS``. Without it: ODPS where the environment has
-            MAXCOMPUTE_PROJECT, MAXCOMPUTE_AK and MAXCOMPUTE_SK; else by the end of the name; if
-            that shows nothing, as that of a folder, by the name or first bytes of the first file;
-            else RecordIO.
-        kwargs: of that reader.
+        records_per_task: number of records of the ranges into which a shard is cut; None: one range
+            a shard.
+        reader_type: a key of ``READERS``. Without it: ODPS if the environment has
+            MAXCOMPUTE_PROJECT, MAXCOMPUTE_AK and MAXCOMPUTE_SK; otherwise by the extension of the
+            name; if that is not known, as for a folder, by the name or first bytes of the first
+            file; otherwise RecordIO.
+        kwargs: further arguments of that reader.
 
     Raises:
-        UsageError: no such reader_type, or an argument that the reader does not have; a format
-            without a reader.
-        MissingExtraError: its library is not installed.
-        StreamError, TemporaryStreamError: the first file cannot be.
-        read.
+        UsageError: the reader_type does not exist, the reader does not have an argument, or there
+            is no reader for the format.
+        MissingExtraError: the reader's library is not installed.
+        StreamError, TemporaryStreamError: the first file cannot be read.
     """
     if reader_type is None:
         reader_type = "ODPS" if all(environ.get(name) for name in _ODPS_NEEDS) else _type_of(data_origin)

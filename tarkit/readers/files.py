@@ -67,11 +67,11 @@ class FileDataReader(AbstractDataReader):
             return [each for file, count in counted for each in ranges(file, count, self.records_per_task)]
 
     def files(self) -> Iterator[str]:
-        """The paths or URLs of the files, in the order of their names.
+        """Yield the paths or URLs of the files, sorted by name.
 
         Raises:
-            MissingInputError: no data in a folder.
-            StreamError, TemporaryStreamError: it cannot be listed.
+            MissingInputError: the folder has no data.
+            StreamError, TemporaryStreamError: the folder cannot be listed.
         """
         self.tally = Tally()
         if is_folder(self.data_dir):
@@ -87,9 +87,9 @@ class FileDataReader(AbstractDataReader):
         return self.count(url)
 
     def _counts_by_reading(self, url: str) -> bool:
-        """True if ``count`` reads the whole file.
+        """Return True if ``count`` reads the whole file.
 
-        Then comparing all of it later costs little more.
+        Then it costs little more to compare the whole file later.
         """
         return False
 
@@ -98,7 +98,7 @@ class FileDataReader(AbstractDataReader):
         return str(self._contents.get(name, ""))
 
     def read_records(self, task: Any) -> Iterator[Any]:
-        """The records of a task.
+        """Yield the records of a task.
 
         Raises:
             DataError: the file has fewer records than the task wants, is damaged, or was replaced
@@ -136,7 +136,7 @@ class FileDataReader(AbstractDataReader):
         self._checked(shard, "while it was read")
 
     def _expect(self, shard: TaskShard) -> str:
-        """Know which content the file of a task must have; returns since when, for a message."""
+        """Check that a task's file has its expected content; return since when, for a message."""
         counted = parsed_content(shard.identity)
         known = self._contents.get(shard.name)
         if known is None:

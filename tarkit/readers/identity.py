@@ -54,7 +54,7 @@ class Content(NamedTuple):
         return self.digest is not None and self.digest == other.digest
 
     def replaced(self, url: str, found: Content, when: str, hint: str | None) -> ReplacedError:
-        """The error of a source that has another content now.
+        """Return the error for a source whose content has changed.
 
         Args:
             when: "since …".

@@ -75,10 +75,13 @@ class ODPSDataReader(AbstractDataReader):
 
     @property
     def metadata(self) -> Metadata:
-        """The table's columns, or those that were asked for.
+        """The table's columns, or the requested ones.
 
         Raises:
-            DataError: it has none of a column that was asked for. Others as :meth:`read_records`.
+            DataError: the table does not have a requested column.
+            MissingInputError: the table or partition does not exist.
+            StreamError: the service rejected the request.
+            TemporaryStreamError: the last attempt failed.
         """
         columns = Patience(self._retry, self._name).run(self._attempt(lambda: list(self._table().table_schema.columns)))
         known = {str(column.name): str(column.type).lower() for column in columns}
@@ -89,7 +92,7 @@ class ODPSDataReader(AbstractDataReader):
         return Metadata(names, {name: known[name] for name in names})
 
     def create_shards(self) -> list[Shard]:
-        """Ranges of the rows; the name of each is that of the table."""
+        """Return ranges of the rows; the name of each range is that of the table."""
 
         def count() -> int:
             with self._table().open_reader(partition=self._partition, reopen=True) as reader:
@@ -99,20 +102,20 @@ class ODPSDataReader(AbstractDataReader):
         return ranges(self.table, self._counted, self._records_per_task)
 
     def read_records(self, task: Any) -> Iterator[list[str | None]]:
-        """The rows of a task.
+        """Yield the rows of a task.
 
         Raises:
-            DataError: the table has fewer, or another number than when the shards were created or
-                this read began.
-            MissingInputError: no such table or partition.
-            StreamError: it is refused.
+            DataError: the table has fewer rows than the task wants, or its number of rows has
+                changed since the shards were created or this read began.
+            MissingInputError: the table or partition does not exist.
+            StreamError: the service rejected the request.
             TemporaryStreamError: the last attempt failed.
         """
         shard = task_shard(task)
         return in_task_order(shard, self._rows(shard.start, shard.end, _rows_in(shard.identity)))
 
     def content_identity(self, name: str) -> str:
-        """The number of rows, once the shards were created: a table shows no other change."""
+        """Return the number of rows once the shards were created; other changes are not visible."""
         return "" if self._counted is None else f"{self._counted} rows"
 
     def _rows(self, start: int, end: int, counted: int | None) -> Iterator[list[str | None]]:
@@ -184,6 +187,6 @@ class ODPSDataReader(AbstractDataReader):
 
 
 def _rows_in(identity: str) -> int | None:
-    """The number of rows that an identity has; None: it is not one of this reader."""
+    """Return the number of rows in an identity; None if this reader did not make it."""
     number = identity.removesuffix(" rows")
     return int(number) if number.isdecimal() else None

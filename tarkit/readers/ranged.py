@@ -63,4 +63,4 @@ class RangedDataReader(FileDataReader):
 
     @abstractmethod
     def read_from(self, url: str, offset: int) -> Iterator[Any]:
-        """The records from one of these offsets on; 0: from the first one on."""
+        """Yield the records from one of these offsets on; 0: from the first record on."""

@@ -46,7 +46,7 @@ class AbstractDataReader(ABC):
 
     @abstractmethod
     def read_records(self, task: Any) -> Iterator[Any]:
-        """The records of a task, a generator.
+        """Yield the records of a task.
 
         Args:
             task: has ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``, and the
@@ -79,7 +79,7 @@ class AbstractDataReader(ABC):
 
     @property
     def metadata(self) -> Metadata:
-        """The columns of a table; none where records have no columns."""
+        """Columns of a table; none if records have no columns."""
         return Metadata()
 
 
@@ -207,7 +207,7 @@ def check_arguments(reader: AbstractDataReader, records_per_task: int | None, ot
 
 
 def task_shard(task: Any) -> TaskShard:
-    """The range of any task, of this module, of ElasticDL's messages, or of either spelling."""
+    """Return the range of a task of this module, of ElasticDL's messages, or of either spelling."""
     shard = getattr(task, "shard", None)
     if shard is None:
         return TaskShard(task.shard_name, task.start, task.end)
@@ -217,7 +217,7 @@ def task_shard(task: Any) -> TaskShard:
 
 
 def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:
-    """The records of a shard, cut into ranges of so many at most; None: one range."""
+    """Cut the records of a shard into ranges of at most ``records_per_task``; None: one range."""
     size = records_per_task or max(1, count)
     return [Shard(name, start, min(size, count - start)) for start in range(0, count, size)]
 
@@ -234,10 +234,10 @@ def column_names(columns: Sequence[str] | None) -> list[str] | None:
 
 
 def in_task_order(shard: TaskShard, records: Iterator[Any]) -> Iterator[Any]:
-    """The records of a range in the order of ``indices``; they are held in memory then.
+    """Yield the records of a range in the order of ``indices``; they are held in memory then.
 
     Raises:
-        UsageError: an index outside of the range.
+        UsageError: an index is outside of the range.
     """
     if not shard.indices:
         yield from records

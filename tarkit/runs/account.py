@@ -63,7 +63,7 @@ class Sinks(WholeOutput):
         return self._failed is not None
 
     def checksum(self) -> tuple[int, str | None]:
-        """After close(): bytes and SHA-256 of the output; see TarWriter."""
+        """Return the size in bytes and the SHA-256 of the output, after ``close()``."""
         return (0, None) if self.output is None else self.output.checksum_of_file()
 
     def copy(self, sample: Sample) -> None:

@@ -28,7 +28,7 @@ class Limit(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """From ``N`` or ``P%``."""
+        """Parse a limit: ``N`` or ``P%``."""
         match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
         if match is None or (match[2] and float(match[2]) > 100):
             raise UsageError(
@@ -109,11 +109,11 @@ class Counts:
         return made
 
     def as_dict(self) -> dict[str, int]:
-        """The counts of samples, as reports and records have them."""
+        """Return the counts of samples, as reports and records have them."""
         return {word: getattr(self, name) for word, name in _WORDS.items()}
 
     def __str__(self) -> str:
-        """The samples in one line: in + added = out + filtered + failed."""
+        """Return the counts of samples in one line: in + added = out + filtered + failed."""
         added = f" + added {self.added}" if self.added else ""
         return f"in {self.read}{added} = out {self.out} + filtered {self.filtered} + failed {self.failed}"
 

@@ -127,7 +127,7 @@ class DoneRecord:
         return None if size in (None, self.output["size"]) else "the output has another size"
 
     def changed_file(self, files: list[dict[str, str]] | None) -> str | None:
-        """A sentence on a file that is not the one that the shard was made with."""
+        """Return a sentence on a file that has changed since the shard was made, or None."""
         before, now = _digests(self.files or ()), _digests(files or ())
         changed = next((name for name in now if name in before and before[name] != now[name]), None)
         return None if changed is None else f"{printable(changed)} changed"

@@ -41,37 +41,37 @@ class Reporter:
     """
 
     def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
-        """Before the first sample.
+        """Called before the first sample.
 
         Args:
             counts: filled from now on.
-            shards: how many inputs, None if that is not known.
-            failed_are_kept: failed samples go into a shard.
+            shards: number of inputs, None if it is not known.
+            failed_are_kept: failed samples are written to a shard.
         """
 
     def reading(self, tally: Tally) -> None:
-        """A reader begins: of one shard with ``outdir``, else of all."""
+        """Called when a reader begins: of one shard with ``outdir``, otherwise of all shards."""
 
     def printed(self, key: str, printed: Printed) -> None:
         """Called with the whole output of a command."""
 
     def failed(self, key: str, failure: Failure, printed: Printed) -> None:
-        """A sample has failed."""
+        """Called when a sample has failed."""
 
     def stray(self, key: str, names: list[str]) -> None:
-        """A command left files that belong to no sample."""
+        """Called when a command left files that do not belong to a sample."""
 
     def advanced(self, read: int, failed: int) -> None:
         """Called for each sample, with the numbers of samples so far and of failures."""
 
     def shard_skipped(self, output_url: str) -> None:
-        """A shard was done before."""
+        """Called when a shard was done by an earlier run."""
 
     def shard_done(self, output_url: str, record: DoneRecord) -> None:
-        """A shard is published, or it failed; the record says which."""
+        """Called when a shard is published, or has failed; the record says which."""
 
     def shard_missing(self, url: str) -> None:
-        """The input does not exist."""
+        """Called when an input does not exist."""
 
     def noted(self, message: str) -> None:
         """Called with one line about the run, not about a sample or a shard."""
@@ -106,13 +106,13 @@ class Engine:
         self._pool = pool
 
     def outcomes(self, items: Iterable[Batch | Mark]) -> Generator[tuple[Batch, Outcome] | Mark, None, None]:
-        """Each batch with its outcome, and each mark between them, in their order."""
+        """Yield each batch with its outcome, and each mark between them, in order."""
         return ordered_map(items, self._pool, window=self.work.mem)
 
     def read(self, shards: Iterable[str], tally: Tally) -> Generator[Sample, None, None]:
-        """The samples of some shards, by their names, as the work wants them.
+        """Yield the samples of some shards, by their names, with the fields that the work wants.
 
-        Closing it closes the shard at hand.
+        Closing the generator closes the shard that is being read.
         """
         work = self.work
         self.reporter.reading(tally)
@@ -134,7 +134,7 @@ class Engine:
             yield from self.with_fields(itertools.islice(samples, work.count), tally)
 
     def with_fields(self, samples: Iterator[Sample], tally: Tally | None) -> Iterator[Sample]:
-        """The samples with only the fields that are wanted."""
+        """Yield the samples with only the wanted fields."""
         work = self.work
         if work.fields is None:
             return samples
@@ -145,7 +145,7 @@ class Engine:
 
 
 def without_reports(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Failed samples as they were before they failed."""
+    """Yield failed samples as they were before they failed."""
     for sample in samples:
         sample.pop(ERROR_FIELD, None)
         yield sample
@@ -153,7 +153,7 @@ def without_reports(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 @contextmanager
 def open_engine(work: Work, reporter: Reporter) -> Iterator[Engine]:
-    """The engine of a run, with its folder and its pool."""
+    """Open the engine of a run, with its folder and its pool."""
     if (work.command or work.filter) and (missing := what_is_missing(work.shell, work.shell_flags)):
         reporter.noted(missing)
     with Scratch(path=work.working_dir) as scratch, _open_pool(work, scratch.path) as pool:
@@ -199,7 +199,7 @@ def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
 
 
 def _required(text: str | None) -> list[list[str]]:
-    """Groups of fields: a sample must have one of each."""
+    """Parse groups of fields: a sample must have one field of each group."""
     if text is None:
         return []
     try:
@@ -212,7 +212,7 @@ def _required(text: str | None) -> list[list[str]]:
 
 
 def _script(script: str, interpreter: str) -> str:
-    """The shell command that runs a script, or a program on the path."""
+    """Return the shell command that runs a script, or a program on the path."""
     if os.path.exists(script):
         return f"exec {interpreter} {shlex.quote(os.path.abspath(script))}"
     found = shutil.which(script)
@@ -222,7 +222,7 @@ def _script(script: str, interpreter: str) -> str:
 
 
 def _setup(work: Work) -> str | Function | None:
-    """The setup; a name alone is looked up where the function is."""
+    """Return the setup; a name alone is looked up where the function is defined."""
     if not isinstance(work.setup, str) or ":" in work.setup or not work.setup:
         return work.setup or None
     if not isinstance(work.function, str):
@@ -238,8 +238,8 @@ def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
 
 
 def _large_field(work: Work) -> int:
-    """Bytes above which a field goes from file to file.
+    """Return the size in bytes above which a field is passed as a file.
 
-    Few of them are at work at once, since each is open.
+    Only few such fields are used at once, since each is an open file.
     """
     return max(LARGE, work.mem // 16)

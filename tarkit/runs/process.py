@@ -151,9 +151,11 @@ def process(
 
 
 def conclude(work: Work, counts: Counts) -> None:
-    """At the end of a whole run: note where failed samples are, and whether nothing came out.
+    """Finish a whole run: print where failed samples are, and check that samples came out.
 
-    Raises: ShardsFailedError, EmptyResultError.
+    Raises:
+        ShardsFailedError: shards have failed.
+        EmptyResultError: samples came in and none came out.
     """
     if work.outdir is not None and counts.shards_with_failed:
         counts.failed_output = join(work.outdir, f"*{FAILED_SUFFIX}")
@@ -243,7 +245,7 @@ def _check_index(work: Work, option: str) -> None:
 
 
 def _inputs(work: Work) -> tuple[str, ...]:
-    """The inputs as they were given, checked against --retry-failed."""
+    """Return the inputs as given, checked against --retry-failed."""
     inputs, retry = work.inputs, work.retry_failed
     failed_url = None if work.output is None else failed_samples_url(work.output)
     failed = None if failed_url is None else os.path.abspath(failed_url)
@@ -291,10 +293,10 @@ def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter:
 
 
 def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tuple[str, str]], RunRecord]:
-    """Each input with the output of its own, and what the whole run is to make.
+    """Return each input with its own output, and the record of the whole run.
 
     Args:
-        once: as of ``record_of``.
+        once: see ``record_of``.
     """
     from tarkit.runs.runrecord import record_of
     from tarkit.specs.inputslice import all_inputs, parse_slice, plan_slice
@@ -314,7 +316,7 @@ def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tup
 
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
-    """Index the shards, those that were made before too, and list them in a manifest."""
+    """Index the shards, including those that were made before, and list them in a manifest."""
     from tarkit.steps.indexing import index_all
 
     listed = []
@@ -376,9 +378,9 @@ def _with_index(piece: str) -> str:
 
 
 def _failed_target(work: Work) -> str | None:
-    """Name of the shard for failed samples.
+    """Return the name of the shard for failed samples.
 
-    None if the output has no place beside it, or none is wanted.
+    None if the output has no place beside it, or if no such shard is wanted.
     """
     output = work.output
     if output is None or output == "-" or work.errors == "skip":
@@ -392,7 +394,7 @@ def _failed_target(work: Work) -> str | None:
 
 
 def _remove_stale(failed_output: str, reporter: Reporter) -> None:
-    """An earlier run's failed samples beside an output that has none would mislead."""
+    """Remove the failed samples of an earlier run from beside an output that has none."""
     path = local_path(failed_output)
     if path is not None:
         # Opening it removes what a run that was killed left of it under a temporary name.

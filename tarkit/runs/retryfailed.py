@@ -43,7 +43,7 @@ _INTERRUPTED = "putting back its failed samples was interrupted"
 
 
 def outputs_of(folder: str) -> list[str]:
-    """Each output of a folder that has a done record, in order of names."""
+    """List the outputs of a folder that have a done record, sorted by name."""
     names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(DONE_SUFFIX))
     if not names:
         raise MissingInputError("holds no done record", url=folder, hint="name the folder of an earlier run with -O")
@@ -89,7 +89,7 @@ class RetryRun:
             self._count(output_url, record)
 
     def _skip(self, output_url: str, record: DoneRecord, listed: Container[str]) -> None:
-        """A shard that has no failed samples."""
+        """Count a shard that has no failed samples."""
         _remove_left(output_url, listed)
         if self._engine.work.index:
             ensure_index(output_url, rule=self._engine.work.key_rule)
@@ -97,7 +97,7 @@ class RetryRun:
         self._reporter.shard_skipped(output_url)
 
     def _retried(self, output_url: str, record: DoneRecord) -> DoneRecord:
-        """The record after a retry; of a shard that failed as a whole, with what to do about it."""
+        """Return the record after a retry; for a shard that failed as a whole, with a hint."""
         if record.state == "done":
             return self._retry(output_url, record)
         if record.pending is not None:
@@ -177,16 +177,17 @@ class RetryRun:
         )
 
     def _as_given(self, failed: Iterator[Sample], record: DoneRecord) -> Iterator[Sample]:
-        """Failed samples as the first run had them, with the place that they came from."""
+        """Yield failed samples as the first run received them, with the URL of their input."""
         url = record.input["url"]
         return self._engine.with_fields(({**sample, "__url__": url} for sample in without_reports(failed)), None)
 
     def _merge(
         self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account
     ) -> list[int]:
-        """Old outputs and the outcomes of the failed samples, each at its place.
+        """Write the old outputs and the outcomes of the failed samples, each at its place.
 
-        The numbers of those that failed.
+        Returns:
+            The numbers of the samples that failed again.
         """
         places = iter(record.failed)
         copied = 0
@@ -220,7 +221,7 @@ def _anew(url: str) -> str:
 
 
 def _without_record(names: Collection[str]) -> Iterator[str]:
-    """Names of outputs that have failed samples, and no done record."""
+    """Yield the names of outputs that have failed samples, and no done record."""
     for name in names:
         shard = name.removesuffix(FAILED_SUFFIX)
         if name.endswith(FAILED_SUFFIX) and shard + DONE_SUFFIX not in names and name + DONE_SUFFIX not in names:
@@ -228,7 +229,7 @@ def _without_record(names: Collection[str]) -> Iterator[str]:
 
 
 def _input(name: str, listed: Mapping[str, Entry]) -> str:
-    """The input that an output is made of, as the record of a run in its folder says."""
+    """Return the input of an output, from the record of a run in its folder."""
     for entry in filter(lambda each: is_run_record(each.name), listed.values()):
         with suppress(TarkitError):
             found = (url for url in read_run_record(entry).inputs.urls() or () if output_name(url) == name)
@@ -245,7 +246,7 @@ def _remove_left(output_url: str, listed: Container[str]) -> None:
 
 
 def _checksum(url: str) -> tuple[int, str]:
-    """Bytes and SHA-256 of a file."""
+    """Return the size in bytes and the SHA-256 of a file."""
     size, digest = 0, hashlib.sha256()
     with open_read(url, compression=None) as stream:
         while piece := stream.read(1 << 20):
@@ -274,9 +275,9 @@ def _other_samples(key: str) -> DataError:
 
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
-    """The record after a retry, but for its output.
+    """Return the record after a retry, without its output.
 
-    The fingerprint of the first run stays: most samples are of it.
+    The fingerprint of the first run stays, since most samples are from it.
     """
     samples = Counts.of(record)
     samples.add(replace(account.counts, read=0))

@@ -55,7 +55,7 @@ class RunRecord:
     def name(self) -> str:
         """Name of the record's file.
 
-        Runs whose fingerprints do not come again replace the records of one another.
+        Runs whose fingerprints never repeat replace the records of one another.
         """
         content = replace(self, files=[], work=None if self.once else self.work)._content()
         return RUN_RECORD.format(hashlib.sha256(content).hexdigest()[:16])
@@ -87,11 +87,11 @@ class RunRecord:
 
 
 def record_of(work: Work, inputs: InputSet, slices: int | None = None, *, once: bool = False) -> RunRecord:
-    """The record of a run of this tarkit.
+    """Return the record of a run by this version of tarkit.
 
     Args:
-        inputs: of all its slices.
-        once: its work has a name for this call alone.
+        inputs: inputs of all slices.
+        once: the name of the work is valid for this call only.
     """
     from importlib.metadata import version
 
@@ -105,11 +105,11 @@ def is_run_record(name: str) -> bool:
 
 
 def read_run_record(entry: Entry) -> RunRecord:
-    """The record that is an entry of a folder.
+    """Read the record that is an entry of a folder.
 
     Raises:
-        DataError: it is damaged, or of another version.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        DataError: the record is damaged, or of another version.
+        MissingInputError, StreamError, TemporaryStreamError: the record cannot be read.
     """
     try:
         document: dict[str, Any] = json.loads(read_whole(entry.url, compression=None))

@@ -145,7 +145,7 @@ class ShardRun:
                     self._count(last.result())
 
     def _stream(self, outputs: Iterable[tuple[str, str]]) -> Generator[Batch | _Mark, None, None]:
-        """The batches of each shard that is not done, between two marks."""
+        """Yield the batches of each shard that is not done, between two marks."""
         for shard in self._to_do(outputs):
             error: TarkitError | None = None
             yield _ShardBegins(shard)
@@ -159,7 +159,7 @@ class ShardRun:
             yield _ShardEnds(error)
 
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[_Shard]:
-        """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
+        """Yield the shards that are not done, in order, and read the next records meanwhile."""
         # A run that ends early does not wait for what is being asked.
         with Workers(8, "records") as executor:
             for shard, problem in executor.ahead(self._look, outputs, _LOOK_AHEAD):
@@ -179,7 +179,7 @@ class ShardRun:
         return _Shard(url, output_url, source, record)
 
     def _look(self, pair: tuple[str, str]) -> tuple[_Shard, TarkitError | None]:
-        """A shard, and why it cannot be known whether it is done.
+        """Return a shard, and the error if it is not known whether the shard is done.
 
         Called from several threads.
         """
@@ -227,7 +227,7 @@ class ShardRun:
             self._fail(shard, problem)
 
     def _enter(self, batch: Batch, outcome: Outcome) -> None:
-        """One outcome into the shard that is under way, unless that has failed."""
+        """Add one outcome to the current shard, unless that has failed."""
         if self._current is None:
             outcome.printed.discard()
             return
@@ -238,7 +238,7 @@ class ShardRun:
             self._end(problem)
 
     def _end(self, error: TarkitError | None) -> None:
-        """The shard that is under way is complete, or it fails."""
+        """Complete the current shard, or fail it with an error."""
         if self._current is None:
             return
         shard, account = self._current
@@ -308,7 +308,7 @@ class ShardRun:
         shard.record.publish(shard.output_url)
 
     def _fail(self, shard: _Shard, problem: TarkitError, *, keep_record: bool = False) -> None:
-        """A shard that fails: record why, if the output's folder takes a record."""
+        """Fail a shard, and write the reason to its done record if possible."""
         record = shard.record
         record.error, record.exit_code = str(problem), problem.exit_code
         self._gone.note(problem)

@@ -83,7 +83,7 @@ class Progress:
         return bool(self.set_aside or self.damaged)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a report."""
+        """Return plain values for a report."""
         return {
             "done": len(self.done),
             "missing": self.missing,
@@ -111,21 +111,23 @@ def progress_of(
     of_runs: bool = False,
     compare_files: bool = False,
 ) -> Progress:
-    """Look at every done record of a folder.
+    """Read all done records of a folder, and return the progress.
 
     Args:
         folder: path or URL.
-        inputs: what the run was given, to know what is missing; records of others are left out.
-        check_inputs: ask each input whether it changed since.
-        work: fingerprint of what the run does; shards made by anything else are stale.
-        as_named: ``inputs`` are named as the run names them; shards made of anything else are
+        inputs: inputs of the run, from which missing shards are derived; records of other inputs
+            are ignored.
+        check_inputs: check whether each input has changed since.
+        work: fingerprint of the run's work; shards made by other work are stale.
+        as_named: ``inputs`` are named as the run names them; shards made from other names are
             stale.
-        of_runs: compare with what the records of the folder's runs say: with that of the last run
-            that was to make the shard; without ``inputs``, they say which are missing, too.
-        compare_files: with files on this machine.
+        of_runs: compare with the records of the folder's runs: with that of the last run that was
+            to make the shard. Without ``inputs``, missing shards are derived from them, too.
+        compare_files: compare with the files on this machine.
 
     Raises:
-        MissingInputError: no such folder (never where inputs are given: then all are missing).
+        MissingInputError: the folder does not exist and no inputs are given; with inputs, all
+            shards are missing.
         StreamError, TemporaryStreamError: a record cannot be read.
     """
     found = Progress()
@@ -158,7 +160,7 @@ def progress_of(
         return sizes[name]
 
     def look(name: str) -> tuple[str, DoneRecord | None, str | None]:
-        """Name, record, and why the shard is stale, or its record cannot be read."""
+        """Return the name, the record, and why the shard is stale or its record cannot be read."""
         try:
             record = read_record(join(folder, name + DONE_SUFFIX))
         except DataError as problem:
@@ -191,12 +193,12 @@ def progress_of(
 def _asked_by_runs(
     found: Progress, runs: Iterable[Entry], recorded: set[str] | None
 ) -> dict[str, tuple[str, RunRecord]]:
-    """Name of each output that a run was to make -> its input, and the last of these runs.
+    """Return the outputs that runs were to make: name -> input, and the last of these runs.
 
     Args:
-        found: gets the runs, and the records that cannot be read.
-        runs: their records.
-        recorded: names with a done record; None to count no missing ones.
+        found: the runs, and the records that cannot be read, are added to it.
+        runs: records of the runs.
+        recorded: names with a done record; None counts no missing ones.
     """
     asked: dict[str, tuple[str, RunRecord]] = {}
     records = []
@@ -221,9 +223,9 @@ def _asked_by_runs(
 
 
 def _files_here(record: DoneRecord) -> list[UsedFile] | None:
-    """The files that the shard was made with, as far as they are on this machine.
+    """Return the files that the shard was made with, as they are on this machine.
 
-    None if none were noted.
+    None if no files were recorded.
     """
     if record.files is None:
         return None

@@ -77,10 +77,10 @@ def _commands_of(work: Work) -> Iterator[str]:
 
 
 def sha256_of_file(path: str) -> str:
-    """SHA-256 of a file, in hex; read once for each state of it.
+    """Return the SHA-256 of a file, in hex; the file is read once for each of its states.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     state = os.stat(path)
     return _digest(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
@@ -102,7 +102,7 @@ def _is_of_user(path: str) -> bool:
 
 
 def _named_in(texts: Iterable[str]) -> Iterator[str]:
-    """Absolute paths in commands, but for those that a command only writes to."""
+    """Yield absolute paths in commands, except those that a command only writes to."""
     for text in texts:
         for match in (*_PATH.finditer(text), *_QUOTED.finditer(text)):
             found = match[0].strip("'\"")
@@ -168,9 +168,9 @@ def _find(name: str, folders: Sequence[str], finder: Callable[[str], FileFinder]
 
 
 def _imports(path: str, package: str) -> Iterator[str]:
-    """Names of modules that a source file may import.
+    """Yield the names of modules that a source file may import.
 
-    Those that are no modules are not found later.
+    Names that are not modules are not found later.
     """
     try:
         with open(path, "rb") as file:

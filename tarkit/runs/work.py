@@ -50,11 +50,11 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The flag that messages and manifests have: the long one, but for the most usual."""
+        """Flag in messages and manifests: the long one, except for the most common options."""
         return self.flags[0] if self.flags[0] in _IN_MANIFESTS or len(self.flags) == 1 else self.flags[1]
 
     def parse(self, text: str) -> Any:
-        """The value that a text stands for."""
+        """Return the value that a text stands for."""
         if self.kind == TEXT:
             return text
         if not self.recorded and re.fullmatch(r"\$\([A-Za-z_][A-Za-z0-9_]*\)", text):
@@ -67,7 +67,7 @@ class Option(NamedTuple):
             raise UsageError(f"{self.name} {printable(text)!r}: write a number") from None
 
     def text(self, value: Any) -> str:
-        """What parse() makes the value of."""
+        """Return the text from which parse() makes the value."""
         if self.kind == BYTES and type(value) is int:
             for letter, unit in reversed(_UNITS.items()):
                 if value % unit == 0:
@@ -132,7 +132,7 @@ def _option(
 
 
 def _unrecorded(flags: str, help: str, default: Any = None, **more: Any) -> Any:
-    """An option that changes no output, or that the fingerprint has in a form of its own."""
+    """Return an option that changes no output, or that the fingerprint contains in its own form."""
     return _option(flags, help, default, recorded=False, **more)
 
 
@@ -315,14 +315,14 @@ class Work:
         return callable(self.function) or callable(self.setup)
 
     def fingerprint(self) -> str:
-        """SHA-256 of what is done to the samples: recorded options, and the content of scripts.
+        """Return the SHA-256 of the recorded options and the content of scripts.
 
-        Work with the same fingerprint makes the same output of the same input. What a callable does
-        cannot be known from its source (it has a closure, globals, defaults), so its ``work_id``
-        counts.
+        Work with the same fingerprint makes the same output from the same input. The behaviour of a
+        callable does not follow from its source alone (it has a closure, globals, defaults), so its
+        ``work_id`` counts.
 
         Raises:
-            UsageError: a callable without a ``work_id``.
+            UsageError: a callable has no ``work_id``.
         """
         # Not needed for tarproc --help, where OpenSSL would take a tenth of the time.
         import hashlib
@@ -367,15 +367,18 @@ class Work:
         return known
 
     def files(self) -> dict[str, str]:
-        """Python files of the function and its setup, whose content is in the fingerprint."""
+        """Return the Python files of the function and its setup.
+
+        Their content is in the fingerprint.
+        """
         named = {"mapper": self.function, "setup": self.setup}
         places = {name: spec.rpartition(":")[0] for name, spec in named.items() if isinstance(spec, str)}
         return {name: place for name, place in places.items() if place.endswith(".py")}
 
     def to_args(self) -> list[str]:
-        """The arguments of tarproc that from_args() makes this of.
+        """Return the arguments of tarproc from which from_args() makes this work.
 
-        What is as by default is left out.
+        Arguments with their default value are left out.
         """
         if self.has_callable:
             raise UsageError("a function that is not named cannot be an argument of tarproc; give module:name")
@@ -413,7 +416,7 @@ class Work:
 
 @cache
 def options() -> dict[str, Option]:
-    """The options of tarproc by the names of their fields."""
+    """Return the options of tarproc by the names of their fields."""
     found = {}
     for each in fields(Work):
         if each.metadata:
@@ -425,10 +428,10 @@ def options() -> dict[str, Option]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
+    """Return the number of bytes of a text such as 500k, 128M or 2G (powers of 1024).
 
     Raises:
-        UsageError: it is not such a text.
+        UsageError: the text is not a size.
     """
     digits = text.strip().lower().removesuffix("b").removesuffix("i")
     unit = _UNITS.get(digits[-1:], 1)

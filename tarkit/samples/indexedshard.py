@@ -143,12 +143,12 @@ class IndexedShard:
         return found
 
     def _local_bytes(self, begin: int, end: int, *, near: int | None) -> bytes | None:
-        """Bytes of a local shard.
+        """Return bytes of a local shard.
 
-        None: it is not local, has not so many, or is not the one of the index any more.
+        None if the shard is not local, is too short, or is not the shard of the index any more.
 
         Args:
-            near: as of :meth:`ShardIndex.check_keys`, if they are the first to be read.
+            near: see :meth:`ShardIndex.check_keys`; used if these are the first bytes to be read.
         """
         self.index.check_keys(None if self._asked else near)
         self._asked = True

@@ -246,7 +246,7 @@ class ShardClient:
 
     @property
     def _own(self) -> ShardWorker | None:
-        """The worker, once it is open in this process, and not in one from which it was forked."""
+        """Worker of this process; None before it is open, and in a process forked from one."""
         return self._worker if self._worker is not None and self._worker.pid == os.getpid() else None
 
     def _opened(self) -> ShardWorker:

@@ -235,10 +235,10 @@ class ServiceConnection:
         raise Unwanted
 
     def _reason(self, error: Any) -> str:
-        """The reason why a call failed that may be tried again.
+        """Return the reason why a call failed that may be tried again.
 
         Raises:
-            UsageError: it may not.
+            UsageError: the call must not be tried again.
         """
         if not hasattr(error, "code"):
             return "the call was cancelled"

@@ -164,7 +164,7 @@ class DataSet:
 
     @staticmethod
     def _encoded(name: str) -> bytes:
-        """The bytes of a name, which protobuf takes as UTF-8 only."""
+        """Return the bytes of a name; protobuf accepts only UTF-8."""
         try:
             return name.encode()
         except UnicodeEncodeError as error:
@@ -181,7 +181,7 @@ class DataSet:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """For each file, the number of shards in all files up to it."""
+        """Number of shards in all files up to each file."""
         return list(accumulate(self._cuts(file.records) for file in self._all_files))
 
     @cached_property
@@ -189,7 +189,7 @@ class DataSet:
         return self.files or (Shard(self.name, 0, self.size),)
 
     def _cuts(self, records: int) -> int:
-        """Number of shards of a file."""
+        """Return the number of shards of a file."""
         whole, rest = divmod(records, self.records_per_shard)
         return whole + (rest > 0 and self.remainder != "drop")
 

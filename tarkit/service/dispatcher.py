@@ -108,7 +108,7 @@ class Dispatcher:
 
     @property
     def trouble(self) -> StreamError | None:
-        """The error because of which the state cannot be written now, or None.
+        """Error that prevents writing the state, or None.
 
         Meanwhile no shard is handed out, and no report answered.
         """
@@ -374,7 +374,7 @@ class Dispatcher:
         return over
 
     def lose_idle(self, ledger: Ledger, worker: str, tokens: Iterable[int]) -> None:
-        """Lose leases of which a worker reports that their threads do nothing."""
+        """Lose the leases that a worker reports as idle: their threads do nothing."""
         if number := ledger.lose(worker, ledger.idle_reason, tokens):
             _log_idle(ledger, worker, number)
             self._moved(ledger)
@@ -385,7 +385,7 @@ class Dispatcher:
                 self._moved(ledger)
 
     def _moved(self, ledger: Ledger) -> None:
-        """Have shards that came back, or are done, written; then calls may be answered."""
+        """Schedule the writing of a change of leases; calls that wait for it are answered then."""
         self.pending.wake(ledger)
         self._commits.changed(ledger)
 
@@ -403,9 +403,9 @@ class Dispatcher:
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
 
     def _expire(self, ledger: Ledger, now: float) -> None:
-        """Lose the workers that are silent.
+        """Lose the silent workers.
 
-        Before the ledger does it itself, which does not know who is attached.
+        The dispatcher does so before the ledger, which does not know which workers are attached.
         """
         if ledger.next_deadline <= now:
             # Calls that came while this process stood still are not taken yet.

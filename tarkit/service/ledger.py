@@ -223,10 +223,7 @@ class Ledger:
         return len(lost)
 
     def expire(self, now: float) -> int:
-        """Lose the workers that were silent, or did nothing, for too long.
-
-        Returns the number of their leases.
-        """
+        """Lose workers that were silent or idle for too long; return the number of their leases."""
         if now < self.next_deadline:
             return 0
         lost = 0
@@ -241,7 +238,7 @@ class Ledger:
 
     @property
     def idle_reason(self) -> str:
-        """Reason for the loss of a worker that is heard of."""
+        """Reason for the loss of a worker that still sends heartbeats."""
         return f"the worker was given no shard and reported none for {self.rules.ceiling:g} s"
 
     @property
@@ -332,7 +329,7 @@ class Ledger:
 
     @property
     def known_workers(self) -> Collection[str]:
-        """Workers that hold a task, or held one and were heard of less than a lease ago."""
+        """Workers that hold a task, or held one and sent a heartbeat within one lease."""
         return self._workers.keys()
 
     def held(self, worker: str) -> dict[int, OpenTask]:
@@ -435,7 +432,7 @@ class Ledger:
         return Verdict.STALE if 0 < token <= self.last_token else Verdict.UNKNOWN
 
     def _hold(self, task: OpenTask, now: float) -> None:
-        """Give a task to a worker."""
+        """Assign a task to a worker."""
         self._by_token[task.token] = task
         self._workers.setdefault(task.worker, _Worker()).held[task.token] = task
         self.leased += 1

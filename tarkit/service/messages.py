@@ -61,7 +61,7 @@ class Answers(Interface):
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol of the calls."""
+        """Protocol of the calls."""
 
 
 def shard_protocol() -> Protocol:

@@ -80,7 +80,7 @@ class PendingCalls:
         return held.woken.done() and held.woken.result()
 
     def wake(self, ledger: Ledger) -> None:
-        """Have calls look again, if there is a shard or the end, or no more are handed out."""
+        """Wake the waiting calls if a shard is available or the data set has ended."""
         waiting = self._waiting.get(ledger.dataset.name)
         if waiting and (ledger.available or ledger.ended):
             _answer(waiting)

@@ -43,12 +43,12 @@ class HeldShard:
 
     @property
     def task(self) -> Task:
-        """The task that a reader's ``read_records`` takes."""
+        """Task in the form that a reader's ``read_records`` takes."""
         return Task(TaskShard(self.name, self.start, self.end, self.indices, self.identity), task_id=self.token)
 
     @property
     def records(self) -> Iterator[int]:
-        """Numbers of the records that are to be done, in their order."""
+        """Numbers of the records to process, in order."""
         order = self.indices or range(self.start, self.end)
         return (order[at] for first, end in self.ranges for at in range(first, end))
 

@@ -73,7 +73,7 @@ class ServeReporter(Protocol):
     """Receiver of the reports of a service that runs."""
 
     def listening(self, address: str, http: str) -> None:
-        """Workers can call from now on.
+        """Called when workers can call.
 
         Args:
             http: the address of the status page; "": none.
@@ -83,21 +83,21 @@ class ServeReporter(Protocol):
         """Called several times a second.
 
         Args:
-            look: the counts as they are.
+            look: returns the current counts.
         """
 
     def ended(self, seconds: float, before: bool) -> None:
-        """All data sets have ended; the service answers so for this many seconds at most.
+        """Called when all data sets have ended; the service answers for ``seconds`` more at most.
 
         Args:
-            before: they had ended when the service was started.
+            before: they had ended before the service was started.
         """
 
     def deserted(self, seconds: float) -> None:
-        """The data sets are aborted: no worker was heard of for so many seconds."""
+        """Called when the data sets are aborted: no worker was heard from for so many seconds."""
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
-        """The service that listened stops, whether the data sets have ended or not."""
+        """Called when the service that listened stops, whether the data sets have ended or not."""
 
 
 async def serve(
@@ -108,16 +108,15 @@ async def serve(
 ) -> None:
     """Hand out data sets until all have ended.
 
-    Without one, those that clients declare, until it is cancelled.
-
-    The first data set is that of callers who name none.
+    Without data sets, those that clients declare are handed out, until the service is cancelled.
+    Callers who name no data set get the first one.
 
     Args:
-        protocols: for each protocol that is spoken, what makes its answers.
+        protocols: a factory of the answers for each supported protocol.
 
     Raises:
-        UsageError: the state is of another data set, or has another service; the port is taken or
-            not allowed.
+        UsageError: the state is of another data set or is used by another service, or the port is
+            taken or not allowed.
         DataError: the state is damaged.
         MissingExtraError: grpcio is not installed.
     """

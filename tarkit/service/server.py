@@ -167,9 +167,9 @@ async def serving(
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
-        protocols: for each protocol that is spoken, what makes its answers.
-        insecure: listen elsewhere than on loopback without TLS or without a token.
-        before: is awaited when the port is had, before the first call is answered.
+        protocols: a factory of the answers for each supported protocol.
+        insecure: allow addresses other than loopback without TLS or without a token.
+        before: awaited when the port is open, before the first call is answered.
 
     Raises:
         UsageError: ``listen`` is not HOST:PORT, the port is taken, or the address is not a loopback

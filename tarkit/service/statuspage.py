@@ -167,7 +167,7 @@ class _Handler(WSGIRequestHandler):
         """Log nothing."""
 
     def get_stderr(self) -> Any:
-        """A stream that hides wsgiref's tracebacks of callers that do not read."""
+        """Return a stream that hides wsgiref's tracebacks about callers that do not read."""
         return io.StringIO()
 
 
@@ -177,8 +177,8 @@ async def serving_http(listen: str, dispatcher: Dispatcher, state: str, *, insec
 
     Args:
         listen: ``[HOST:]PORT``; without a host, loopback.
-        state: where the state is, for the page.
-        insecure: listen elsewhere than on loopback.
+        state: path of the state, shown on the page.
+        insecure: allow addresses other than loopback.
 
     Raises:
         UsageError: ``listen`` is not ``[HOST:]PORT``, the port is taken, or the address is not a

@@ -283,12 +283,12 @@ class ShardWorker:
 
     @property
     def _waits(self) -> bool:
-        """True if a caller waits for whom there is no shard yet."""
+        """True if a caller waits and there is no shard for it yet."""
         return self._waiting > len(self._shards)
 
     @property
     def _number(self) -> int:
-        """Number of shards that are to be fetched ahead."""
+        """Number of shards to fetch ahead."""
         if self._prefetch is not None:
             return self._prefetch
         return max(1, int(_AHEAD / max(self._mean, _AHEAD / _MOST_AHEAD)))

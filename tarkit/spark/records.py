@@ -40,9 +40,9 @@ class Preparation(NamedTuple):
     image: str = "bytes"
 
     def function(self) -> Prepare:
-        """The function from a file to its records.
+        """Return the function from a file to its records.
 
-        Runs the model file.
+        It runs the model file.
         """
         if self.model is None:
             return prepare_images(self.classes, self.image)
@@ -118,7 +118,7 @@ def generate_records(
 
 
 def _read_model(path: str) -> tuple[str, str]:
-    """Text and name of a model file."""
+    """Return the text and the name of a model file."""
     if local_path(path) is not None and not os.path.exists(path):
         sent = library("pyspark", "a job on Spark", "spark").SparkFiles.get(os.path.basename(path))
         path = sent if os.path.exists(sent) else path
@@ -128,7 +128,7 @@ def _read_model(path: str) -> tuple[str, str]:
 def _write_slice(
     folder: str, preparation: Preparation, records_per_file: int, part: Slice
 ) -> tuple[list[RecordFile], dict[str, int]]:
-    """The task: the files that it wrote, and what it skipped."""
+    """Write one slice in a task; return the files written and the counts of skipped files."""
     prepare = preparation.function()
     written: list[RecordFile] = []
     tally = Tally()

@@ -87,7 +87,7 @@ def process(
 
 
 def _run(work: Work, outputs: Sequence[tuple[str, str]]) -> Counts:
-    """The task."""
+    """Process a list of shards in a task, and return the counts."""
     counts = Counts()
     process_outputs(work, outputs, counts, Reporter())
     # Of a shard that could not be read to its end: a method of its stream, which cannot be sent.

@@ -38,7 +38,7 @@ class FolderSlice(NamedTuple):
     packed: bytes
 
     def files(self) -> Iterator[SourceFile]:
-        """Each file, read when it is asked for."""
+        """Yield each file; it is read when it is taken."""
         for name, url in json.loads(zlib.decompress(self.packed)):
             yield SourceFile(name, url, partial(read_whole, url, compression=None))
 
@@ -59,11 +59,11 @@ class TarSlice(NamedTuple):
     size: int
 
     def files(self) -> Iterator[SourceFile]:
-        """Each file, in the order of the tar; one is in memory.
+        """Yield each file, in the order of the tar; one at a time is in memory.
 
         Raises:
-            TemporaryStreamError: the tar is another one than when it was listed.
-            DataError: it is damaged.
+            TemporaryStreamError: the tar has changed since it was listed.
+            DataError: the tar is damaged.
         """
         changed = TemporaryStreamError("the tar changed after it was listed", url=self.url, hint="run the job again")
         if identify(self.url) != self.identity:

@@ -44,13 +44,13 @@ class TaskError(TarkitError):
 
 @contextmanager
 def new_context(name: str) -> Iterator[Any]:
-    """A SparkContext of one's own, stopped at the end.
+    """Create a SparkContext, and stop it at the end.
 
     Its settings are those of spark-submit, or Spark's defaults.
 
     Raises:
         MissingExtraError: pyspark is not installed.
-        UsageError: the context cannot be made.
+        UsageError: the context cannot be created.
     """
     pyspark = library("pyspark", "a job on Spark", "spark")
     try:
@@ -82,18 +82,19 @@ def _with_this_python(context: Any) -> Any:
 
 
 def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
-    """The results of a function for each argument, in order; each call is a task.
+    """Call a function in a task for each argument; return the results in order.
 
     A task that Spark loses is run again, as often as ``spark.task.maxFailures`` says. An error of
-    tarkit in a task would be the same again, so it is not: the other tasks are run to their end,
-    then it is raised.
+    tarkit in a task would occur again, so the task is not repeated: the other tasks are run to
+    their end, then the error is raised.
 
     Args:
         context: a SparkContext.
-        function: is pickled, as the arguments and results are.
+        function: pickled, as its arguments and results are.
 
     Raises:
-        TaskError: errors of tarkit in tasks, with the message of the first; or Spark gave up.
+        TaskError: tarkit's errors in tasks, with the message of the first one, or Spark aborted the
+            job.
     """
     if not arguments:
         return []
@@ -161,12 +162,12 @@ def remove_left_by_tasks(folder: str, lingering: float) -> None:
 
 
 def on_all_machines(url: str) -> str:
-    """A local path made absolute, since tasks have working folders of their own.
+    """Return a local path as an absolute path, since tasks have their own working folders.
 
-    Other URLs as they are.
+    Other URLs are returned as they are.
 
     Raises:
-        UsageError: standard input or output.
+        UsageError: the URL is standard input or output.
     """
     if url == "-":
         raise UsageError("standard input and output are not on the cluster; name a file, a folder or a URL")

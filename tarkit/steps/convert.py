@@ -138,9 +138,11 @@ def _check_encoding(encoding: Encoding, to: str, first: str) -> None:
 
 
 def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The inputs after the first one.
+    """Yield the inputs after the first one, and check that their formats fit.
 
-    One that holds samples is of its format, or the records would differ in kind.
+    Raises:
+        UsageError: only one of the two formats holds samples, so their records would differ in
+            kind.
     """
     for name, found in others:
         if found != first[1] and (holds_samples(found) or holds_samples(first[1])):
@@ -154,9 +156,10 @@ def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterato
 
 
 def _add(digest: hashlib._Hash, parts: Iterable[str | bytes | None]) -> None:
-    """A record: its texts and contents, each with its length.
+    """Add a record to a digest: its texts and contents, each with its length.
 
-    Where records have no names, names do not count.
+    Args:
+        parts: None for the name of a record in a format without names; it is skipped.
     """
     for part in parts:
         content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
@@ -199,7 +202,7 @@ def _write_rows(
 
 @contextmanager
 def _errors_of_its_record(sample: Sample) -> Iterator[None]:
-    """Errors within it say which record it is, and not which file it would be in."""
+    """Let encoding errors within the context name the record's input, not the output."""
     try:
         yield
     except EncodeError as error:

@@ -55,7 +55,7 @@ class Inputs:
             yield from itertools.chain.from_iterable(files)
 
     def _files(self, to: str) -> Iterator[Iterator[Record]]:
-        """The records of each input."""
+        """Yield an iterator over the records of each input."""
         for name, source in self.inputs:
             if source == "tar" and to == "tar":
                 raise _tar_already(name)
@@ -72,7 +72,7 @@ class Inputs:
             yield map(self._numbered, found)
 
     def samples(self, to: str) -> Iterator[Sample]:
-        """The samples that the records are."""
+        """Yield the records as samples."""
         for name, source in self.inputs:
             if source == to:
                 raise _tar_already(name) if to == "tar" else UsageError(f"{display_name(name)} is {to} already")
@@ -140,7 +140,7 @@ class Inputs:
                 yield key, content_of(sample, encoding)
 
     def _samples_in(self, name: str, source: str) -> Iterator[Sample]:
-        """The samples of a tar, or of rows."""
+        """Yield the samples of a tar, or of rows."""
         if holds_rows(source):
             if self.on_damage != "error":
                 raise UsageError(f"{display_name(name)}: damage in {source} cannot be skipped; leave out --on-damage")
@@ -150,7 +150,7 @@ class Inputs:
 
 
 def samples_of_tar(name: str, encoding: Encoding, **policies: Any) -> Iterator[Sample]:
-    """The samples of a shard.
+    """Yield the samples of a shard.
 
     Args:
         policies: other arguments of ``read_samples``.
@@ -167,20 +167,20 @@ def samples_of_tar(name: str, encoding: Encoding, **policies: Any) -> Iterator[S
 
 
 def samples_of_rows(name: str, source: str, encoding: Encoding, numbers: Iterator[int]) -> Iterator[Sample]:
-    """The rows of a file as samples.
+    """Yield the rows of a file as samples.
 
     Args:
-        numbers: of the rows; the key of a row that has none.
+        numbers: numbers of the rows; the number is the key of a row without a key.
     """
     for row in format_module(source).read_rows(name, columns=encoding.columns, mem=encoding.mem):
         yield sample_of_row(name, f"{next(numbers):09d}", row)
 
 
 def check_tar(name: str) -> None:
-    """Look whether a file is a tar that was taken for one because it is of no other format.
+    """Check a file that was taken for a tar because it has no other format.
 
     Raises:
-        DataError: it is not; what it looks like.
+        DataError: the file is not a tar; the message says what it looks like.
     """
     if not reads_once(name):
         with open_read(name) as stream:

@@ -39,7 +39,7 @@ def demo_samples(count: int) -> Iterator[Sample]:
 
 
 def _picture(shape: str, colour: tuple[int, int, int], size: int) -> bytes:
-    """A picture with a shape of ``size`` pixels (half its width) in its middle."""
+    """Return a picture with a shape of ``size`` pixels (half its width) in its middle."""
     ink, middle = bytes(colour), SIDE // 2
     pixels = bytearray(b"P6\n%d %d\n255\n" % (SIDE, SIDE))
     for y in range(-middle, middle):

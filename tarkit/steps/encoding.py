@@ -57,7 +57,7 @@ class Encoding:
 
     @property
     def is_default(self) -> bool:
-        """True if the formats decide."""
+        """True if the formats decide on the encoding."""
         return self.field is None and not (self.example or self.piece or self.files)
 
     @property
@@ -74,7 +74,7 @@ _SLASH = re.compile(r"%((?:25)*)2F")
 
 
 def field_of_name(name: str) -> str:
-    """The field for the value of a name.
+    """Return the field that holds the value of a name.
 
     Each text is the name for just one field, see :func:`name_of_field`.
 
@@ -85,16 +85,17 @@ def field_of_name(name: str) -> str:
 
 
 def name_of_field(field: str) -> str:
-    """The name for the value of a field: what :func:`field_of_name` was given."""
+    """Return the name that :func:`field_of_name` turned into this field."""
     return _SLASH.sub(lambda match: f"%{match[1][2:]}2F" if match[1] else "/", field)
 
 
 def content_of(sample: Sample, encoding: Encoding) -> bytes:
-    """The record that a sample is: one of its fields, or an Example.
+    """Return the record of a sample: one of its fields, or an Example.
 
     Raises:
-        DataError: it has not that field, or (with ``typed``) one that is not values of a feature.
-        EncodeError: a name that a feature cannot have.
+        DataError: the sample does not have the field, or (with ``typed``) a field does not hold
+            values of a feature.
+        EncodeError: a name is not allowed for a feature.
     """
     fields = {name: value for name, value in sample.items() if not is_reserved(name)}
     if encoding.field is None:
@@ -116,11 +117,11 @@ def content_of(sample: Sample, encoding: Encoding) -> bytes:
 
 
 def values_of(sample: Sample, encoding: Encoding, *, rows: bool = False) -> dict[str, Any]:
-    """The features that the fields of a sample are; or (rows) the values of a row of a table.
+    """Return the features of a sample's fields; with ``rows``, the values of a table's row.
 
     Raises:
-        DataError: (with ``typed``) two fields become one, or one is not what such values are
-            written as.
+        DataError: (with ``typed``) two fields become one name, or the content of a field is not the
+            encoding of such values.
     """
     what, ends = ("column", (".json", ".txt")) if rows else ("feature", (".json",))
     values: dict[str, Any] = {}
@@ -163,10 +164,10 @@ def _cell(field: str, found: Any) -> Any:
 
 
 def sample_of(url: str, key: str, content: bytes, encoding: Encoding) -> Sample:
-    """The sample that a record is; its ``__url__`` is where it comes from.
+    """Return the sample of a record; its ``__url__`` is the place that the record comes from.
 
     Raises:
-        DataError: it is not an Example, or one whose features cannot be fields.
+        DataError: the record is not an Example, or its features cannot be fields.
     """
     if encoding.field is not None:
         return {"__key__": key, "__url__": display_name(url), encoding.field: content}
@@ -175,10 +176,10 @@ def sample_of(url: str, key: str, content: bytes, encoding: Encoding) -> Sample:
 
 
 def sample_of_row(url: str, key: str, row: Mapping[str, Any]) -> Sample:
-    """The sample that a row of a table is.
+    """Return the sample of a table's row.
 
     Args:
-        key: unless the row has its own.
+        key: used if the row has no key.
 
     Raises:
         DataError: two values become one field, or one cannot be a field.
@@ -189,7 +190,7 @@ def sample_of_row(url: str, key: str, row: Mapping[str, Any]) -> Sample:
 
 @contextmanager
 def _of_record(url: str, key: str, hint: str) -> Iterator[None]:
-    """Errors within it are of a record, and have a hint."""
+    """Add the record and a hint to data errors within the context."""
     try:
         yield
     except DataError as error:
@@ -198,7 +199,7 @@ def _of_record(url: str, key: str, hint: str) -> Iterator[None]:
 
 
 def _values_in(content: bytes) -> dict[str, Any]:
-    """The values of an Example."""
+    """Return the values of an Example."""
     try:
         features = decode_example(content)
     except DecodeError as error:
@@ -221,11 +222,11 @@ def _value(name: str, feature: Feature) -> Any:
 
 
 def _fields_of(url: str, key: str, values: Mapping[str, Any], what: str) -> Sample:
-    """The sample of values by their names.
+    """Return a sample of values by their names.
 
     Args:
-        key: unless it is one of them.
-        what: they are called.
+        key: used if the values contain none.
+        what: noun for a value, for messages.
     """
     sample: Sample = {"__key__": key, "__url__": display_name(url)}
     for name, value in values.items():

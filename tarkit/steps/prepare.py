@@ -38,12 +38,12 @@ Prepare = Callable[[SourceFile], Iterator[bytes]]
 
 
 def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Iterator[bytes]:
-    """The records of files.
+    """Yield the records of files.
 
-    Files that give none are counted in ``tally.skipped``, as ``no-record``.
+    Files without records are counted in ``tally.skipped``, as ``no-record``.
 
     Raises:
-        DataError: as ``prepare``.
+        DataError: ``prepare`` rejected a file.
     """
     for file in files:
         gave_some = False
@@ -98,7 +98,7 @@ def _pixels(file: SourceFile) -> array[float]:
 
 
 def classes_of(names: Iterable[str]) -> list[str]:
-    """The names of the folders that the images are in, sorted."""
+    """Return the names of the folders of the images, sorted."""
     folders = {os.path.basename(os.path.dirname(n)) for n in names if extension_of(n)[0] in _IMAGE_EXTENSIONS}
     if "" in folders:
         raise DataError("an image is in no folder, so it has no class", hint=_NO_CLASS)
@@ -129,20 +129,20 @@ def shard_records(
 
 
 def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> Prepare:
-    """Records by the functions of a model file.
+    """Return a function that makes records by the functions of a model file.
 
-    ``prepare_data_for_a_single_file(file, name)`` gets an open binary file and its name; one with a
-    single parameter gets the path of a file on disk. It gives a record (bytes), features (a dict),
-    features and label (a tuple; the model file's ``feature_columns()`` and ``label_columns()`` have
-    the names, each a ``key``), None, or an iterable of these.
+    ``prepare_data_for_a_single_file(file, name)`` gets an open binary file and its name; with a
+    single parameter, it gets the path of a file on disk. It returns a record (bytes), features (a
+    dict), features and label (a tuple; ``feature_columns()`` and ``label_columns()`` of the model
+    file return their names, each as a ``key``), None, or an iterable of these. The returned
+    function raises a DataError if that function raised an exception.
 
     Args:
-        model: what the model file defines.
-        codec: tf_example; or bytes, the bytes of the columns' arrays, concatenated.
+        model: names that the model file defines.
+        codec: tf_example; or bytes, the concatenated bytes of the columns' arrays.
 
     Raises:
-        UsageError: the model file lacks a function. DataError (by the function): that function
-            raised an exception.
+        UsageError: the model file lacks a function.
     """
     check_policy("codec", codec, CODECS)
     function = model.get("prepare_data_for_a_single_file")
@@ -220,11 +220,11 @@ def load_model_file(path: str) -> dict[str, Any]:
 
 
 def read_model_file(path: str) -> str:
-    """The text of a Python file.
+    """Return the text of a Python file.
 
     Raises:
-        MissingInputError: no such file.
-        UsageError: it is not Python.
+        MissingInputError: the file does not exist.
+        UsageError: the file is not Python.
     """
     data = read_whole(path, compression=None)
     try:

@@ -28,16 +28,16 @@ class SourceFile(NamedTuple):
 
 
 def files_of(source: str, tally: Tally, *, on_damage: str = "error") -> Iterator[SourceFile]:
-    """All files of a folder at any depth, by name, or of a tar in its order.
+    """Yield all files of a folder at any depth, sorted by name, or of a tar in its order.
 
-    Hidden ones are skipped and counted.
+    Hidden files are skipped and counted.
 
     Args:
-        on_damage: of the tar; skip goes on after damage, with what was lost in ``tally``.
+        on_damage: for a tar; skip continues after damage, and records the loss in ``tally``.
 
     Raises:
         DataError: the tar is damaged.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        MissingInputError, StreamError, TemporaryStreamError: the source cannot be read.
     """
     if is_tar_name(source):
         with open_read(source) as stream:
@@ -51,12 +51,12 @@ def files_of(source: str, tally: Tally, *, on_damage: str = "error") -> Iterator
 
 
 def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
-    """All files of a folder at any depth, by name.
+    """Yield all files of a folder at any depth, sorted by name.
 
-    Hidden ones and symbolic links to folders are skipped and counted.
+    Hidden files and symbolic links to folders are skipped and counted.
 
     Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be listed.
+        MissingInputError, StreamError, TemporaryStreamError: the folder cannot be listed.
     """
     for entry in sorted(entries(folder, recursive=True), key=lambda entry: entry.name):
         if is_hidden(entry.name):

@@ -12,7 +12,7 @@ _LARGEST_THRESHOLD = 32 * 1024 * 1024
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library keep freed blocks of up to 16 MiB, at most 32 MiB in total.
+    """Keep freed blocks of up to 16 MiB in the C library, at most 32 MiB in total.
 
     Samples are allocated and freed all the time. By default glibc returns memory at the end of its
     heap as soon as 128 KiB are free there, and blocks above that size at once; the system then has
@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
 
 
 def keep_all_freed_memory() -> None:
-    """Let the C library keep all freed blocks of up to 32 MiB.
+    """Keep all freed blocks of up to 32 MiB in the C library.
 
     It is for a process that only makes batches: a batch of decoded photos is larger than the blocks
     that :func:`keep_freed_memory` keeps. Without glibc this does nothing.

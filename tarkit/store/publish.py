@@ -349,7 +349,7 @@ class FileWriter(WholeOutput):
 
     @property
     def name(self) -> str:
-        """The target for messages, without secrets."""
+        """Target for messages, without secrets."""
         return self._out.name
 
     @property

@@ -232,9 +232,9 @@ class FileSink:
             raise_write_error(error, self._name)
 
     def _link(self) -> None:
-        """Give the file its final name, unless the name exists.
+        """Publish the file under its final name, unless the name exists.
 
-        A hard link does that in one step.
+        A hard link does so in one step.
         """
         try:
             os.link(self._temporary, self._target)

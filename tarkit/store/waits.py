@@ -231,9 +231,9 @@ def _set_stop(stop: _Stop) -> None:
 
 @contextlib.contextmanager
 def cleaning_up() -> Iterator[float]:
-    """Do not stop the block; give the seconds that it may take.
+    """Run a block of clean-up without stopping it; yield the seconds that it may take.
 
-    They are few if this program or thread is being ended.
+    The time is short if the program or thread is being ended.
     """
     stop, error = _here.stop, sys.exc_info()[1]
     seconds = _CLEANUP_SECONDS

@@ -96,7 +96,7 @@ class Window:
         return found - self.at if found >= 0 else -1
 
     def go_to(self, mark: bytes, stop: int | None = None) -> bool:
-        """Go to the next place of ``mark``; if there is none, to the end, and return False.
+        """Skip to the next ``mark``; without one, skip to the end and return False.
 
         Args:
             mark: the bytes to find.

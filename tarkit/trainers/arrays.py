@@ -13,7 +13,7 @@ from tarkit.trainers.source import BatchSource, SourceOptions
 
 
 def columns(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Rows to columns: arrays where all values are arrays of one shape or numbers, else lists."""
+    """Convert rows to columns: arrays if all values are numbers or of one shape, else lists."""
     return tuple(map(_column, zip(*rows, strict=True)))
 
 

@@ -199,9 +199,9 @@ class _EpochJudge:
         return found
 
     def _report_missing(self, number: int, first: int, end: int) -> None:
-        """Slots of a batch that no process used: a gap, if the training went on behind it.
+        """Report slots of a batch that no process used, if the training went on after it.
 
-        Else it may still come.
+        Otherwise they may still be used.
         """
         point = AuditPoint(self._epoch, number)
         passed = not self._is_last or any(each.point > point for each in self._begins)

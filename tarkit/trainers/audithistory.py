@@ -40,7 +40,7 @@ class AuditBegin:
 
     @property
     def launch(self) -> tuple[AuditPoint, int]:
-        """Processes that begin at one point with one world belong together."""
+        """Point and world: processes that begin at one point with one world belong together."""
         return self.point, self.world
 
 

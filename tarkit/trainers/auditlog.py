@@ -104,12 +104,12 @@ class AuditLog:
         self._in_hand = None
 
     def given(self, epoch: int, number: int, worker: int, evidence: Evidence) -> None:
-        """The loop is given a batch; so it has used the one before."""
+        """Record that the loop was given a batch, and so has used the one before."""
         self._in_hand = [epoch, number]
         self._write({"batch": self._in_hand, "worker": worker, **evidence._asdict()})
 
     def used(self) -> None:
-        """The loop has used the last batch."""
+        """Record that the loop has used the last batch."""
         if self._in_hand is not None:
             self._write({"used": self._in_hand})
             self._in_hand = None
@@ -134,7 +134,7 @@ class AuditLog:
             raise OSError("only a part of a line was written, the disk may be full")
 
     def _write_shards(self) -> None:
-        """The list of shards, once in a folder: it is too long for each file."""
+        """Write the list of shards once in a folder: it is too long for each file."""
         name = os.path.join(self._folder, f"shards-{self._digest}.json")
         if not os.path.exists(name):
             with open_publish(name, compression=None) as stream:
@@ -142,7 +142,7 @@ class AuditLog:
 
 
 def audit_line(fields: dict[str, Any]) -> bytes:
-    """A line: JSON, a tab, the CRC-32 of the JSON as 8 hexadecimal digits."""
+    """Return a line: JSON, a tab, the CRC-32 of the JSON as 8 hexadecimal digits."""
     text = json.dumps(fields, separators=(",", ":")).encode()
     return b"%s\t%08x\n" % (text, crc32(text))
 
@@ -162,7 +162,9 @@ def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
 
 
 def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines of a file, each with its offset; one that a kill cut off at the end is left out.
+    """Yield the lines of a file, each with its offset.
+
+    A last line that a kill cut off is left out.
 
     Raises:
         CorruptRecordError: a line is damaged.
@@ -181,7 +183,7 @@ def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_shard_list(folder: str, digest: str) -> list[tuple[str, int]]:
-    """Name and number of samples of each shard.
+    """Return the name and number of samples of each shard.
 
     Raises:
         DataError: the list is missing or damaged.

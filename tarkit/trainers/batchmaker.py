@@ -94,11 +94,12 @@ class BatchMaker:
         self._reported.clear()
 
     def make(self, order: EpochOrder, number: int, consumer: Consumer) -> tuple[Any, Evidence | None]:
-        """The rank's part of a global batch, and its evidence.
+        """Return the rank's part of a global batch, and its evidence.
 
         Raises:
-            DataError: all samples were left out.
-            UsageError, RuntimeError: see :meth:`_collated`. What reading a sample raises.
+            DataError: all samples were left out, or one is damaged.
+            StreamError, TemporaryStreamError: a sample cannot be read.
+            UsageError, RuntimeError: see :meth:`_collated`.
         """
         self._keys = {}
         places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), dict[int, Place]()
@@ -115,10 +116,11 @@ class BatchMaker:
         return self._collated(places, values, f"batch {number} of epoch {order.epoch}"), evidence
 
     def batch_of(self, places: Iterable[Place]) -> Any:
-        """The batch that these samples make.
+        """Return the batch that these samples make.
 
         Raises:
-            UsageError: the transform drops one. What reading them raises.
+            UsageError: the transform drops a sample.
+            TarkitError: a sample cannot be read.
         """
         counts = Counter[str]()
         places = list(places)
@@ -128,12 +130,15 @@ class BatchMaker:
         return self._collated(places, values, "a batch")
 
     def _collated(self, places: Sequence[Place], values: list[Any], batch: str) -> Any:
-        """The batch of some values, which are of the samples at these places.
+        """Collate values into a batch.
+
+        Args:
+            places: places of the values' samples.
 
         Raises:
-            UsageError: values of one field have several shapes, and do not make a batch. What
-                ``collate`` raises, but RuntimeError for StopIteration, which would be taken for the
-                end of the worker's batches.
+            UsageError: the values of one field have several shapes, and do not make a batch.
+            RuntimeError: ``collate`` raised StopIteration, which would end the worker's batches.
+                Its other errors are raised unchanged.
         """
         try:
             return self._collate(values)

@@ -7,7 +7,7 @@ import sys
 
 
 def release_at_exit() -> None:
-    """Let the traceback of the last error go while Python's threads still run.
+    """Release the traceback of the last error while Python's threads still run.
 
     TensorFlow's iterator waits for its thread when it is freed, and that thread may be in a Python
     generator. An error of the iterator keeps it alive in ``sys.last_traceback`` until Python has

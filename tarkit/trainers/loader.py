@@ -128,11 +128,10 @@ class EpochLoader:
         return ServedBatches(self.source, self._counts)
 
     def used(self) -> None:
-        """The loop has used the batch that it was given last.
+        """Note that the loop has used the last batch that it was given.
 
-        Without this call, when it asks for the next one.
-
-        Call it, and :meth:`flush`, before you leave a loop early, or when the model was saved.
+        Without this call, the loop has used it when it asks for the next one. Call it, and
+        :meth:`flush`, before you leave a loop early, or after the model was saved.
         """
         last, self._last = self._last, None
         if last is not None:
@@ -150,10 +149,11 @@ class EpochLoader:
             raise ServiceLostError("the last batches that were used are not acknowledged; they may come again")
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration; without it, the one after the last.
+        """Set the epoch of the next iteration; without this call it is the one after the last.
 
         Raises:
-            UsageError: of a service, or not a whole number from 0 on.
+            UsageError: the batches come from a service, or the epoch is not a whole number from 0
+                on.
         """
         self.source.refuse_service()
         self._next = self._at = checked_number("epoch", epoch), 0
@@ -169,7 +169,7 @@ class EpochLoader:
         return self.source.state(*self._at)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks and workers.
+        """Resume from a state, with any number of ranks and workers.
 
         Raises:
             UsageError: see the source's ``place_in``.

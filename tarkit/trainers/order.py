@@ -76,10 +76,10 @@ class OrderSettings:
         check_policy("equalize", self.equalize, EQUALIZE)
 
     def batches(self, samples: int) -> int:
-        """Global batches of an epoch of so many samples.
+        """Return the number of global batches of an epoch with so many samples.
 
         Raises:
-            UsageError: none can be filled, or there are more than 10**8 runs.
+            UsageError: no batch can be filled, or there are more than 10**8 runs.
         """
         if samples > self.run * _MOST_RUNS:
             raise UsageError(f"{samples} samples are more than {_MOST_RUNS} runs of {self.run}: take a larger run")
@@ -169,13 +169,13 @@ class EpochOrder:
         return list(map(self._place, self._positions(number, first, end)))
 
     def rank_batch(self, number: int, rank: int, world: int) -> list[Place]:
-        """A rank's part of a batch."""
+        """Return a rank's part of a batch."""
         return self.batch(number, *rank_slots(self.settings.batch, rank, world))
 
     def _positions(self, number: int, first: int, end: int) -> Iterator[int]:
-        """The numbers in the epoch of the samples that fill slots of a batch.
+        """Yield the positions in the epoch of the samples that fill slots of a batch.
 
-        Behind the last one: its first ones.
+        After the last sample come the first ones again.
         """
         turns, turn = divmod(number, self.settings.turns)
         while first < end:
@@ -185,7 +185,7 @@ class EpochOrder:
             first += count
 
     def _in_lane(self, lane: int, at: int, count: int) -> Iterable[int]:
-        """The numbers of the samples that come at some places of a lane and turn."""
+        """Yield the positions of the samples at some places of a lane and turn."""
         size, start = self.settings.block, self._starts[lane]
         if self.settings.seed is None:
             yield from range(start + at, start + at + count)
@@ -214,7 +214,7 @@ class EpochOrder:
 
 
 def rank_slots(size: int, rank: int, world: int) -> tuple[int, int]:
-    """A rank's part of a batch of so many samples: its first slot, and the one behind its last."""
+    """Return a rank's slots of a batch of ``size`` samples: the first, and the end (exclusive)."""
     return rank * size // world, (rank + 1) * size // world
 
 

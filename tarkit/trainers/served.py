@@ -137,7 +137,7 @@ class ServedBatches:
 
     @contextmanager
     def _acknowledging(self) -> Iterator[None]:
-        """A thread acknowledges what the loop uses, also while it asks for nothing."""
+        """Run a thread that acknowledges what the loop uses, even while it asks for nothing."""
         self._thread.start()
         try:
             yield

@@ -137,7 +137,7 @@ class ShardMap:
         return self.sample(shard, number - self._ends[shard] + self.counts[shard])
 
     def sample(self, shard: int, number: int) -> Sample:
-        """A sample by the number of its shard and its number in it.
+        """Return a sample by the number of its shard and its number in the shard.
 
         See :meth:`IndexedShard.sample`.
         """
@@ -162,13 +162,13 @@ class ShardMap:
         return sample
 
     def keys_of(self, shard: int) -> Iterator[str]:
-        """The keys of a shard, by its number, from its index."""
+        """Yield the keys of a shard, by its number, from its index."""
         return self._shard(shard).keys()
 
     def take(self, samples: Sequence[tuple[int, int]]) -> list[Sample]:
-        """Samples, each by the numbers of its shard and in it.
+        """Return samples by the numbers of their shards and their numbers in them.
 
-        Neighbours of a local shard are read at once.
+        Neighbours in a local shard are read at once.
         """
         found: list[Sample] = []
         while (at := len(found)) < len(samples):
@@ -183,10 +183,10 @@ class ShardMap:
         return found
 
     def begin_epoch(self) -> None:
-        """From now on parts are fetched again if they are not in the cache.
+        """Allow each part to be fetched once more if it is not in the cache.
 
-        Until then, those that were removed from it are as long as this does not more than double
-        what is fetched; the samples of others are read one by one.
+        Within an epoch, parts that were removed from the cache are fetched again only as long as
+        this does not more than double the bytes fetched; their other samples are read one by one.
         """
         self._fetched.clear()
         self._again = self._read = 0
@@ -213,10 +213,10 @@ class ShardMap:
         _attempted(self._fetch, list(parts))
 
     def _fetch(self, number: int, shard: CachedShard, first: int) -> None:
-        """Have a part in the cache, unless this was done in this epoch.
+        """Fetch a part into the cache, unless this was done in this epoch.
 
         Raises:
-            StreamError: it cannot be read.
+            StreamError: the part cannot be read.
         """
         if (number, first) not in self._fetched:
             shard.fetch(first)

@@ -11,11 +11,14 @@ _MOST = 1 << 62
 
 
 def checked_number(name: str, value: Any, least: int = 0) -> int:
-    """A whole number.
+    """Return a value if it is a whole number within bounds.
+
+    Args:
+        name: name of the value, for the message.
+        least: smallest value that is allowed.
 
     Raises:
-        UsageError: the value, which has this name, is not one, or too small or too great for memory
-            that is shared.
+        UsageError: the value is not a whole number, too small, or too large for shared memory.
     """
     try:
         number = operator.index(value)
@@ -50,7 +53,7 @@ class SharedNumbers:
         self._memory[at] = value
 
     def part(self) -> None:
-        """Have memory of its own in this process and those that it starts from now on."""
+        """Use separate memory in this process and those that it starts from now on."""
         SharedNumbers.__init__(self, self._memory[:])
 
     def __getstate__(self) -> dict[str, Any]:

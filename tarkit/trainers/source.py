@@ -191,38 +191,39 @@ class BatchSource:
         """Rank and world.
 
         Raises:
-            UsageError: they cannot be, or there are more ranks than samples of a batch.
+            UsageError: they are not valid, or there are more ranks than samples of a batch.
         """
         found = consumer(*self._asked, sent=self._consumer)
         self.settings.check_world(found.world)
         return found
 
     def __len__(self) -> int:
-        """Batches of an epoch, the same for each rank.
+        """Return the number of batches of an epoch, the same for each rank.
 
         Raises:
-            TypeError: it is not known, as a service deals them.
+            TypeError: a service deals the batches, so the number is not known.
         """
         if self.service is not None:
             raise TypeError("the shard service decides how many batches this process gets")
         return self.settings.batches(len(self.samples))
 
     def order(self, epoch: int) -> EpochOrder:
-        """The global batches of an epoch, which is begun, or gone on."""
+        """Begin or resume an epoch, and return its global batches."""
         self.maker.begin_epoch()
         return EpochOrder(self.samples.counts, self.settings, epoch)
 
     def read(self, order: EpochOrder, number: int, worker: int = 0) -> Any:
-        """The rank's part of a global batch; with an audit, as a delivery of this worker.
+        """Return the rank's part of a global batch; with an audit, as a delivery of this worker.
 
         Raises:
-            DataError: all samples were left out. What reading a sample raises.
+            DataError: all samples were left out, or one is damaged.
+            StreamError, TemporaryStreamError: a sample cannot be read.
         """
         batch, evidence = self.maker.make(order, number, self.consumer)
         return batch if self.audit is None else Delivery(worker, number, False, batch, evidence)
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
-        """The batches of an epoch from batch ``first`` on; with an audit, as deliveries."""
+        """Yield the batches of an epoch from batch ``first`` on; with an audit, as deliveries."""
         order = self.order(epoch)
         return (self.read(order, number) for number in range(first, order.batches))
 
@@ -250,14 +251,14 @@ class BatchSource:
         return {"version": ORDER_VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Epoch and next batch of a state.
+        """Return the epoch and the next batch of a state.
 
-        Where it begins an epoch, it may have another ``batch``, ``lanes`` or ``turns``: the epoch
-        has those of this source.
+        At the start of an epoch, a state may differ in ``batch``, ``lanes`` or ``turns``: the epoch
+        uses those of this source.
 
         Raises:
-            UsageError: the state is of other shards, settings, or another version, or has a place
-                that its epoch has not; the message says which.
+            UsageError: the state is of other shards, settings or another version, or its place is
+                not in the epoch; the message says which.
         """
         mine = self.state(0, 0)
         if not isinstance(state, Mapping):

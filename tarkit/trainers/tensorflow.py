@@ -36,7 +36,7 @@ change that.
 
 
 def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """As :func:`columns`.
+    """Convert rows to columns that are tensors.
 
     Raises:
         ValueError: arrays of a field have several shapes.
@@ -134,10 +134,10 @@ class TensorBatches(EpochLoader):
             raise (raised[0] if raised else error) from None
 
     def _read(self, epoch: int, first: int) -> Iterator[Any]:
-        """The batches of an epoch.
+        """Yield the batches of an epoch.
 
         Raises:
-            UsageError: one is not of the signature.
+            UsageError: a batch does not match the signature.
         """
         shapes = {name: spec.shape for name, spec in parts_of(self.signature) if hasattr(spec, "shape")}
         for number, batch in enumerate(self.source.epoch_batches(epoch, first), first):
@@ -155,13 +155,13 @@ class TensorBatches(EpochLoader):
         return found.prefetch(self._prefetch)
 
     def dataset(self) -> Any:
-        """A tf.data.Dataset: each iteration is the next epoch.
+        """Return a tf.data.Dataset: each iteration is the next epoch.
 
         The first one begins where ``state_dict()`` is.
 
-        Behind it, ``map``, ``prefetch``, ``repeat`` and such keep the batches; after any other step
-        ``state_dict`` is an error. With several ranks ``shard`` is one, as is dividing it by
-        tf.distribute: each rank has its part.
+        ``map``, ``prefetch``, ``repeat`` and such may follow, since they keep the batches; after
+        any other step ``state_dict`` raises an error. With several ranks, ``shard`` raises an
+        error, and so does distribution by tf.distribute: each rank has its part already.
         """
         if not self._uncounted:
             self._next = self._at  # what an interrupted fit() did not use
@@ -176,7 +176,7 @@ class TensorBatches(EpochLoader):
         return self._watched(found)
 
     def _watched(self, found: Any) -> Any:
-        """The data set, with steps that note which of them is behind it where it is read."""
+        """Return the data set, with steps that record which of them follow it in the pipeline."""
         if isinstance(found, tf.data.Dataset):
             for name in dir(tf.data.Dataset):
                 if not name.startswith("_") and name not in ("cardinality", "element_spec", "options"):
@@ -227,7 +227,7 @@ class TensorBatches(EpochLoader):
         return super().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks.
+        """Resume from a state, with any number of ranks.
 
         Raises:
             UsageError: see the source's ``place_in``.
@@ -236,7 +236,7 @@ class TensorBatches(EpochLoader):
         self._uncounted, self._miscounted = False, ""
 
     def callback(self) -> Any:
-        """A Keras callback for ``fit``: it counts the batches that were used, for the state."""
+        """Return a Keras callback for ``fit`` that counts the used batches, for the state."""
         return _UseCounter(self)
 
     def begin_counting(self) -> None:
@@ -305,7 +305,7 @@ class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-de
         self._service, self._done = service, 0
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        """Batches are numbered from 0 in each epoch."""
+        """Number the batches from 0 in each epoch."""
         self._done = 0
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:

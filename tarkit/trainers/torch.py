@@ -99,10 +99,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     @property
     def epoch(self) -> int:
-        """The epoch that is read next, or now.
-
-        From 0.
-        """
+        """Epoch that is read now or next, from 0."""
         epoch: int = self._shared[0]
         return epoch
 
@@ -139,7 +136,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         return found
 
     def read_epoch(self) -> BatchIterator:
-        """The batches of this worker."""
+        """Return the batches of this worker."""
         worker = _worker() or LoaderWorker(0, 1)
         return BatchIterator(self, self.epoch, self._shared[1], *worker)
 
@@ -154,12 +151,12 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         )
 
     def loader(self, num_workers: int = 0, **options: Unpack[LoaderOptions]) -> ShardLoader:
-        """A DataLoader whose iterations are the epochs, with a state to resume from.
+        """Return a DataLoader whose iterations are the epochs, with a state to resume from.
 
-        It begins with the epoch after the one that an earlier loader has begun.
+        It begins with the epoch after the last one that an earlier loader has begun.
 
         Args:
-            num_workers: processes that read; 0: the batches are read in this one.
+            num_workers: number of processes that read; 0: the batches are read in this process.
             options: other arguments of the DataLoader, such as ``pin_memory``.
 
         Raises:
@@ -170,9 +167,9 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         return ShardLoader(self, num_workers, options)
 
     def _part_ranks(self) -> None:
-        """Workers share numbers with the process of the loop.
+        """Separate the shared numbers of ranks that were forked with the data set.
 
-        But ranks that were forked with the data set do not.
+        Workers still share them with the process of the loop.
         """
         if self._process != os.getpid():
             self._process = os.getpid()
@@ -180,7 +177,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
                 numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state is, with any number of ranks and workers.
+        """Resume from a state, with any number of ranks and workers.
 
         Raises:
             UsageError: see :meth:`place_in`.
@@ -189,7 +186,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
 
 def _worker() -> LoaderWorker | None:
-    """The DataLoader's worker in which an iteration begins."""
+    """Return the DataLoader's worker in which an iteration begins, or None."""
     worker = loader_worker()
     if worker is not None:
         _begin_worker(os.getpid())
@@ -275,10 +272,10 @@ class BatchIterator(Iterator[Any]):
         return self._dataset.state(self._order.epoch, self._number) | {"workers": self._workers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there.
+        """Resume from a state.
 
         Raises:
-            UsageError: another number of workers, or another order.
+            UsageError: the state is of another number of workers, or of another order.
         """
         if state.get("workers") != self._workers:
             raise UsageError(
@@ -363,16 +360,16 @@ class ShardLoader(EpochLoader):
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     def _place(self) -> tuple[int, int]:
-        """Epoch and batch with which the next iteration begins.
+        """Return the epoch and the batch with which the next iteration begins.
 
         Raises:
-            UsageError: a service decides that.
+            UsageError: a service decides on the batches.
         """
         self.source.refuse_service()
         return self._next
 
     def _begin_at(self, number: int) -> Iterator[Any]:
-        """The next iteration, without the first so many of its batches."""
+        """Return the next iteration, without the first ``number`` of its batches."""
         epoch, first = self._place()
         self._next = epoch, first + number
         return iter(self)
@@ -443,5 +440,5 @@ class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
 
 
 def _collated(collate: Callable[[Any], Any], delivery: Delivery) -> Delivery:
-    """A delivery whose batch a DataLoader's ``collate_fn`` was called with."""
+    """Return a delivery with the DataLoader's ``collate_fn`` applied to its batch."""
     return delivery if delivery.empty else delivery._replace(value=collate(delivery.value))

@@ -95,7 +95,7 @@ def command(
 
 
 def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
-    """The manifest: of a file, or of a generator with its own options."""
+    """Return the manifests of a file, or those of a generator with its options."""
     if bool(words) == (file is not None):
         raise UsageError("give either a manifest with -f, or a generator: kubetpl local indexed -n NAME …")
     if words[:1] == ("train",):

@@ -111,10 +111,10 @@ def _refuse_absent(job: Object, wanted: set[int]) -> None:
 def _log_lines(
     cluster: Cluster, pods: Collection[Object], container: str | None, tail: int | None, lost: set[int]
 ) -> Iterator[str]:
-    """The lines of pods.
+    """Yield the log lines of pods.
 
     Args:
-        lost: gets the indexes whose pod went away meanwhile.
+        lost: the indexes of pods that were deleted meanwhile are added to it.
     """
     for pod in pods:
         index = index_of(pod)

@@ -72,9 +72,9 @@ class _TrainCommand(LongHelp):
 
 
 def _in_full(word: str, known: Sequence[str]) -> str:
-    """An option with its full name.
+    """Return an abbreviated option by its full name.
 
-    One that does not exist stays as it was typed, for the message about it.
+    An unknown option is returned as it was typed, for the error message.
     """
     if not word.startswith("--"):
         return word
@@ -290,7 +290,7 @@ def command(verbose: bool, **options: Any) -> int:
 
 
 def train_documents(words: list[str]) -> list[dict[str, Any]]:
-    """The manifests that the arguments ask for, to run on this machine."""
+    """Return the manifests that the arguments ask for, to run on this machine."""
     with command.make_context("kubetpl train", words) as context:
         return _job(**context.params).documents(here=os.getcwd())
 

@@ -168,7 +168,7 @@ class ChunkWalk:
     # ---- after damage
 
     def _pass_over(self, head: bytes, error: DataError) -> None:
-        """Go to the chunk after a damaged one, and report the loss."""
+        """Skip a damaged chunk, and report the loss."""
         start = self.offset
         lost = self._go_to_end(head) if len(head) == HEADER_SIZE else None
         large = isinstance(error, TooLargeError)
@@ -181,7 +181,7 @@ class ChunkWalk:
         self._report(start, self.number, lost, error.reason)
 
     def _go_to_end(self, head: bytes) -> int | None:
-        """Go past the current chunk if its end can be proven.
+        """Skip the rest of the current chunk if its end can be proven.
 
         One damaged field of a header leaves the other fields: the size leads to the next chunk, or
         the checksum finds the end. So a RecordIO file inside a damaged record is not taken for a
@@ -238,9 +238,10 @@ class ChunkWalk:
         return None
 
     def _search(self, limit: int | None) -> bool:
-        """Go to the next chunk with a right checksum, or to the end.
+        """Search for the next chunk with a correct checksum; without one, go to the end.
 
-        False if neither is within ``limit`` bytes.
+        Returns:
+            False if neither is within ``limit`` bytes.
         """
         window = self._window
         window.at += 1

@@ -286,7 +286,7 @@ class _Reader:
         return bad.kind(f"record {self._number}: {bad.reason}", url=self._url, offset=self._window.offset, hint=hint)
 
     def _resynchronise(self, bad: _BadRecordError) -> bool:
-        """Go to the next sync mark, and record the loss; False if the part ends before."""
+        """Skip to the next sync mark, and record the loss; return False if there is none."""
         window = self._window
         start = window.offset
         # One byte further: the mark that begins here may be part of the damage.

@@ -51,7 +51,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
 
 
 def _go_by_size(archive: Archive) -> bool:
-    """Go behind the member with the damaged header, if a good header or the end mark is there."""
+    """Skip the member with the damaged header, if a valid header or the end mark follows it."""
     if not archive.fill(BLOCK):
         return False
     block = archive.buffer[archive.position : archive.position + BLOCK]

@@ -163,7 +163,7 @@ class Archive:
             yield name, content, offset
 
     def fill(self, want: int) -> bool:
-        """Have at least ``want`` bytes from the position on; False if the stream ends before."""
+        """Read until ``want`` bytes are in the buffer; return False if the stream ends before."""
         self.header_offset = self.base + self.position
         if len(self.buffer) - self.position >= want:
             return True
@@ -304,7 +304,7 @@ class Archive:
         return size
 
     def remember_plain(self, header_bytes: bytes, header: MemberHeader) -> None:
-        """Let members() parse such headers without a call from now on."""
+        """Register a plain header, so that ``members()`` parses such headers without a call."""
         has_prefix = header_bytes[257:263] == headers.POSIX_MAGIC and header_bytes[345]
         if header.kind != ord("0") or has_prefix:
             return

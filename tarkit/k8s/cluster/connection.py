@@ -64,7 +64,7 @@ class Cluster:
         return self._object(self._json("get", kind, name))
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> Objects:
-        """All objects of a kind.
+        """Return all objects of a kind.
 
         Args:
             labels, fields: selectors in the API's notation.
@@ -97,14 +97,14 @@ class Cluster:
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
     ) -> Generator[tuple[str, Object], None, None]:
-        """(ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+        """Yield the changes of objects, as pairs of type and object.
 
-        object) as they come, for so many seconds at most.
+        The type is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR. The watch also ends when the server
+        ends it. An error before the first change means that the server refused the watch; a later
+        one, that the connection was lost.
 
         Args:
-            version: the resourceVersion after which to begin. It ends when the server wants so,
-                too. What is raised at once means that the watch was refused; what is raised later,
-                that it was cut.
+            version: the resourceVersion after which to begin.
         """
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "labelSelector": labels,
                  "fieldSelector": fields, "timeoutSeconds": max(1, int(seconds))}  # fmt: skip
@@ -148,14 +148,14 @@ class Cluster:
         self, verb: str, kind: str, name: str | None = None, part: str = "", query: Mapping[str, object] | None = None,
         *, body: Object | None = None, read_seconds: float = _READ_SECONDS,
     ) -> Any:  # fmt: skip
-        """The response, its body not yet read; busy servers are asked again.
+        """Send a request, and return the response, its body unread; retry while a server is busy.
 
         Args:
-            verb: as roles name it.
-            kind: of ``_GROUPS``.
-            name: of an object, None for all of a kind.
+            verb: verb as in the rules of a Role.
+            kind: a key of ``_GROUPS``.
+            name: name of an object, None for all of a kind.
             part: a subresource.
-            query: None and "" are left out.
+            query: parameters; those that are None or "" are left out.
         """
         if name is not None and (wrong := dns_subdomain(name)):
             raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
@@ -223,7 +223,7 @@ class Cluster:
         return headers
 
     def _lines(self, response: Any) -> Generator[bytes, None, None]:
-        """Lines without their ends."""
+        """Yield the lines of a response, without line ends."""
         begun: list[bytes] = []
         try:
             for piece in response.stream(65536, decode_content=True):

@@ -80,12 +80,12 @@ class FailureGroup:
     indexes: list[int] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a report."""
+        """Return plain values for a report."""
         return {**asdict(self), "indexes": format_indexes(self.indexes)}
 
 
 def group_failures(pods: Iterable[Object]) -> list[FailureGroup]:
-    """Failed pods by what they failed of, the most frequent first, and last what does not count."""
+    """Group failed pods by the cause: the most frequent first, pods that do not count last."""
     groups: dict[tuple[str, str], tuple[FailureGroup, set[int]]] = {}
     for pod in pods:
         if (found := failure_of(pod)) is not None:
@@ -128,16 +128,16 @@ def failure_of(pod: Object) -> FailureGroup | None:
 
 
 def normalised(message: str) -> str:
-    """A message without what differs from pod to pod: names, numbers, addresses."""
+    """Return a message without the parts that differ between pods: names, numbers, addresses."""
     for pattern, word in _VARIABLE:
         message = pattern.sub(word, message)
     return message
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, as it may be shown.
+    """Return the last line of a log that explains a failure, made printable.
 
-    tarproc's counts at its end only as the last resort.
+    The line of tarproc's counts is returned only if there is no other.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not _COUNTS.match(line)]
@@ -171,7 +171,7 @@ def _terminated(pod: Object) -> Object | None:
 
 
 def _by_pod(reason: str, message: str) -> FailureGroup:
-    """A pod that failed as a whole."""
+    """Return the group of a pod that failed as a whole."""
     if reason == "DeadlineExceeded":
         return FailureGroup("deadline", message, "it ran out of its time: --deadline")
     if reason == "Evicted":

@@ -26,7 +26,7 @@ _DELETED = "were deleted: by hand, with their node, or since the cluster keeps o
 
 
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
-    """The pods of a Job whose logs are wanted: ``chosen_pods`` of those that there are."""
+    """List the pods of a Job whose logs are wanted, as :func:`chosen_pods` selects them."""
     pods = cluster.list("pods", **pod_selectors([job], indexes, succeeded=not failed))
     # Pods that succeeded are not in the list; an index that one of them has completed is known from
     # the Job.
@@ -35,11 +35,11 @@ def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | Non
 
 
 def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, failed: bool) -> list[Object]:
-    """The last pod of each index, in the order of the indexes; pods without one, all of them.
+    """Return the last pod of each index, in order of the indexes, and all pods without an index.
 
     Args:
-        indexes: only these.
-        failed: only pods that failed; of an index that failed and went well later, none.
+        indexes: only pods of these indexes.
+        failed: only pods that failed, and no pod of an index that succeeded later.
     """
     last: dict[Any, Object] = {}
     for pod in sorted(pods, key=lambda pod: (api.created(pod), api.name_of(pod))):
@@ -73,13 +73,13 @@ def why_gone(job: Object, indexes: Collection[int] = ()) -> str:
 
 
 def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:
-    """The index that a shard is of.
+    """Return the index of the Job that processes a shard.
 
     Args:
         shard: its URL, or its name alone.
 
     Raises:
-        UsageError: the Job does not have it, or does not say what its shards are.
+        UsageError: the Job does not have the shard, or it is not known which shards it has.
     """
     plan, name = job_plan(job), output_name(shard)
     if not is_per_shard(job) or not plan.outdir:
@@ -115,7 +115,7 @@ def record_lines(cluster: Cluster, job: Object, index: int, shard: str | None) -
 
 
 def _shards_of(cluster: Cluster, job: Object, index: int) -> list[tuple[str, str]]:
-    """(input, output) of each shard of an index."""
+    """List (input, output) of each shard of an index."""
     plan = job_plan(job)
     if not is_per_shard(job) or not plan.outdir:
         return []

@@ -59,9 +59,9 @@ class JobStatus:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 complete or running, 3 complete with failed samples or none out, else 1.
+        """Exit code: 0 complete or running, 3 complete with failed or without samples, else 1.
 
-        Records outweigh the Job.
+        The done records outweigh the status of the Job.
         """
         if self.view is not None and not self.view.finished:
             return EXIT_OK
@@ -78,7 +78,7 @@ class JobStatus:
 
     @property
     def is_empty(self) -> bool:
-        """Whether samples came into its shards, and none came out, which is not meant."""
+        """True if samples came in and none came out: an error unless it is allowed."""
         return self.records is not None and self.records.is_empty
 
     @property
@@ -90,7 +90,7 @@ class JobStatus:
         return self.view is not None and self.view.state == "failed" and self.exit_code != EXIT_FAILED
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a report."""
+        """Return plain values for a report."""
         records = None
         if self.records is not None:
             records = {"outdir": self.records.outdir, "total": self.records.total, **self.records.found.as_dict()}
@@ -106,10 +106,12 @@ class JobStatus:
 
 
 def look(cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, *, now: float) -> list[JobStatus]:
-    """Jobs that the cluster has just given, with what is around them.
+    """Return the status of Jobs, with their pods and done records.
 
     Args:
-        source: of the done records; None to leave them out. What may not be read becomes a note.
+        jobs: Jobs as the cluster returned them just now.
+        source: source of the done records; None leaves them out. A part that may not be read
+            becomes a note.
         now: seconds since 1970.
     """
     notes: list[str] = []
@@ -184,10 +186,10 @@ def status_from_records(name: str, source: RecordSource, why: TarkitError) -> Jo
 def pod_selectors(
     jobs: Sequence[Object], indexes: Collection[int] | None = None, *, succeeded: bool = False
 ) -> dict[str, str]:
-    """By which the pods of Jobs are listed, or of some indexes of one.
+    """Return the selectors for the pods of Jobs, or for the pods of some indexes of one Job.
 
     Args:
-        succeeded: also those that succeeded, of which there may be 100,000.
+        succeeded: select pods that succeeded, too; there may be 100,000.
     """
     # What is longer would make an address that is too long.
     labels = f"{CONTROLLER}={api.uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER

@@ -91,10 +91,10 @@ class JobView:
 
 
 def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
-    """The view of a Job as the API gives it.
+    """Return the view of a Job from the objects of the API.
 
     Args:
-        pods: its pods; None if they may not be read.
+        pods: pods of the Job; None if they may not be read.
     """
     spec, status = api.spec_of(job), api.status_of(job)
     total = spec.get("completions")
@@ -127,7 +127,7 @@ def state_of(job: Object) -> str:
 
 
 def _decided(job: Object) -> tuple[str, Object]:
-    """(the state of a Job, the condition that decides it; an empty one if none does)."""
+    """Return the state of a Job, and the condition that decides it (empty if there is none)."""
     for kind, state in _BY_CONDITION.items():
         if api.is_true(job, kind):
             return state, api.condition_of(job, kind) or {}
@@ -160,10 +160,10 @@ def job_plan(job: Object) -> JobPlan:
 
 
 def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int, int]:
-    """(running, pending, ending) pods.
+    """Return the numbers of pods that are running, pending and ending.
 
-    Without their list, those that are ready and those that are not. As in the Job's own status, a
-    pod that is being ended is not active.
+    Without a list of the pods, ready pods count as running and others as pending. As in the Job's
+    own status, a pod that is being deleted is not active.
     """
     if pods is None:
         active, status = api.active_pods(job), api.status_of(job)

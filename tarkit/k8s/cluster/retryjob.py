@@ -50,7 +50,7 @@ class Changes(Settings):
 
 
 def next_name(name: str, taken: Collection[str]) -> str:
-    """``NAME-r2``, or the next number that no Job has."""
+    """Return ``NAME-r2``, or the next such name that no Job has."""
     match = _NUMBER.search(name)
     base, number = (name[: match.start()], int(match[1]) + 1) if match else (name, 2)
     while f"{base}-r{number}" in taken:
@@ -64,14 +64,15 @@ def slices_of(job: Object, shards: int, changes: Changes) -> int:
 
 
 def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, taken: Collection[str]) -> list[Object]:
-    """The manifest of a retry: the Job, before it the ConfigMap with its list.
-
-    A UsageError, if it cannot be made.
+    """Return the manifest of a retry: the ConfigMap with its list of shards, if any, then the Job.
 
     Args:
-        job: the one before, as the API or a manifest has it.
-        specs: URLs of shards that are not done; None is the whole Job again.
-        taken: names of Jobs that there are.
+        job: the Job to retry, from the API or a manifest.
+        specs: URLs of shards that are not done; None repeats the whole Job.
+        taken: names of existing Jobs.
+
+    Raises:
+        UsageError: the retry cannot be made.
     """
     if specs is not None and not is_per_shard(job):
         raise UsageError(
@@ -114,7 +115,7 @@ def clean(job: Object) -> Object:
 
 
 def _own(metadata: Object | None) -> Object:
-    """Labels and annotations, without those of servers and controllers."""
+    """Return labels and annotations, without those of servers and controllers."""
     found: Object = {}
     for words in ("labels", "annotations"):
         for key, value in api.part_of(metadata or {}, words).items():
@@ -124,7 +125,10 @@ def _own(metadata: Object | None) -> Object:
 
 
 def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
-    """The changes once the list of shards is written where ``list_url`` says; else as they are."""
+    """Write the list of shards where ``list_url`` says, and return the completed changes.
+
+    Without a ``list_url`` they are returned as they are.
+    """
     if changes.list_url is None:
         return changes
     counts = even_counts(len(urls), slices_of(job, len(urls), changes))
@@ -143,7 +147,7 @@ def _resize(pod: Object, changes: Changes) -> None:
 
 
 def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: Changes) -> list[Object]:
-    """Give the Job other inputs; the ConfigMap that holds them, if it is one that does."""
+    """Replace the inputs of a Job; return the ConfigMap that has them, if there is one."""
     metadata, container = part(job, "metadata"), main_container(pod)
     notes = part(metadata, "annotations")
     old_list = notes.pop(wellknown.LIST, None)
@@ -169,7 +173,7 @@ def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: 
 
 
 def _literal(url: str) -> str:
-    """A spec that stands for this very shard."""
+    """Return a shard spec that stands for exactly this shard."""
     pattern = url.partition("?")[0] if scheme_of(url) in ("http", "https") else url
     if _GLOB.search(pattern):
         raise UsageError(f"{printable(url)!r} would be taken for a pattern in a list of shards; give it another name")

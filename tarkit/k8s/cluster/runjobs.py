@@ -21,13 +21,13 @@ _NAMED = 3
 
 
 def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> list[Object]:
-    """The Job of a name.
-
-    If there is none, the Jobs of the run that is called so, in the order of their names.
+    """Return the Job of this name, or the Jobs of the run of this name, sorted by name.
 
     Args:
-        retries_alone: whether the retries of a Job that is gone will do. If there is neither, the
-            NoSuchObjectError also says whether the namespace exists.
+        retries_alone: accept retries of a Job that was deleted.
+
+    Raises:
+        NoSuchObjectError: there is neither; it also says whether the namespace exists.
     """
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
@@ -75,7 +75,11 @@ def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
 
 
 def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
-    """The Jobs of a run that have failed, but for those that were retried; at least one."""
+    """Return the Jobs of a run that have failed and were not retried.
+
+    Raises:
+        UsageError: there is none.
+    """
     failed = [job for job in run_state(jobs).jobs if state_of(job) == "failed"]
     if not failed:
         raise UsageError(
@@ -86,15 +90,16 @@ def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
 
 
 def _some_names(jobs: Sequence[Object]) -> str:
-    """``job0000, job0001, job0002, …``."""
+    """Return the first names as text: ``job0000, job0001, job0002, …``."""
     return ", ".join(map(api.name_of, jobs[:_NAMED])) + (", …" if len(jobs) > _NAMED else "")
 
 
 def sum_line(states: Sequence[str], retried: int, deleted: int = 0) -> str:
-    """``148 Jobs: 145 complete, 3 failed, 2 retried``.
+    """Return a summary such as ``148 Jobs: 145 complete, 3 failed, 2 retried``.
 
     Args:
-        retried, deleted: Jobs that are not among the states.
+        retried: number of retried Jobs, which are not among the states.
+        deleted: number of deleted Jobs, which are not among the states.
     """
     counts = [*sorted(Counter(states).items()), ("retried", retried), ("deleted", deleted)]
     return f"{counted(len(states), 'Job')}: " + ", ".join(f"{many} {word}" for word, many in counts if many)

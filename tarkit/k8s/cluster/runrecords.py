@@ -45,7 +45,7 @@ class RunRecords:
 
     @property
     def is_empty(self) -> bool:
-        """Whether samples came in, and none came out, which is not meant."""
+        """True if samples came in and none came out: an error unless it is allowed."""
         return self.found.empty and not self.allow_empty
 
     @property
@@ -55,7 +55,7 @@ class RunRecords:
 
 
 def listed_specs(config_map: Object) -> list[str]:
-    """The shard specs in a ConfigMap that kubetpl made: its name has the checksum of the list."""
+    """Return the shard specs in a ConfigMap of kubetpl, whose name has the checksum of the list."""
     config = f"ConfigMap {printable(name_of(config_map))}"
     try:
         packed = base64.b64decode((config_map.get("binaryData") or {})[FILE_NAME], validate=True)
@@ -89,7 +89,11 @@ class RecordSource:
             raise UsageError("-O and --shards are about one Job; this names several")
 
     def job(self, name: str) -> Object | None:
-        """The Job of a name in the documents, which must have it; None without documents."""
+        """Return the Job of this name in the documents; None without documents.
+
+        Raises:
+            UsageError: the documents have no such Job.
+        """
         jobs = {name_of(each): each for each in self.documents if each["kind"] == "Job"}
         if name not in jobs and self.documents:
             there = ", ".join([*jobs][:5]) or "none"
@@ -112,10 +116,14 @@ class RecordSource:
         return [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
 
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
-        """The done records of a Job's shards.
+        """Read the done records of a Job's shards.
 
-        None if it is not known where they are, or its own command keeps none. A MissingInputError,
-        if no such folder; others, if it cannot be known which shards the Job has.
+        Returns:
+            None if the output folder is not known, or if the Job's command writes no done records.
+
+        Raises:
+            MissingInputError: the folder does not exist.
+            TarkitError: the shards of the Job cannot be determined.
         """
         plan = job_plan(job)
         folder = self.outdir or plan.outdir
@@ -150,10 +158,10 @@ class RecordSource:
 
 
 def _expected_fingerprint(job: Object) -> str | None:
-    """The fingerprint that the done records of a Job have.
+    """Return the fingerprint that the done records of a Job have.
 
-    None if the manifest alone does not decide it. A record with another one is of another command
-    over the same shards, so it is not this Job's.
+    None if it cannot be derived from the manifest. A record with a different fingerprint belongs to
+    another command over the same shards, and so not to this Job.
     """
     try:
         container = main_container(dict(part_of(job, "spec", "template", "spec")))
@@ -172,7 +180,7 @@ def _expected_fingerprint(job: Object) -> str | None:
 
 
 def sliced_work(job: Object) -> Work | None:
-    """The Work of a Job that runs tarproc over slices; None of other Jobs."""
+    """Return the Work of a Job that runs tarproc over slices; None for other Jobs."""
     try:
         work = work_in(main_container(part_of(job, "spec", "template", "spec")))
         return work if job_plan(job).inputs is not None and work is not None and work.inputs else None
@@ -186,13 +194,17 @@ def is_per_shard(job: Object) -> bool:
 
 
 def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> dict[str, str]:
-    """The shards that specs stand for, in order, by the names of their outputs.
+    """Return the shards that specs stand for, in order, by the names of their outputs.
 
-    What globs and lists name is looked up.
+    Globs and lists are expanded.
 
     Args:
-        own: they are the Job's own specs; if they stand for other shards than the Job was made for,
-            so that what is left is not known, that is a DataError.
+        own: the specs are the Job's own.
+
+    Raises:
+        DataError: own specs no longer stand for the shards that the Job was made for, so it is not
+            known which shards are missing.
+        UsageError: the specs are in a ConfigMap that is not available.
     """
     if LIST_SPEC in specs:
         raise UsageError(

@@ -15,9 +15,9 @@ def deletion(run: str) -> str:
 
 
 def train_role(job: Object) -> str:
-    """The role of a Job that ``kubetpl train`` has made: worker, ps, chief, evaluator or shards.
+    """Return the role of a Job of ``kubetpl train``: worker, ps, chief, evaluator or shards.
 
-    "" of others.
+    "" for other Jobs.
     """
     role = str(labels_of(job).get("role") or "")
     return role if role and name_of(job) == f"{run_of(job)}-{role}" else ""

@@ -56,7 +56,7 @@ class Watching:
         return self._until == math.inf or self.clock() < self._until
 
     def at_most(self, seconds: float) -> float:
-        """These seconds, or those that are left if they are fewer."""
+        """Return the given seconds, or the remaining ones if they are fewer."""
         return seconds if self._until == math.inf else max(0.0, min(seconds, self._until - self.clock()))
 
     def sleep(self, seconds: float) -> None:
@@ -64,9 +64,13 @@ class Watching:
         self._sleep(self.at_most(seconds))
 
     def ask(self, question: Callable[[], T]) -> T | None:
-        """The answer, asked for at least once, and again while the cluster does not answer.
+        """Call a function until the cluster answers or the time is up; call it at least once.
 
-        None if the time was up. If that lasts too long, its ClusterUnreachableError ends it.
+        Returns:
+            The answer, or None if the time is up.
+
+        Raises:
+            ClusterUnreachableError: the cluster was unreachable for too long.
         """
         begun, pause = self.clock(), _SHORTEST_PAUSE
         while True:
@@ -141,10 +145,13 @@ def watched(
 
 
 def run_states(cluster: Cluster, name: str, watching: Watching, *, of_run: bool) -> Iterator[RunState]:
-    """The Jobs with the label of a run, or the one Job of a name: as they are, then as they become.
+    """Yield the state of the Jobs of a run, or of one Job: at once, and after each change.
 
-    It ends when the time is up, and with a NoSuchObjectError if there never was one, or the one Job
-    was deleted, whether or not another one has its name.
+    It ends when the time is up.
+
+    Raises:
+        NoSuchObjectError: no such Job exists, or the one Job was deleted, even if a new Job has its
+            name.
     """
     selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
     seen: dict[str, Object] = {}

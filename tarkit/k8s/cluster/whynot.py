@@ -80,10 +80,13 @@ class Reason:
 def why_not(
     job: Object, pods: Iterable[Object] | None, events: Mapping[str, Sequence[Object]] | None, now: float
 ) -> list[Reason]:
-    """Reasons, the outermost first; none if the Job has ended, or all that was asked for runs.
+    """Return the reasons why a Job's pods do not run, the outermost first.
+
+    The list is empty if the Job has ended, or if all of its pods run.
 
     Args:
-        pods, events: of the Job and of its pods, events by what they are about (``grouped`` by
+        pods: pods of the Job; None if they may not be read.
+        events: events of the Job and its pods, by the object that they are about (``grouped`` by
             ``subject_of``); None if they may not be read.
         now: seconds since 1970.
     """
@@ -122,13 +125,13 @@ def _pending(pods: Iterable[Object] | None) -> list[Object]:
 
 
 def _message(thing: Object) -> str:
-    """The message of an event, a condition or a state: on one line, not longer than people read."""
+    """Return the message of an event, condition or state: on one line, shortened."""
     text = "".join(c if c.isprintable() else " " for c in " ".join(str(thing.get("message") or "").split()))
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"
 
 
 def _advised(text: str, count: int = 1) -> Reason:
-    """A reason with all the advice that there is about its words."""
+    """Return a reason with all the advice that matches its text."""
     return Reason(text, ", ".join(advice for pattern, advice in ADVICE if re.search(pattern, text)), count)
 
 
@@ -140,10 +143,10 @@ def _suspended(job: Object) -> Reason:
 
 
 def _refusals(events: Sequence[Object]) -> list[Reason]:
-    """The last refusal to create pods of a Job, unless pods were created since.
+    """Return the last error of creating pods of a Job, unless pods were created since.
 
     Args:
-        events: about the Job.
+        events: events of the Job.
     """
     since = max((_when(each) for each in events if each.get("reason") == "SuccessfulCreate"), default=0.0)
     refused = [each for each in events if each.get("reason") == "FailedCreate" and _when(each) >= since]
@@ -180,7 +183,7 @@ def _why_pending(pod: Object, events: Sequence[Object], now: float) -> Reason | 
 
 
 def _between(status: Object, events: object) -> Reason:
-    """No pod, and no event says why."""
+    """Return the reason if there is no pod, and no event explains it."""
     if number := int(status.get("terminating") or 0):
         text = f"{counted(number, 'pod is', 'pods are')} still ending, and the next ones begin when they have ended"
         return Reason(text)
@@ -192,7 +195,7 @@ def _between(status: Object, events: object) -> Reason:
 
 
 def _together(reasons: Iterable[Reason]) -> list[Reason]:
-    """Equal reasons once, with their number; pods' own names in them do not count."""
+    """Merge equal reasons into one with their number; names of pods in them are ignored."""
     groups: dict[str, list[Reason]] = {}
     for each in reasons:
         groups.setdefault(re.sub(r"[\w\-]+-[a-z0-9]{5}\b", "POD", each.text), []).append(each)
@@ -200,7 +203,7 @@ def _together(reasons: Iterable[Reason]) -> list[Reason]:
 
 
 def subject_of(event: Object) -> str:
-    """The uid of what an event is about."""
+    """Return the uid of the object that an event is about."""
     return str(api.part_of(event, "involvedObject").get("uid"))
 
 

@@ -37,7 +37,7 @@ _RETRIES = 3
 
 
 def documents(request: Request) -> list[Document]:
-    """The Job; before it the ConfigMap with the list of its shards, if they need one."""
+    """Return the Job, after the ConfigMap with the list of its shards if it needs one."""
     _check(request)
     if request.here and request.settings.outdir is not None and not scheme_of(request.settings.outdir):
         # Pods do not run in the current folder.

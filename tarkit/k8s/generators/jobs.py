@@ -15,9 +15,9 @@ from tarkit.specs.shardspec import expand
 
 
 def documents(request: Request) -> list[Document]:
-    """For each item that ``--over`` names, the template's documents, filled.
+    """Return the filled documents of the template for each item of ``--over``.
 
-    All with the same label of the run.
+    All have the same label of the run.
     """
     settings = request.settings
     if settings.over is None:

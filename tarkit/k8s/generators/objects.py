@@ -28,7 +28,7 @@ _SECRET = re.compile(
 
 
 def configmap_documents(request: Request) -> list[Document]:
-    """The template with the files in it: as text if they are UTF-8, else in base64."""
+    """Return the template with the contents of files: as text if they are UTF-8, else as base64."""
     settings, files = request.settings, list(request.words)
     if settings.name is None:
         if not files:

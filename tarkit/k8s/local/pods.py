@@ -75,10 +75,10 @@ class LocalSettings:
 
 
 def jobs_of(documents: Sequence[Object]) -> list[LocalJob]:
-    """The Jobs and Pods of a manifest, in its order.
+    """Return the Jobs and Pods of a manifest, in its order.
 
     Raises:
-        UsageError: one would not run here as in a cluster.
+        UsageError: a Job or Pod would not run here as in a cluster.
     """
     found: list[LocalJob] = []
     for document in documents:
@@ -189,9 +189,16 @@ class Sources:
 
 
 def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sources, settings: LocalSettings) -> Process:
-    """The pod of this name of an index, as a process.
+    """Return a pod of an index as a process.
 
-    Its folders are made in that of the run. A program or a ConfigMap that is missing is an error.
+    Its folders are created in the folder of the run.
+
+    Args:
+        name: name of the pod.
+
+    Raises:
+        CommandNotRunnableError: its program is not installed.
+        UsageError: it has no command, or a ConfigMap is missing.
     """
     pod, container, where = spec_of(job.template), job.container, job.where
     sidecars = [process_of(each, index, name, folder, sources, settings) for each in job.sidecars]

@@ -91,9 +91,10 @@ class LocalJob:
         raise UsageError(f"{self.where}: spec.{key} is {printable(repr(value))}, not a whole number")
 
     def judge(self, pod: str, code: int) -> tuple[str, str]:
-        """The action of the first rule that matches a failed pod, Count if none does.
+        """Return the action of the first rule that matches a failed pod, and FailJob's message.
 
-        And the message of FailJob. No pod is taken away here, so a rule on conditions matches none.
+        The action is Count if no rule matches. A rule on conditions never matches, since no pod is
+        evicted here.
         """
         name = self.container.get("name")
         for number, rule in enumerate(self.rules):
@@ -137,9 +138,9 @@ class JobLedger:
 
     @property
     def exit_code(self) -> int:
-        """0 if it is complete, or 3 if no sample came out.
+        """Exit code: 0 complete, 3 complete without samples or with failed samples only, else 1.
 
-        3 if it failed only since samples were set aside, and every index came to its end.
+        Failed samples give 3 only if every index has ended.
         """
         if self.outcome is not None and self.outcome.type == "Complete":
             return EXIT_SET_ASIDE if self.samples_lost else EXIT_OK
@@ -162,7 +163,7 @@ class JobLedger:
         return "; ".join(filter(None, parts))
 
     def take(self, now: float) -> int | None:
-        """The lowest index that is to be started now, if there is room; from here on it runs."""
+        """Return the lowest index that can start now, and mark it as running, or None."""
         if self._began is None:
             self._began = now
         if self.check(now) is not None or len(self.running) >= self.at_once:
@@ -177,9 +178,9 @@ class JobLedger:
         return index
 
     def resize(self, number: int) -> None:
-        """Have so many indexes from now on, as an elastic Job does.
+        """Set the number of indexes of an elastic Job.
 
-        The caller ends the pods of those beyond.
+        The caller ends the pods of the indexes above it.
         """
         # One that is still about to end begins again when it has ended.
         added = [index for index in range(self.wanted, number) if index not in self.running]
@@ -198,7 +199,7 @@ class JobLedger:
         return self.outcome
 
     def finish(self, index: int, pod: str, code: int, now: float) -> str:
-        """A pod ended by itself; the action that was taken, "" if it succeeded."""
+        """Note that a pod ended by itself; return the action that was taken, "" if it succeeded."""
         job = self.job
         self.running.discard(index)
         self.last_exit[index] = code
@@ -222,7 +223,7 @@ class JobLedger:
         return action
 
     def stop(self, index: int) -> None:
-        """A pod was asked to end, and has: that is neither done nor failed."""
+        """Note that a pod ended because it was asked to: it neither succeeded nor failed."""
         self.running.discard(index)
         if index < self.wanted:
             heapq.heappush(self._ready, index)
@@ -248,5 +249,5 @@ class JobLedger:
             self.outcome = Condition("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
 
     def fail(self, reason: str, message: str) -> None:
-        """It has failed: nothing more of it is started."""
+        """Mark the Job as failed: no more pods of it are started."""
         self.outcome = Condition("Failed", reason, message)

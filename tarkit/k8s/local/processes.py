@@ -41,10 +41,10 @@ class Process(NamedTuple):
 
 
 def marked(folder: str) -> list[int]:
-    """The processes of the pods in a folder.
+    """Return the processes of the pods in a folder.
 
-    The kernel shows no variables of a process while it becomes another program, which is waited
-    for: it has an executable then, unlike a zombie.
+    The kernel hides the environment of a process while it executes another program; this is waited
+    for. Such a process has an executable then, unlike a zombie.
     """
     wanted, found = os.fsencode(f"\0{MARK}={folder}/"), []
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.exists("/proc") else ()):
@@ -87,9 +87,11 @@ class Watchdog:
         )  # fmt: skip
 
     def watch(self, group: int, sign: str = "+") -> None:
-        """A process group to end.
+        """Register a process group that the watchdog must end.
 
-        With the sign -, one that is gone: another process may soon have its number.
+        Args:
+            sign: "-" removes a group that has ended, since another process may soon have its
+                number.
         """
         # Another process may have killed the watchdog: then the pods are only as safe as any
         # process is.
@@ -98,12 +100,12 @@ class Watchdog:
                 self._process.stdin.write(f"{sign} {group}\n".encode("ascii"))
 
     def close(self) -> None:
-        """Nothing is left to watch."""
+        """Let the watchdog end the registered groups, and wait for its end."""
         self._process.communicate()
 
 
 def _watch(folder: str) -> None:
-    """The watchdog's program."""
+    """Run the watchdog: read groups from standard input, and end those that are left at its end."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
@@ -144,9 +146,9 @@ class LocalPod:
                 watchdog.watch(self._all[-1].pid)
 
     def poll(self, now: float) -> int | None:
-        """Its exit code, once it has ended.
+        """Return the exit code of the pod, or None while it runs.
 
-        Then nothing is left of it: all of its processes are killed.
+        When it has ended, all of its processes are killed.
         """
         if now >= self._kill_at:
             signal_all(self._groups, None, signal.SIGKILL)
@@ -170,7 +172,7 @@ class LocalPod:
         return [each.pid for each in self._all]
 
     def last_line(self) -> str:
-        """The last line of its log that is not empty."""
+        """Return the last line of the log that is not empty."""
         with open(self._log, "rb") as stream:
             stream.seek(max(0, os.path.getsize(self._log) - _TAIL_BYTES))
             lines = stream.read().decode("utf-8", "replace").split("\n")

@@ -100,23 +100,23 @@ class _Run:
                 note(f"how far it is: http://127.0.0.1:{port['containerPort']}/")
 
     def _path(self, *parts: str) -> str:
-        """A path in the folder of the run; the folders above it are made."""
+        """Return a path in the folder of the run, and create the folders above it."""
         found = os.path.join(self.folder, *parts)
         os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
         return found
 
     def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[str, Process]:
-        """The name of a pod and its process, with its folder.
+        """Return the name of a pod and its process, with its folder.
 
-        A pod whose container is started again keeps its own.
+        A pod whose container is restarted keeps its folder.
         """
         name = job.name if job.is_pod else f"{job.name}-{index}" + ("" if job.restarts else f"-{attempt}")
         return name, process_of(job, index, name, self.folder, self._sources, self._settings)
 
     def loop(self, lock: int) -> None:
-        """Until all Jobs have ended, or one of those that wait for one another has failed.
+        """Run until all Jobs have ended, or one of a group of Jobs has failed.
 
-        Then no pod is left.
+        The Jobs of a group wait for each other. No pod is left afterwards.
         """
         # What a manifest lacks is found out before anything is run.
         for each in self.ledgers:
@@ -144,7 +144,7 @@ class _Run:
             watchdog.close()
 
     def _rescale(self, ledger: JobLedger) -> None:
-        """Give an elastic Job as many indexes as was asked for since."""
+        """Apply the last requested number of indexes to an elastic Job."""
         if ledger.job.elastic and ledger.outcome is None:
             with open(self._path("scale", ledger.job.name), encoding="ascii") as file:
                 number = int(file.read())
@@ -164,10 +164,7 @@ class _Run:
             self._pods[name, index] = LocalPod(pod, process, log, watchdog, now)
 
     def _poll(self, *, ending: bool = False) -> None:
-        """Look after the pods.
-
-        Those of a Job that is over are ended, and those of one that was made smaller.
-        """
+        """Poll the pods, and stop those of Jobs that have ended or were scaled down."""
         now = time.monotonic()
         for ledger in self.ledgers:
             for (name, index), pod in list(self._pods.items()):

@@ -45,10 +45,10 @@ def _clean(folder: str) -> None:
 
 
 def ask_to_scale(folder: str, name: str, number: int) -> None:
-    """Have the run with this state folder give an elastic Job so many indexes.
+    """Ask the run with this state folder to give an elastic Job so many indexes.
 
     Raises:
-        UsageError: no run is at work there, or it has no elastic Job of this name.
+        UsageError: no run is active there, or it has no elastic Job of this name.
     """
     asked = os.path.join(folder, "scale")
     with suppress(FileNotFoundError), open(os.path.join(folder, _LOCK), "rb") as lock:

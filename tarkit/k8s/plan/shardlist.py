@@ -32,7 +32,7 @@ all the others.
 
 
 def list_text(specs: Iterable[str]) -> bytes:
-    """The content of the list, one spec a line, before compression."""
+    """Return the content of the list before compression: one spec a line."""
     lines = []
     for spec in specs:
         if not spec or spec != spec.strip() or set(spec) & set("\n\r") or spec.startswith(_NO_SPEC):
@@ -49,7 +49,7 @@ def name_end(text: bytes) -> str:
 def list_config_map(
     name: str, specs: Iterable[str], namespace: str | None, labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """An immutable ConfigMap with the list, named after the run and the list's content.
+    """Return an immutable ConfigMap with the list, named after the run and the list's content.
 
     The same specs give the same manifest: the compressed list has no time and no name in it.
     """
@@ -106,7 +106,7 @@ def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:
 
 
 def place_of(list_url: str, content: str) -> str:
-    """``list_url``; if it ends with a slash, a name in this folder that is of the content alone."""
+    """Return ``list_url``; if it ends with a slash, a name in that folder from the content."""
     return f"{list_url}shards-{content[:12]}.list" if list_url.endswith("/") else list_url
 
 

@@ -147,9 +147,9 @@ def _of_remote_list(spec: str, slices: int | None, most: int, outdir: str | None
 
 
 def _looked_up(specs: list[str], allow_local: bool) -> tuple[list[str], list[str], dict[str, int]]:
-    """The lines of a list, in which patterns stay; the names that they stand for.
+    """Return the lines of a list, the names that they stand for, and the sizes that are known.
 
-    And the sizes that are known.
+    Patterns stay in the lines.
     """
     entries: list[str] = []
     names: list[str] = []
@@ -200,7 +200,7 @@ def _refuse_streams(specs: Sequence[str]) -> None:
 
 
 def _absolute(spec: str) -> str:
-    """A local name or pattern, as it is found from whatever folder tarproc will run in."""
+    """Return a local name or pattern as an absolute path; tarproc may run in any folder."""
     mark = "@" if spec.startswith("@") else ""
     name = spec.removeprefix(mark)
     if scheme_of(name) or name.startswith("/") or name in ("", "-"):

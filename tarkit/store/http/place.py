@@ -159,13 +159,13 @@ class HttpOrigin(Origin):
 
     @property
     def tag(self) -> str | None:
-        """The marks of the object; None before the first answer, or if it had none."""
+        """Validators of the object; None before the first answer, or if it had none."""
         values = self._marks.values if self._marks is not None else {}
         return ", ".join(f"{header}: {value}" for header, value in sorted(values.items())) or None
 
     @property
     def codec(self) -> str | None:
-        """The compression of the answer in addition to that in the name of the object."""
+        """Compression of the answer in addition to that in the name of the object."""
         return None if self._encoding == compression_for_name(split_query(self._url)[0]) else self._encoding
 
     def open(self, offset: int) -> Body:
