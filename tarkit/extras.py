@@ -57,7 +57,7 @@ def library(name: str, needed_for: str, extra: str) -> Any:
         extra: the extra that installs it, a key of ``PACKAGES``.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: the module is not installed.
     """
     try:
         return importlib.import_module(name)

@@ -46,8 +46,8 @@ def consumer(
         sent: rank of the process that sent the data set to this one.
 
     Raises:
-        UsageError: one of rank and world is given without the other, and there is no process group;
-            the rank is not below world; or process group, ``sent`` and variables disagree.
+        UsageError: only one of rank and world is given and there is no process group, the rank is
+            not below world, or process group, ``sent`` and variables disagree.
     """
     if rank is not None or world is not None:
         return _checked(rank, world, "rank and world")

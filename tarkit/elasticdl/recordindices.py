@@ -64,19 +64,17 @@ class _Queue:
 
 
 class RecordIndexService(DataShardService):
-    """Numbers of records, for the process that made it and for its children.
-
-    These may be the workers of a DataLoader.
+    """Record numbers for this process and its children, such as the workers of a DataLoader.
 
     A thread fetches shards and puts the numbers of their records into a queue, which the processes
-    share. Batches are reported, with ``report_batch_done``, in the process that made it.
+    share. Batches are reported, with ``report_batch_done``, in the process that made the service.
 
     Args:
-        batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name,
-            options: see :class:`DataShardService`.
-        shuffle: the records come in another order in each epoch.
-        master_client, num_workers: not needed; taken, so that a program need not change.
-        start_method: of the processes that it is handed to, "fork" or "spawn"; None: the default of
+        batch_size, num_epochs, dataset_size, task_type: see :class:`DataShardService`.
+        num_minibatches_per_shard, dataset_name, options: see :class:`DataShardService`.
+        shuffle: use a different order of the records in each epoch.
+        master_client, num_workers: ignored; accepted, so that a program need not change.
+        start_method: start method of the child processes, "fork" or "spawn"; None: the default of
             Python.
     """
 
@@ -112,7 +110,7 @@ class RecordIndexService(DataShardService):
             StopIteration: the end; or all that is left is with workers that wait, so that what this
                 one holds is to be reported first, after which more may come, until ``ended``.
             ServiceLostError: the service does not answer.
-            UsageError: it is closed.
+            UsageError: the service is closed.
         """
         while not isinstance(found := self._queue.get(), int):
             if found.turn not in (None, self._turn.value):

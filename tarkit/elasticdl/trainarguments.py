@@ -63,7 +63,8 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
     Such as ``claim_name=c,mount_path=/data,sub_path=x; host_path=/d,mount_path=/e``.
 
     Raises:
-        UsageError: an unknown or repeated key; neither or both of claim and path; no mount path.
+        UsageError: a key is unknown or repeated, not exactly one of claim and path is given, or
+            there is no mount path.
     """
     sources: list[Document] = []
     mounts: list[Document] = []
@@ -104,7 +105,7 @@ def variables(text: str) -> dict[str, str]:
     A comma belongs to the value unless a name and ``=`` follow.
 
     Raises:
-        UsageError: what is not a variable, or a repeated one.
+        UsageError: an item is not a variable, or a variable is repeated.
     """
     found: dict[str, str] = {}
     for part in re.split(r",(?=[^,=]*=)", text) if text else []:

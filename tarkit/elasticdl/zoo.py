@@ -154,7 +154,7 @@ def find_engine() -> str:
     """Find the first of ``ENGINES`` that is installed.
 
     Raises:
-        CommandNotRunnableError: there is none (127).
+        CommandNotRunnableError: none is installed (exit code 127).
     """
     found = next(filter(shutil.which, ENGINES), None)
     if found is None:
@@ -169,7 +169,7 @@ def build_command(engine: str, folder: str, image: str, more: Sequence[str] = ()
         more: further arguments of the engine.
 
     Raises:
-        UsageError: not the name of an image.
+        UsageError: the image has an invalid name.
         MissingInputError: the folder has no Dockerfile.
     """
     _image_name(image)
@@ -185,7 +185,7 @@ def push_command(engine: str, image: str, more: Sequence[str] = ()) -> list[str]
     """Make the command that pushes an image to its registry.
 
     Raises:
-        UsageError: not the name of an image.
+        UsageError: the image has an invalid name.
     """
     _image_name(image)
     return [engine, "push", *more, image]

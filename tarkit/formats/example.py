@@ -55,7 +55,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
             ``array("q")``. Floats are rounded to 32 bits.
 
     Raises:
-        EncodeError: a value of another type, or out of range; the message names the feature.
+        EncodeError: a value has a wrong type or is out of range; the message names the feature.
     """
     return _field(_FIRST, _entries(features, _feature))
 
@@ -88,7 +88,7 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
         feature_lists: name -> features, one for each step.
 
     Raises:
-        EncodeError: a value of another type, or out of range; the message names the feature.
+        EncodeError: a value has a wrong type or is out of range; the message names the feature.
     """
     return _field(_FIRST, _entries(context, _feature)) + _field(_SECOND, _entries(feature_lists, _feature_list))
 

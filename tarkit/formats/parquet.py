@@ -56,9 +56,9 @@ def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
         columns: columns that it must have; ``a.b`` is the field b of the structure a.
 
     Raises:
-        DataError: it is not a Parquet file, lacks a column, or has two columns of one name.
-        StreamError: it cannot be read.
-        TemporaryStreamError: it cannot be read now.
+        DataError: the file is not a Parquet file, lacks a column, or has two columns of one name.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
     """
     parquet = library("pyarrow.parquet", "reading Parquet", "parquet")
     with parquet_errors(url, "is not a Parquet file that can be read"):

@@ -80,7 +80,7 @@ def check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Check that a value is one of the choices.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the value is not one of them.
     """
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

@@ -23,7 +23,7 @@ def check_types(documents: Iterable[Document], strict: bool = False) -> None:
 
     Raises:
         MissingExtraError: kubernetes-validate is not installed.
-        UsageError: a value is of another type; or a field is missing, or unknown.
+        UsageError: a value has a wrong type, or a field is missing or unknown.
     """
     schemas = library("kubernetes_validate.utils", "checking manifests against the API's schema", "schema")
     for name, items in grouped(documents, _kind_and_version).items():

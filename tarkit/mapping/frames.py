@@ -79,10 +79,10 @@ def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[A
 
 
 def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
-    """Take the first message off what was received so far; None if it has not all come.
+    """Remove the first message from the received bytes and return it; None if it is not complete.
 
     Raises:
-        ValueError, EOFError, TypeError: this is not a message.
+        ValueError, EOFError, TypeError: the bytes are not a message.
     """
     # Looked at with the first byte: no more may come, and then the rest would be waited for without
     # end.
@@ -111,7 +111,7 @@ def check_mark(found: bytes | bytearray, mark: bytes = MARK) -> None:
     """Check the mark at the beginning of a message.
 
     Raises:
-    ValueError: this is not the mark.
+        ValueError: the bytes are not the mark.
     """
     if found != mark:
         raise ValueError("this is not a message")

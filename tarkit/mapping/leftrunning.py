@@ -33,7 +33,7 @@ def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Pop
         options: of subprocess.Popen.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
     if (adopt := _adoption()) is not None:
         # What is raised between fork and exec comes out as this. Then the kernel knows no adoption.

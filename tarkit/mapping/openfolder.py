@@ -20,17 +20,15 @@ class OutsideError(ValueError):
 
 
 class OpenFolder:
-    """A folder, held open.
-
-    A context manager.
+    """An open folder, a context manager.
 
     Args:
-        path: where it is; with ``outer``, the name of a folder in it.
-        outer: the folder in which this one is; links may lead to all that is in it.
+        path: path of the folder; with ``outer``, its name in that folder.
+        outer: the folder that contains this one; links may lead to anything in it.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: there is none.
-        OSError: there is a link, or it cannot be opened.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+        OSError: the path has a link, or the folder cannot be opened.
     """
 
     def __init__(self, path: str, outer: OpenFolder | None = None) -> None:

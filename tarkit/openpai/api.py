@@ -32,9 +32,9 @@ def submit(url: str, user: str, token: str | None, text: str, *, version: int = 
         seconds: for which the server may be silent.
 
     Raises:
-        UsageError: that is not the address of a server, or not a token.
+        UsageError: the address or the token is not valid.
         ClusterDeniedError: the token is not known, or may not.
-        ClusterUnreachableError: no answer, or not all of it.
+        ClusterUnreachableError: the server did not answer, or not completely.
         ClusterError: the server refused the job, the message has its reason; or it sends on to
             another address; or what it answers is not of OpenPAI.
     """

@@ -121,7 +121,7 @@ def task_plan(specs: Sequence[str], tasks: int | None, outdir: str) -> ShardPlan
         tasks: their number, if it is given.
 
     Raises:
-        UsageError: what the specs name can only be found here, so no task would know it.
+        UsageError: the specs name shards that can only be found on this machine, and not by a task.
     """
     from tarkit.k8s.plan.sliceplan import plan_shards
 

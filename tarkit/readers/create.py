@@ -108,19 +108,18 @@ def _type_by_name(name: str) -> str | None:
 
 
 def custom_data_reader(function: str, data_origin: str, params: str = "") -> AbstractDataReader:
-    """Make a reader by a function of the user's.
+    """Make a reader by a function of the user.
 
     These are ``--custom_data_reader`` and ``--custom_data_reader_params``.
 
     Args:
         function: ``module:function`` or ``file.py:function``, a function or a class; it is called
             with ``data_origin=`` and the parameters.
-        params: as :func:`tarkit.readers.parameters.parse_reader_params` reads them.
+        params: text that :func:`tarkit.readers.parameters.parse_reader_params` parses.
 
     Raises:
-        UsageError: no such function, the parameters are not ``NAME=VALUE`` or not those of the
-            function, or what it.
-        gives is not a reader.
+        UsageError: the function does not exist, the parameters are not ``NAME=VALUE`` or not those
+            of the function, or it returns an object that is not a reader.
     """
     make, arguments = load(function), {"data_origin": data_origin}
     for name, value in parse_reader_params(params).items():

@@ -118,7 +118,7 @@ def checked_content(url: str, known: Content, when: str, hint: str | None = None
         when: "since …", and hint: for the message.
 
     Raises:
-        ReplacedError: it has another content.
+        ReplacedError: the content of the file has changed.
     """
     size, tag = identify(url)
     if (size, tag) == known[:2]:

@@ -172,7 +172,7 @@ class ODPSDataReader(AbstractDataReader):
         """Return the errors after which a read is tried again.
 
         Raises:
-            MissingInputError, StreamError: trying again does not help.
+            MissingInputError, StreamError: another try would fail, too.
         """
         why = printable(" ".join(str(error).split()))
         if isinstance(error, self._errors.NoSuchObject):

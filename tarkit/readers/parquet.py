@@ -11,18 +11,20 @@ from tarkit.readers.reader import Metadata, column_names
 
 
 class ParquetDataReader(FileDataReader):
-    """Rows of Parquet files, each a dict of column -> value.
+    """A reader of Parquet files; each record is a dict of column -> value.
 
-    Of a file, only the row groups of a task are read. Checksums of pages are verified, where the
-    file has them.
+    Only the row groups of a task are read from a file. Checksums of pages are verified if the file
+    has them.
 
     Args:
-        columns: which; None is all; ``a.b`` is the field b of the structure a.
+        columns: names of the columns to read; None is all; ``a.b`` is the field b of the structure
+            a.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        UsageError: an argument that this reader does not have. DataError (by its methods): a file
-            is damaged, has none of a column that is named, or two columns of one name.
+        UsageError: the reader does not have an argument.
+        DataError: (from the methods) a file is damaged, lacks a named column, or has two columns of
+            one name.
     """
 
     def __init__(

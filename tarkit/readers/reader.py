@@ -110,8 +110,8 @@ def shards_of(reader: AbstractDataReader) -> list[Shard]:
     """Return the shards of a reader, whichever of three shapes ``create_shards`` returns.
 
     Raises:
-        UsageError: it has another shape, or ranges that overlap; the message names the reader and
-            the entry.
+        UsageError: the return value has another shape, or has ranges that overlap; the message
+            names the reader and the entry.
     """
     made = reader.create_shards()
     if isinstance(made, Mapping):
@@ -198,7 +198,7 @@ def check_arguments(reader: AbstractDataReader, records_per_task: int | None, ot
     """Check a reader's arguments.
 
     Raises:
-    UsageError: an argument that a reader of tarkit does not have, or ranges without a record.
+        UsageError: the readers of tarkit do not have an argument, or ranges would have no record.
     """
     if others:
         raise UsageError(f"{type(reader).__name__} has no parameter {', '.join(sorted(others))}")
@@ -226,7 +226,7 @@ def column_names(columns: Sequence[str] | None) -> list[str] | None:
     """Return the wanted columns of a table; None is all.
 
     Raises:
-        UsageError: it is a text, which would be one column for each character, or names none.
+        UsageError: the value is a text, which would be one column for each character, or is empty.
     """
     if isinstance(columns, str) or (columns is not None and not columns):
         raise UsageError(f"columns is {columns!r}; it must be a list of names, or None for all")

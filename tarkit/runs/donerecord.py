@@ -156,11 +156,11 @@ class DoneRecord:
 
 
 def read_record(url: str) -> DoneRecord | None:
-    """Read the record at ``url``; None if there is none of this format.
+    """Read the done record at ``url``; None if no record of this format exists.
 
     Raises:
-        DataError: it is not a done record.
-        StreamError, TemporaryStreamError: it cannot be read.
+        DataError: the file is not a done record.
+        StreamError, TemporaryStreamError: the record cannot be read.
     """
     try:
         with open_read(url, compression=None, may_be_replaced=True) as stream:

@@ -111,7 +111,7 @@ def process(
         The counts. Samples that failed are in ``counts.failed``, and in the shard OUT.failed.tar.
 
     Raises:
-        TypeError: no such option.
+        TypeError: an option does not exist.
         UsageError: an option has a wrong type or value, or does not go with another one.
         ShardsFailedError: with outdir, some shards could not be made; the others are published.
         EmptyResultError: samples came in, and none went out; the output is published.

@@ -74,7 +74,7 @@ class RunRecord:
             now: seconds since 1970.
 
         Raises:
-            StreamError, TemporaryStreamError: it cannot be written.
+            StreamError, TemporaryStreamError: the record cannot be written.
         """
         url, content = join(folder, self.name), self._content()
         if self.slices is not None:

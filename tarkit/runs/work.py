@@ -149,7 +149,7 @@ class Work:
             :meth:`fingerprint`.
 
     Raises:
-        UsageError: a value is of another type, not one of the choices, or out of bounds.
+        UsageError: a value has a wrong type, is not one of the choices, or is out of bounds.
     """
 
     inputs: tuple[str, ...] = ()

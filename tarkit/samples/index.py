@@ -331,7 +331,7 @@ def count_of_index(url: str) -> int:
     Raises:
         UsageError: the shard's name does not end in ``.tar``.
         DataError: the file beside it is not an index.
-        MissingInputError: it has no index.
+        MissingInputError: the shard has no index.
         StreamError: the index cannot be read.
         TemporaryStreamError: the index cannot be read now.
     """

@@ -90,7 +90,7 @@ def read_samples(
         UsageError: the process is one of several that would read the same.
         TooLargeError: a sample has more than ``mem`` bytes.
         DataError: the shard is damaged, or is not what the policies allow.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        MissingInputError, StreamError, TemporaryStreamError: a shard cannot be read.
     """
     if not split:
         _refuse_several_readers()
@@ -173,7 +173,7 @@ def read_members(
             bytes.
 
     Raises:
-        DataError: damage.
+        DataError: the stream is damaged.
         UnsupportedMemberError: a field of a sample whose content cannot be delivered.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)

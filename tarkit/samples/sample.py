@@ -43,7 +43,7 @@ def is_bookkeeping(name: str) -> bool:
     Writers leave out the metadata of readers.
 
     Raises:
-        EncodeError: it is metadata that no reader adds, so no reader would return it.
+        EncodeError: the name is metadata that no reader adds, so no reader would return it.
     """
     if name in BOOKKEEPING:
         return True
@@ -174,13 +174,14 @@ def group_by_keys(
         rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
         on_duplicate_field: error, first (keep the first file) or last (keep the last).
         on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
-        tally: is filled with what was met.
+        tally: counts damage and skipped or replaced members.
         sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name,
             content)`` gives the values of its further fields.
 
     Raises:
-        DuplicateFieldError, RepeatedKeyError: as the policies say.
-        UsageError: a policy or rule that does not exist.
+        DuplicateFieldError, RepeatedKeyError: the shard has such a field or key, and the policy is
+            error.
+        UsageError: a policy or rule does not exist.
     """
     split_name = key_rule(rule)
     check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)

@@ -51,7 +51,7 @@ class ShardWriter(WholeOutput):
         total: number of samples written.
 
     Raises:
-        TypeError: no such argument.
+        TypeError: an argument does not exist.
         UsageError: an argument is not valid, also one of TarWriter's.
     """
 

@@ -22,7 +22,7 @@ class WrittenIndex:
         compression: compression argument of its writer.
 
     Raises:
-        UsageError: such a shard has no index.
+        UsageError: shards of this kind have no index.
     """
 
     def __init__(self, target: Any, compression: str | bool | None) -> None:

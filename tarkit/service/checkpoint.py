@@ -57,8 +57,8 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
     Shards that were todo or doing are to be done, and none is leased.
 
     Raises:
-        UsageError: not a checkpoint, one of another data set, or shards that this data set does not
-            have.
+        UsageError: the text is not a checkpoint, or is one of another data set, or has shards that
+            this data set does not have.
     """
     dataset, saved = ledger.dataset, _object(content)
     if saved["dataset_name"] != dataset.name:
@@ -95,7 +95,7 @@ def name_in(content: str) -> str:
     """Return the name of the data set that a checkpoint is of.
 
     Raises:
-        UsageError: not a checkpoint.
+        UsageError: the text is not a checkpoint.
     """
     return str(_object(content)["dataset_name"])
 

@@ -233,7 +233,7 @@ class ShardClient:
         Shards that any worker holds are stale.
 
         Raises:
-            UsageError: not a checkpoint of this data set.
+            UsageError: the text is not a checkpoint of this data set.
         """
         self._opened().anew("Restore", content=checkpoint)
 
@@ -310,22 +310,24 @@ class ServedRecord(NamedTuple):
 
 
 def served_records(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[ServedRecord]:
-    """Yield the records of all shards that a client is given, with their places.
+    """Yield the records of all shards that the client leases, with their places.
 
-    It goes on to the end of the data set.
+    The iterator ends with the data set.
 
-    They may be used in any order; ``acknowledge`` reports those that were.
+    The records may be used in any order; ``acknowledge`` reports the used ones.
 
-    It ends early where all that is left is with workers that wait for each other: use and
-    acknowledge what is held, in a batch or a buffer, and call it again until ``client.ended``.
+    The iterator ends early if all remaining shards are with workers that wait for each other: use
+    and acknowledge the records that are held, in a batch or a buffer, and call it again until
+    ``client.ended``.
 
     A shard that the reader cannot read is reported as failed, with the reason, and the next one
-    comes.
+    follows.
 
     Raises:
-        ReplacedError: a source is not the one whose records were counted; after its first task.
-        Exception: what the reader raised, after ``max_failures`` shards in a row of which it read
-            none to its end.
+        ReplacedError: the content of a source has changed since its records were counted; raised
+            after its first task.
+        Exception: an error of the reader, after ``max_failures`` consecutive shards that could not
+            be read to their end.
         ServiceLostError: the service does not answer.
     """
     failures = 0

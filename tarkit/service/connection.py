@@ -80,10 +80,10 @@ def security_of_files(key: str | None, certificate: str | None, token: str | Non
 
     Args:
         key, certificate: PEM files.
-        token: as ``token_of_file`` reads it.
+        token: file that ``token_of_file`` reads.
 
     Raises:
-        UsageError: only one of key and certificate, or no token in its file.
+        UsageError: only one of key and certificate is given, or the token file is empty.
         MissingInputError: a file cannot be read.
     """
     if bool(key) != bool(certificate):
@@ -115,7 +115,7 @@ def bytes_of_file(path: str) -> bytes:
     """Read a local file.
 
     Raises:
-        MissingInputError: it cannot be read.
+        MissingInputError: the file cannot be read.
     """
     try:
         return Path(path).read_bytes()
@@ -127,7 +127,7 @@ def _check_pair(key: str, certificate: str) -> None:
     """Check that a key belongs to its certificate, which gRPC does not report.
 
     Raises:
-        UsageError: it does not, or needs a password.
+        UsageError: the key does not belong to the certificate, or needs a password.
     """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
@@ -284,7 +284,8 @@ def watched_progress(
 
     Raises:
         ServiceLostError: the service did not answer for so long.
-        UsageError: it refused to answer, such as without a token; or ``address`` is not one.
+        UsageError: the service refused to answer, for example without a token, or ``address`` is
+            not valid.
         MissingInputError: a file cannot be read.
         MissingExtraError: grpcio is not installed.
     """

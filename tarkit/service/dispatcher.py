@@ -161,9 +161,9 @@ class Dispatcher:
             first_counts: one that differs is counted and logged, not refused.
 
         Raises:
-            OtherDataSetError: one of that name is there, and differs; the message says how.
-            UsageError: shards of too many shuffled records.
-            TooManyError: too many data sets.
+            OtherDataSetError: a data set of that name exists and differs; the message says how.
+            UsageError: the shards have too many shuffled records.
+            TooManyError: the service has too many data sets.
         """
         if dataset.shuffle_records and min(dataset.records_per_shard, dataset.size) > self.limits.indices:
             raise UsageError(
@@ -192,7 +192,7 @@ class Dispatcher:
         """Return the ledger of a data set; "" is the default one, or the only one.
 
         Raises:
-            NoSuchDataSetError: it was not declared.
+            NoSuchDataSetError: the data set was not declared.
         """
         name = name or self.default
         if not name and len(self.ledgers) == 1:
@@ -213,7 +213,7 @@ class Dispatcher:
         """Restore the state of a data set from a checkpoint.
 
         Raises:
-            UsageError: not a checkpoint of it.
+            UsageError: the text is not a checkpoint of the data set.
         """
         checkpoint.restore(ledger, content, self._clock())
         await self._begin_again(ledger)

@@ -100,9 +100,10 @@ class Journal:
     ":memory:" is in no file.
 
     Raises:
-        UsageError: another process has it, or another version of tarkit wrote it.
-        DataError: it lacks what was acknowledged, or is of another program. No file was changed.
-        StreamError: it cannot be opened or written.
+        UsageError: another process uses the journal, or another version of tarkit wrote it.
+        DataError: the journal lacks acknowledged changes, or is of another program. No file was
+            changed.
+        StreamError: the journal cannot be opened or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -234,8 +235,8 @@ class Journal:
         It may be called in a thread.
 
         Raises:
-            StreamError: it could not be written: the disk is full, or gone. The next write must
-                have it, too.
+            StreamError: the changes could not be written: the disk is full or was removed. The next
+                call must repeat them.
         """
         text = _text(row for change in changes for row in change.items())
         try:

@@ -229,7 +229,7 @@ def merged_ranges(
     """Return the union of ranges and of more, which may overlap.
 
     Raises:
-        UsageError: one of these is not in a task of so many records.
+        UsageError: a range is not in a task of so many records.
     """
     union = list(ranges)
     for first, end in checked_ranges(more, records):
@@ -241,7 +241,7 @@ def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tupl
     """Check that ranges are in a task, and return them.
 
     Raises:
-        UsageError: one of them is not in a task of so many records.
+        UsageError: a range is not in a task of so many records.
     """
     found = list(ranges)
     for first, end in found:

@@ -227,7 +227,7 @@ def files_to_serve(
         params: of that function.
 
     Raises:
-        UsageError: no record; no such reader or function.
+        UsageError: the source has no records, or the reader or function does not exist.
         MissingInputError: a file does not exist.
         TarkitError: code of the user's own raised an error, which is its cause.
     """

@@ -161,7 +161,7 @@ class ShardWorker:
         """Return when the service has all reports on its disk.
 
         Raises:
-            ServiceLostError: not in that time.
+            ServiceLostError: the service did not store them in that time.
         """
         with self._lock:
             self._hurry.set()

@@ -75,8 +75,8 @@ def generate_records(
         model_file: its function must give the same records for the same file each time. A file that
             spark-submit sent (``--files``) is found by its name. Without one, records are images,
             by class.
-        codec, classes, image: as of :mod:`tarkit.steps.prepare`; classes of None are the folders
-            that images are in.
+        codec, classes, image: see :mod:`tarkit.steps.prepare`; classes of None are the folders that
+            images are in.
         force: replace the files of an earlier run.
         tally: counts what is skipped: hidden files, and those that give no record.
         context: a SparkContext; None makes one, and stops it at the end.
@@ -87,7 +87,7 @@ def generate_records(
     Raises:
         UsageError: files of an earlier run are there.
         TaskError: a task failed; the files that are there stay.
-        StreamError: a file is not in the folder after the job. What listing the source raises.
+        StreamError: a file is not in the folder after the job, or the source cannot be listed.
     """
     if workers < 1 or records_per_file < 1:
         raise UsageError("the number of workers and of records in a file must be at least 1")

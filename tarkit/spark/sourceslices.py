@@ -98,7 +98,7 @@ def plan_slices(
 
     Raises:
         DataError: the tar is damaged.
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        MissingInputError, StreamError, TemporaryStreamError: the source cannot be read.
     """
     named: list[tuple[str, str]] = []
     offsets = array("q")

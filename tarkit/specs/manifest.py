@@ -55,11 +55,11 @@ def read_manifest(url: str) -> list[ManifestShard]:
         url: path or URL of the manifest.
 
     Raises:
-        DataError: it is not a manifest, lists no shard, lists a shard twice, or has an entry that
-            is not valid, which the message names.
-        MissingInputError: it does not exist.
-        StreamError: it cannot be read.
-        TemporaryStreamError: it cannot be read now.
+        DataError: the file is not a manifest, lists no shard, lists a shard twice, or has an entry
+            that is not valid, which the message names.
+        MissingInputError: the manifest does not exist.
+        StreamError: the manifest cannot be read.
+        TemporaryStreamError: the manifest cannot be read now.
     """
     import json
 
@@ -95,7 +95,7 @@ def _shard(manifest: str, entry: Any) -> ManifestShard:
     """Check and return an entry of a manifest.
 
     Raises:
-        ValueError: it is not valid; the message says why.
+        ValueError: the entry is not valid; the message says why.
     """
     if not isinstance(entry, dict):
         raise ValueError("it is not an object")
@@ -161,8 +161,8 @@ def write_manifest(url: str, shards: Iterable[ManifestShard]) -> None:
     Raises:
         UsageError: a shard is listed twice, its name cannot be in a manifest, or has a secret; or
             the manifest's name does not end in ``.json``.
-        StreamError: it cannot be written.
-        TemporaryStreamError: it cannot be written now.
+        StreamError: the manifest cannot be written.
+        TemporaryStreamError: the manifest cannot be written now.
     """
     import json
 

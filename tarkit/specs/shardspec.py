@@ -158,7 +158,7 @@ def _check_source(source: str, outputs: Sequence[str]) -> None:
     """Reject a list or manifest that is one of the outputs.
 
     Raises:
-        UsageError: it is an output.
+        UsageError: the list or manifest is an output.
     """
     check_other_than(outputs, (source if source == "-" or scheme_of(source) else Path(source),))
 
@@ -341,7 +341,7 @@ def take_slice(n: int, i: int, w: int) -> range:
     The slices are disjoint, complete and in order, and their lengths differ by at most one.
 
     Raises:
-        UsageError: not n >= 0 and 0 <= i < w.
+        UsageError: n is negative, or i is not in 0 <= i < w.
     """
     if n < 0 or not 0 <= i < w:
         raise UsageError(f"slice {i} of {w} over {n} things; it takes n >= 0 and 0 <= i < w")

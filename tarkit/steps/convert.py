@@ -57,29 +57,28 @@ def convert(
     tally: Tally | None = None,
     progress: Callable[[int], object] = lambda records: None,
 ) -> int:
-    """Write all records of the inputs as one file of another format; the number of records.
+    """Write all records of the inputs as one file of another format; return the number of records.
 
     Args:
         inputs: paths, URLs or shard specs, of any formats.
-        output: published whole, or not at all.
-        to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`; None: by the end of the
+        output: path or URL; published whole, or not at all.
+        to: tar, or a key of :data:`tarkit.formats.registry.FORMATS`; None: by the extension of the
             output's name.
         encoding: for tars or Parquet on either side. Between two record files, records are copied
-            as they are.
-        on_damage: error; or skip what is damaged: it is counted in ``tally``.
-        source_format: of the inputs; None: by their names and first bytes.
+            unchanged.
+        on_damage: error; or skip damaged parts, which are counted in ``tally``.
+        source_format: format of the inputs; None: by their names and first bytes.
         verify: read the output, and compare each record with what was written.
-        progress: called with the number of records so far, often.
+        progress: called often, with the number of records so far.
 
     Raises:
-        UsageError: no inputs, a format that does not exist or that the output's name does not show,
-            tar to tar, an.
-        encoding that these formats do not have, an output whose name is that of another format, or
-            ``verify`` of a
-        stream.
+        UsageError: there are no inputs, a format does not exist or is not that of the output's
+            name, both sides are tars, the formats do not have this encoding, or the output of
+            ``verify`` is a stream.
         VerifyError: ``verify`` found a difference.
-        DataError: damage; a sample without the field; a record that the.
-        encoding does not know. What reading and writing raise.
+        DataError: an input is damaged, a sample lacks the field, or the encoding does not support a
+            record.
+        TarkitError: an input cannot be read, or the output cannot be written.
     """
     inputs = [inputs] if isinstance(inputs, str) else list(inputs)
     if not inputs:

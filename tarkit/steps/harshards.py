@@ -23,18 +23,19 @@ def har_samples(
     """Yield the files of an archive as samples, in the order of their keys' first entries.
 
     Args:
-        rule: key rule, by which names of files are keys and fields.
+        rule: key rule, which splits names of files into keys and fields.
         on_others: error, or skip, for files that are not part of a sample; those are counted in
             ``tally.skipped``.
         on_same_extension: error, or allow, for two files of one sample with the same last extension
             (:func:`tarkit.samples.gather.refuse_same_extension`).
-        mem: bytes that a file may have; None: any number.
-        tally: members and samples, and what was skipped.
+        mem: largest size of a file in bytes; None: no limit.
+        tally: counts members, samples and skipped files.
 
     Raises:
-        DataError: the archive is damaged; ``on_others`` or ``on_same_extension``.
-        StreamError, TemporaryStreamError: it.
-        cannot be read. UsageError: a wrong argument.
+        DataError: the archive is damaged, or has a file that ``on_others`` or ``on_same_extension``
+            rejects.
+        StreamError, TemporaryStreamError: the archive cannot be read.
+        UsageError: an argument is not valid.
     """
     check_policy("on_others", on_others, ("error", "skip"))
     check_policy("on_same_extension", on_same_extension, ("error", "allow"))

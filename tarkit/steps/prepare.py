@@ -213,8 +213,8 @@ def load_model_file(path: str) -> dict[str, Any]:
         path: may be a URL.
 
     Raises:
-        MissingInputError: no such file.
-        UsageError: it is not Python, or raises an exception.
+        MissingInputError: the file does not exist.
+        UsageError: the file is not Python, or raises an exception.
     """
     return load_model(read_model_file(path), path)
 
@@ -241,7 +241,7 @@ def load_model(text: str, path: str) -> dict[str, Any]:
         path: for tracebacks and its ``__file__``.
 
     Raises:
-        UsageError: it raises an exception.
+        UsageError: the file raises an exception.
     """
     model: dict[str, Any] = {"__name__": "model_file", "__file__": path}
     try:

@@ -26,21 +26,22 @@ def write_record_files(
     if_absent: bool = False,
     published: Callable[[str, int], object] = lambda name, records: None,
 ) -> int:
-    """Write ``PREFIX-00000``, ``PREFIX-00001`` …; the number of records.
+    """Write ``PREFIX-00000``, ``PREFIX-00001`` …; return the number of records.
 
-    Memory does not depend on it.
-
-    Without records no file is written, and no file is empty.
+    The memory used does not depend on the number of records. Without records no file is written,
+    and no file is empty.
 
     Args:
-        folder: at any place of the store.
-        if_absent: do not replace what is there, which is an error.
-        published: called with the name of each file and its number of records, once it is there.
+        folder: folder at any place of the store.
+        if_absent: raise an error instead of replacing an existing file.
+        published: called with the name of each file and its number of records, after the file was
+            published.
 
     Raises:
         UsageError: records_per_file is not positive.
-        AlreadyPublishedError: see ``if_absent``. What reading the records.
-        and writing raise: files that are there stay, the one at work is discarded.
+        AlreadyPublishedError: a file exists, with ``if_absent``.
+        TarkitError: a record cannot be read, or a file cannot be written. Published files stay, the
+            current one is discarded.
     """
     if records_per_file < 1:
         raise UsageError(f"records_per_file is {records_per_file}; it must be at least 1")
@@ -62,8 +63,7 @@ def clear_record_files(folder: str, *, force: bool = False, sources: Iterable[st
     How many were removed.
 
     Raises:
-        UsageError: there are such files, and ``force`` was not asked for; or one of them is one of
-            the sources.
+        UsageError: such files exist and ``force`` is not set, or one of them is a source.
     """
     pattern = re.compile(r"data(-\d+)+")
     try:

@@ -24,26 +24,24 @@ def table_records(
 ) -> Iterator[bytes]:  # fmt: skip
     """Yield a record for each row of a CSV file.
 
-    Columns of numbers become floats, all other columns bytes.
+    Columns of numbers become floats, all other columns bytes. An integer that a float of 32 bits
+    cannot represent is not a number here.
 
-    An integer that a float of 32 bits cannot hold is not taken for a number.
-
-    The file is read twice: first to know the types, and the values of the label. Blanks around the
-    names of columns and before values are not part of them, unless they are in quotes.
+    The file is read twice: first to find the types, and the values of the label. Blanks around the
+    names of columns and before values are removed, unless they are in quotes.
 
     Args:
-        columns: their names; None takes them from the first row.
+        columns: names of the columns; None takes them from the first row.
         label: this column is written as ``label``, the index of its value among all its values,
             sorted.
-        skip_rows: rows at the beginning that are passed over.
+        skip_rows: number of rows to skip at the beginning.
         with_text: called with the names of the columns that are written as bytes.
 
     Raises:
-        DataError: a row has another number of columns, or is not UTF-8 or CSV.
-        StreamError: the file was replaced.
-        between the two. UsageError: no such column, two of one name, a number as a name, or a
-            source that cannot be
-        read twice.
+        DataError: a row has a different number of columns, or is not UTF-8 or CSV.
+        StreamError: the file was replaced between the two reads.
+        UsageError: a column does not exist, two have one name, a name is a number, or the source
+            cannot be read twice.
     """
     shown = display_name(url)
     if reads_once(url):

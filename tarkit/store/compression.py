@@ -275,8 +275,8 @@ def _check_memory(source: _CompressedInput, codec: str, memory: int) -> None:
     """Check that the member that begins here can be decompressed.
 
     Raises:
-        TooLargeError: it needs more memory than the limit.
-        CompressionError: it needs a dictionary.
+        TooLargeError: the member needs more memory than the limit.
+        CompressionError: the member needs a dictionary.
     """
     if codec == "xz":
         needed = xz_dictionary(source.peek(128))

@@ -76,7 +76,7 @@ def check_same(url: str, identity: Identity) -> None:
     """Check that a file still has this identity.
 
     Raises:
-        TemporaryStreamError: it was replaced.
+        TemporaryStreamError: the file was replaced.
     """
     if identify(url) != identity:
         raise TemporaryStreamError("was replaced while it was read", url=display_name(url))

@@ -127,8 +127,8 @@ def _library() -> Any:
     """Import and return huggingface_hub.
 
     Raises:
-        MissingExtraError: it is not installed.
-        StreamError: it is set to make no requests.
+        MissingExtraError: huggingface_hub is not installed.
+        StreamError: huggingface_hub is configured to make no requests.
     """
     hub = library("huggingface_hub", "hf://", EXTRA)
     if hub.constants.HF_HUB_OFFLINE:

@@ -181,8 +181,8 @@ def remove(url: str, name: str, is_folder: bool) -> None:
     """Remove a file, a link or a folder.
 
     Raises:
-        MissingInputError: it does not exist.
-        StreamError: it cannot be removed, or has a mount point in it; mounted files stay.
+        MissingInputError: the path does not exist.
+        StreamError: the path cannot be removed, or has a mount point in it; mounted files stay.
     """
     path = _path(url)
     try:

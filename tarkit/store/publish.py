@@ -38,8 +38,8 @@ class WholeOutput(ABC):
         A second call does nothing.
 
         Raises:
-            StreamError: it was not published.
-            TemporaryStreamError: it was not published, and a retry may help.
+            StreamError: the output was not published.
+            TemporaryStreamError: the output was not published, and a retry may help.
             OutputClosedError: the reader of standard output has closed it.
             AlreadyPublishedError: the name exists already.
         """
@@ -168,7 +168,7 @@ class PublishStream(WholeOutput):
 
         Raises:
             StreamError: the data was not published, and no part of it is left.
-            TemporaryStreamError: the same, and a retry may help.
+            TemporaryStreamError: the data was not published, and a retry may help.
             OutputClosedError: the reader of standard output has closed it.
         """
         if self._outcome == "committed":
@@ -295,7 +295,7 @@ def open_publish(
 
     Raises:
         AlreadyPublishedError: with ``if_absent``, the name exists (also raised by commit).
-        StreamError: it cannot be written.
+        StreamError: the target cannot be written.
         UsageError: the protocol or codec is not known, the URL is http, or the output is a
             terminal.
         MissingExtraError: a library is not installed.

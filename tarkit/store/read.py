@@ -117,7 +117,7 @@ def open_read(
 
     Raises:
         MissingInputError: the file does not exist.
-        StreamError: it cannot be read, its size or checksum differs from the store's, or it was
+        StreamError: the source cannot be read, its size or checksum differs from the store's, or it
             changed while it was read.
         TemporaryStreamError: the last attempt failed, or (at its end) a local file was changed or
             replaced while it was read; a later retry may help.

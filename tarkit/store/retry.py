@@ -81,7 +81,7 @@ DEFAULT_RETRY = Retry()
 
 
 class Dropped(Exception):
-    """An attempt failed, but the next one may succeed. Never leaves the package.
+    """Error of an attempt after which the next one may succeed; it never leaves the package.
 
     Args:
         reason: a phrase without secrets.

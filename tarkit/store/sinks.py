@@ -111,8 +111,8 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     """Open a copy of standard output, or of another descriptor.
 
     Raises:
-        UsageError: it is a terminal.
-        StreamError: it is closed.
+        UsageError: the descriptor is a terminal.
+        StreamError: the descriptor is closed.
     """
     try:
         copy = os.dup(fd)
@@ -159,7 +159,7 @@ def make_folder(folder: str, name: str) -> None:
     """Make a local folder and its parents, unless it exists, for an output named ``name``.
 
     Raises:
-        StreamError: it cannot be made.
+        StreamError: the folder cannot be created.
         UsageError: the name seems to be a mistyped URL.
     """
     if os.path.isdir(folder):

@@ -75,8 +75,8 @@ def create_locked(path: str) -> int:
     :func:`close_locked` closes it. The file is removed if this process ends before that.
 
     Raises:
-        FileExistsError: it exists.
-        OSError: it cannot be created.
+        FileExistsError: the file exists.
+        OSError: the file cannot be created.
     """
     # Recorded before the file exists: a signal may come before the caller has the descriptor.
     _held[path] = None
@@ -140,7 +140,8 @@ def remove_if_dead(path: str) -> bool:
     """Remove a file that no living process writes; return True if it was removed.
 
     Raises:
-        OSError: it may not be removed, or the file system has no locks that would show its writer.
+        OSError: the file may not be removed, or the file system has no locks that would show its
+            writer.
     """
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -209,7 +210,7 @@ def create_temporary(folder: str, base: str) -> tuple[int, str]:
     """Create and lock a temporary file in a local folder; return its descriptor and path.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the file cannot be created.
     """
     name = temporary_name(base)
     LEFT_BEHIND.remove(folder, name)

@@ -72,8 +72,8 @@ def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
     cp.
 
     Raises:
-        UsageError: there are several sources, and ``target`` is not a folder; or it is inside of a
-            source.
+        UsageError: there are several sources, and ``target`` is not a folder; or ``target`` is
+            inside of a source.
         MissingInputError: a folder of a source does not exist any more.
         StreamError: a folder of a source cannot be listed.
     """
@@ -243,7 +243,7 @@ def copy_file(
     Raises:
         AlreadyPublishedError: ``overwrite`` is False, and the target exists.
         MissingInputError: the source does not exist.
-        StreamError: it cannot be read or written, or the sizes differ at the end.
+        StreamError: the file cannot be read or written, or the sizes differ at the end.
         TemporaryStreamError: a later retry may help.
     """
     size = 0

@@ -32,8 +32,8 @@ def remove_if_empty(folder: str, within: int | None = None) -> bool:
         within: descriptor of an open folder to which ``folder`` is relative.
 
     Raises:
-        NotADirectoryError: it is a file or a link.
-        OSError: it is a mount point (EBUSY).
+        NotADirectoryError: the name is that of a file or a link.
+        OSError: the folder is a mount point (EBUSY).
     """
     try:
         os.rmdir(folder, dir_fd=within)

@@ -82,7 +82,7 @@ def raise_if_stopped() -> None:
     """Raise Stopped if the work of this thread was stopped.
 
     Raises:
-        Stopped: it was.
+        Stopped: the work was stopped.
     """
     if _here.stop is not None and _here.stop.is_set():
         raise Stopped

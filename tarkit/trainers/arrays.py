@@ -60,7 +60,7 @@ def batches(
             :class:`~tarkit.trainers.source.SourceOptions`.
 
     Raises:
-        TypeError: no such option.
+        TypeError: an option does not exist.
         UsageError: an option has a wrong value, or a shard has no index.
         MissingExtraError: NumPy is not installed.
     """

@@ -151,7 +151,7 @@ def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
     """Parse a line of ``audit_line``.
 
     Raises:
-        CorruptRecordError: it is another text.
+        CorruptRecordError: the text is not such a line.
     """
     text, _, crc = line.removesuffix(b"\n").rpartition(b"\t")
     if crc != b"%08x" % crc32(text) or not text.startswith(b"{"):

@@ -143,7 +143,7 @@ class EpochLoader:
         """Return when the service has on its disk which batches were used.
 
         Raises:
-            ServiceLostError: not in time.
+            ServiceLostError: the service did not store them in time.
         """
         if not wait_until_settled(self._counts, timeout):
             raise ServiceLostError("the last batches that were used are not acknowledged; they may come again")
@@ -162,7 +162,7 @@ class EpochLoader:
         """Return the position of the training: under 1 kB, the same for each rank.
 
         Raises:
-            UsageError: a service keeps it.
+            UsageError: a service keeps the position.
         """
         if self._audit is not None:
             self._audit.used()  # so this state has it

@@ -93,7 +93,7 @@ class OrderSettings:
         """Check that a batch has a sample for each rank.
 
         Raises:
-        UsageError: so many ranks would not have a sample each in a batch.
+            UsageError: there are more ranks than samples in a batch.
         """
         if world > self.batch:
             shown = f"batch is {self.batch}, samples of all ranks together"

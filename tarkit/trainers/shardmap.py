@@ -128,7 +128,7 @@ class ShardMap:
         """Return one sample.
 
         Raises:
-            IndexError: there are not so many. What reading it raises.
+            IndexError: the number is out of range.
         """
         number = wanted + len(self) if wanted < 0 else wanted
         if not 0 <= number < len(self):
@@ -317,7 +317,7 @@ def _check(shard: IndexedShard, listed: ManifestShard, source: str) -> None:
     """Check that a shard is as it was listed.
 
     Raises:
-    DataError: a shard is not as it was listed.
+        DataError: the shard differs from its entry in the list.
     """
     index = display_name(index_url(shard.url))
     for what, found, wanted in (

@@ -100,13 +100,13 @@ class SourceOptions(EpochOptions, total=False):
 class BatchSource:
     """The batches of a rank, of any epoch, from any batch on.
 
-    It can be handed to other processes.
+    The object can be sent to other processes.
 
     Args:
         urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
             :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
             index``).
-        batch: samples of a global batch; each rank has its part of it.
+        batch: number of samples of a global batch; each rank has its part of it.
         fields: names of fields, such as ``"jpg;png cls"``: a batch is made of tuples of their
             values, ``jpg`` or ``png`` first; None: of samples.
         decode: form of decoded images, a word of :func:`tarkit.samples.codecs.decode_field` such as
@@ -114,12 +114,12 @@ class BatchSource:
             shape (channel, height, width). Other fields are decoded by their extension; with
             ``fields``, only those. None: all fields stay bytes.
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
-        transform, shuffle, seed, lanes, turns, run, block, equalize, rank, world, rule, on_error,
-            cache, cache_size: see :class:`EpochOptions`.
+        transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
+        equalize, rank, world, rule, on_error, cache, cache_size: see :class:`EpochOptions`.
         service, audit: see :class:`SourceOptions`.
 
     Raises:
-        UsageError: an argument that cannot be, or a shard without an index.
+        UsageError: an argument is not valid, or a shard has no index.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class BatchSource:
         """Return the state of a training before a batch: under 1 kB, the same for each rank.
 
         Raises:
-            UsageError: a service keeps it.
+            UsageError: a service keeps the state.
         """
         self.refuse_service()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
@@ -281,7 +281,7 @@ class BatchSource:
         """Refuse a call that has no meaning with a service.
 
         Raises:
-        UsageError: the batches come from a service.
+            UsageError: the batches come from a service.
         """
         if self.service is not None:
             raise UsageError("the shard service keeps the state, and goes on where it is; see tarkit serve --state")

@@ -75,7 +75,7 @@ class TensorBatches(EpochLoader):
             :class:`~tarkit.trainers.source.EpochOptions`.
 
     Raises:
-        TypeError: no such option.
+        TypeError: an option does not exist.
         UsageError: an option has a wrong value, a shard has no index, or the values of a field do
             not make one tensor; or RANK and WORLD_SIZE or TF_CONFIG are of several processes, and
             ``rank`` and ``world`` are not given.
@@ -319,7 +319,7 @@ def _check_named() -> None:
     """Refuse RANK and WORLD_SIZE, or a TF_CONFIG, of several processes.
 
     Raises:
-    UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes.
+        UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes.
     """
     rank, world = consumer()
     if world > 1:

@@ -69,7 +69,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             :class:`~tarkit.trainers.source.SourceOptions`.
 
     Raises:
-        TypeError: no such option.
+        TypeError: an option does not exist.
         UsageError: an option has a wrong value, or a shard has no index.
         MissingExtraError: PyTorch is not installed.
     """
@@ -299,7 +299,7 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
         loader_state: result of the loader's ``state_dict()``.
 
     Raises:
-        UsageError: there is no state of a data set in it, or the workers' states do not fit
+        UsageError: the state has no state of a data set, or the workers' states do not fit
             together.
     """
     found = list(_states_in(loader_state))

@@ -165,7 +165,7 @@ class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
         options: see :class:`WebDatasetOptions`.
 
     Raises:
-        TypeError: no such argument.
+        TypeError: an argument does not exist.
         ValueError: webdataset does not accept a value.
         UsageError: an argument of the reader has a wrong value.
     """

@@ -31,12 +31,12 @@ class HarArchive:
         url: path or URL of the folder; also Hadoop's form ``har://hdfs-namenode:port/path/x.har``.
 
     Raises:
-        MissingInputError: there is no archive.
+        MissingInputError: the archive does not exist.
         DataError: its index is damaged.
         TruncatedError: its index is cut.
-        StreamError: it cannot be read; or (from the methods) it was replaced after its index was
-            read.
-        TemporaryStreamError: it cannot be read now.
+        StreamError: the archive cannot be read, or (from the methods) was replaced after its index
+            was read.
+        TemporaryStreamError: the archive cannot be read now.
         UsageError: the protocol of the URL is not known.
     """
 

@@ -139,7 +139,7 @@ def read_header(window: Window, url: str) -> Header:
     """Read the header at the beginning of a file, and leave the window behind it.
 
     Raises:
-        CorruptHeaderError: it is not a header, or its version is above 6.
+        CorruptHeaderError: the data is not a header, or its version is above 6.
         TruncatedError: the file ends in it.
     """
     fields = _Fields(window, url)

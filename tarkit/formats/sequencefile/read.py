@@ -108,7 +108,7 @@ def header_of(source: Source) -> Header:
         source: a path, a URL, or a binary file object.
 
     Raises:
-        DataError: it is not a SequenceFile.
+        DataError: the file is not a SequenceFile.
         TruncatedError: the file ends in its header.
         MissingInputError: the file does not exist.
         StreamError: the file cannot be read.

@@ -80,7 +80,7 @@ def number(digits: bytes) -> int:
     """Parse a numeric field: octal ASCII padded with blanks or NUL, or GNU's base-256.
 
     Raises:
-        ValueError: it is neither of the two, or negative.
+        ValueError: the field has neither form, or is negative.
     """
     if digits[0] & 0x80:
         if digits[0] & 0x40:
@@ -159,7 +159,7 @@ def pax_size(value: bytes) -> int:
     """Parse the size of a member in an extended header.
 
     Raises:
-        ValueError: it is not a size.
+        ValueError: the text is not a size.
     """
     size = _decimal(value)
     if not 0 <= size < 1 << 64:

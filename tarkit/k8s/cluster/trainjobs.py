@@ -41,7 +41,7 @@ def refuse_retry(jobs: Sequence[Object]) -> None:
     Under another name, its pods would not be found.
 
     Raises:
-        UsageError: one of the Jobs is.
+        UsageError: one of the Jobs belongs to an elastic training job.
     """
     for job in jobs:
         if train_role(job):

@@ -19,11 +19,11 @@ _LOCK = "kubetpl-local.lock"
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[int]:
-    """Make a folder, and lock it within this context; the descriptor of the lock.
+    """Create and lock a state folder for as long as the context lasts; yield the lock's descriptor.
 
     Raises:
-        UsageError: another run has it, or the watchdog of one that was killed, until the last of
-            its pods has ended; or it is not a folder of ``kubetpl local``.
+        UsageError: another run uses the folder, or the watchdog of a killed run, until its last pod
+            has ended; or the folder is not one of ``kubetpl local``.
     """
     os.makedirs(folder, 0o700, exist_ok=True)
     if os.listdir(folder) and not os.path.exists(os.path.join(folder, _LOCK)):

@@ -75,7 +75,7 @@ def _library() -> Any:
     """Return hdfs-native; in a forked process a separate copy, if the parent has used it, too.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: hdfs-native is not installed.
         UsageError: no copy can be made.
     """
     module = library("hdfs_native", "hdfs://", "hdfs")

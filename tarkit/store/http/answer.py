@@ -94,7 +94,7 @@ class Marks:
         """Check that an answer is about the same object.
 
         Raises:
-            StreamError: it is about another object (the error has no URL).
+            StreamError: the answer is about another object (the error has no URL).
             Dropped: the answer does not identify the object.
         """
         for header, value in self.values.items():

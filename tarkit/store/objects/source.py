@@ -82,7 +82,7 @@ class ObjectSource:
         """Compare the answer to a range request with the request.
 
         Raises:
-            Dropped: it does not fit.
+            Dropped: the answer does not match the request.
         """
         answer = message_of(headers)
         if status != 206:
