@@ -36,7 +36,7 @@ _ONE_LINE = 200
 
 
 class RunDisplay(Reporter):
-    """A progress bar on a terminal, a line now and then elsewhere, and the commands' output."""
+    """A progress bar on a terminal, periodic lines otherwise, and the commands' output."""
 
     def __init__(self, name: str, work: Work) -> None:
         self.counts = Counts()
@@ -175,9 +175,9 @@ class RunDisplay(Reporter):
 
 
 def _is_one_file(one: int, other: int) -> bool:
-    """Return True if two descriptors are of the same file, pipe or terminal.
+    """Return True if two descriptors are open on the same file, pipe or terminal.
 
-    What is closed is none.
+    False if one of them is closed.
     """
     try:
         return os.path.sameopenfile(one, other)

@@ -1,4 +1,4 @@
-"""``tarkit``: look at tar shards, make them, convert them, and copy them; a verb for each."""
+"""``tarkit``: list, create, convert and copy tar shards; one verb for each task."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Exceptions of libraries, and names, have no limit of their own.
 def shortened(text: str, most: int = LINE) -> str:
     """Shorten ``text`` to about ``most`` characters by leaving out its middle.
 
-    The end is kept, because messages end with what to do.
+    The end is kept, because messages end with advice.
     """
     if len(text) > most:
         # Redact first: in a URL without its beginning, secrets cannot be recognized.

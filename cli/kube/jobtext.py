@@ -50,8 +50,9 @@ def show_status(
     """Print the status of one Job, or a table of several Jobs and their sum.
 
     Args:
-        retried, deleted: Jobs that do not count, or are gone.
-        all_of_them: whether Jobs have a line that are complete, too.
+        retried: number of Jobs that a retry replaced.
+        deleted: number of Jobs that were deleted.
+        all_of_them: complete Jobs have a line, too.
     """
     if len(found) == 1 and not deleted:
         for line in status_lines(found[0], None if verbose else MOST):

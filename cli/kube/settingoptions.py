@@ -1,4 +1,4 @@
-"""Flags into settings: what all commands of kubetpl that make manifests share."""
+"""Flags for settings, shared by all commands of kubetpl that make manifests."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 
 
 class _Lines(logging.Handler):
-    """Hands on what the library reports.
+    """Print the library's log messages.
 
-    A program that waits for a store would look as if it hung.
+    Without them, a program that waits for a store would seem to hang.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

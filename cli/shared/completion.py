@@ -24,7 +24,7 @@ def script(shell: str, name: str) -> str:
 
 
 def answer(command: click.Command, name: str) -> str | None:
-    """Return the completions for the shell that asks, or None if none asks."""
+    """Return the completions that a shell requests, or None if no shell requests any."""
     variable = f"_{name.upper()}_COMPLETE"
     asked = os.environ.get(variable)
     if not asked:

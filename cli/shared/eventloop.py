@@ -15,8 +15,8 @@ from .signals import Interrupted, Terminated
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine in an event loop.
 
-    A signal that ends a process cancels it, and is raised when it has ended. What is raised in the
-    middle of an event loop would end whichever of its tasks runs.
+    A signal that ends a process cancels the coroutine, and is raised after it has ended. An
+    exception raised inside of the event loop would end an arbitrary task.
     """
     if came := asyncio.run(_cancelled_by_signal(work)):
         raise Interrupted if came[0] == signal.SIGINT else Terminated

@@ -17,12 +17,12 @@ _BAR_EVERY = 0.2
 
 
 class Meter:
-    """Shows how far a run is.
+    """A display of a run's progress.
 
     A context manager; its methods may be called from several threads.
 
     Args:
-        clock: seconds, from any beginning.
+        clock: function that returns seconds since any time.
     """
 
     def __init__(self, name: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,12 +57,12 @@ class Meter:
     def is_due(self) -> bool:
         """Return True if it is time for the next output.
 
-        It costs next to nothing, so that it may be asked for each sample.
+        The call is cheap enough to be made for each sample.
         """
         return not self._quiet and self._clock() >= self._next
 
     def show(self, text: str, part: float | None) -> None:
-        """Show ``text`` and the part of the run that is done: 0.0 to 1.0, or None if unknown."""
+        """Show ``text`` and the completed part of the run: 0.0 to 1.0, or None if unknown."""
         part = None if part is None else min(1.0, max(0.0, part))
         with self._lock:
             now = self._clock()

@@ -199,7 +199,7 @@ standard_options = option_group(
 
 
 class Seconds(click.FloatRange):
-    """A time from 0 on. nan is neither below a bound nor above it, so a range takes it."""
+    """A number of seconds from 0 on, without nan, which click's range would accept."""
 
     def __init__(self, *, min_open: bool = False) -> None:
         super().__init__(0, min_open=min_open)

@@ -20,13 +20,13 @@ _BUFFER = 32 * 1024
 
 
 class Results:
-    """Lines for standard output, gathered unless it is a terminal.
+    """Lines for standard output, buffered unless it is a terminal.
 
     A context manager.
 
     Args:
-        only_messages: the result is elsewhere, in files or in the exit code, so that the work goes
-            on, and ends with its own exit code, when standard output is closed.
+        only_messages: the result is in files or in the exit code, so the work continues if standard
+            output is closed, and ends with its own exit code.
     """
 
     def __init__(self, *, only_messages: bool = False) -> None:
@@ -97,9 +97,9 @@ def emptied(counts: Counts) -> list[str]:
 
 
 def missing_line(counts: Counts) -> str | None:
-    """Return the line about inputs that do not exist: their number, and examples.
+    """Return a line with the number of missing inputs and examples, or None.
 
-    None if all are there but one, which was named before.
+    None if at most one is missing, since that was printed before.
     """
     if counts.shards_missing < 2:
         return None

@@ -64,7 +64,7 @@ def sections(command: click.Command, context: click.Context) -> list[Section]:
 
 
 class LongHelp(click.Command):
-    """A command whose options are too many for one list."""
+    """A command with its options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, records in sections(self, ctx):
@@ -75,7 +75,7 @@ class LongHelp(click.Command):
 class VerbGroup(click.Group):
     """A program whose help lists its verbs under headings.
 
-    A verb's file is loaded only when it is asked for.
+    The file of a verb is loaded only if the verb is used.
     """
 
     verbs: ClassVar[Mapping[str, Sequence[str]]]

@@ -48,10 +48,12 @@ def reject_series_options() -> None:
 
 @dataclass(frozen=True)
 class Series:
-    """The series that the options ask for.
+    """The series of shards that the options ask for.
+
+    The other attributes are those of ``ShardWriter``.
 
     Attributes:
-        program: whose messages they are. The others: as of ``ShardWriter``.
+        program: name of the program, for messages.
     """
 
     program: str

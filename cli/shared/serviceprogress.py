@@ -124,12 +124,10 @@ _PATIENCE = 900.0
 
 
 def watch_service(address: str, certificate: str | None, token: str | None, name: str, *, quiet: bool) -> int:
-    """Show how far a service is until its data sets have ended.
-
-    The exit code is that of the service.
+    """Show the progress of a service until its data sets have ended; return its exit code.
 
     Args:
-        name: for which the service waits at its end; "": it does not wait.
+        name: name of the watcher for which the service waits at its end; "": it does not wait.
     """
     from tarkit.service.connection import watched_progress
     from tarkit.service.progress import outcome_code

@@ -1,4 +1,4 @@
-"""Signals that end a program in good order, wherever in it they come."""
+"""End a program cleanly on a signal, wherever it arrives."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _TICK_SECONDS = 0.5
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP came.
+    """SIGTERM or SIGHUP was received.
 
-    No Exception, so that only cleaning up is done on its way.
+    It is not an Exception, so that only clean-up code runs on its way.
     """
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT came.
+    """SIGINT was received.
 
-    Of a class of its own, since Python's cannot be watched.
+    It has a class of its own, because weak references to KeyboardInterrupt are not possible.
     """
 
 
 class EndingSignals:
     """Raise the first signal that ends a process inside a block, and ignore further ones.
 
-    What is raised may be dropped: Python does so in callbacks and ``__del__``, and libraries have
-    an ``except:`` that passes, or raises something else, most of all while they are imported. All
-    other signals are ignored by then, so that nothing but SIGKILL would end the program. So it is
-    looked after, and raised anew when it is gone.
+    The exception may be dropped: Python does so in callbacks and ``__del__``, and so do libraries
+    with an ``except:`` that passes or raises another error, most of all while they are imported.
+    All other signals are ignored by then, so that only SIGKILL would end the program. So the
+    exception is watched, and raised again if it was dropped.
 
-    A signal that comes right before the main thread begins to wait for another thread does not end
-    that wait: Python would run the handler only after it. So a timer ends such waits twice a
-    second.
+    A signal that arrives right before the main thread begins to wait for another thread does not
+    end that wait: Python would run the handler only after it. So a timer interrupts such waits
+    twice a second.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Options and output that ``tarkit put`` and ``tarkit get`` share."""
+"""Options and output shared by ``tarkit put`` and ``tarkit get``."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _SoFar:
     """Results of the copies so far.
 
     Args:
-        jobs: all of them, where that is known.
+        jobs: all copies, if they are known.
     """
 
     def __init__(self, meter: Meter, jobs: Sequence[FileCopy]) -> None:

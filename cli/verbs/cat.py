@@ -1,6 +1,6 @@
-"""``tarkit cat``: several shards into one, their bytes untouched.
+"""``tarkit cat``: join several shards into one, byte for byte.
 
-Or with --raw any files, as they are.
+With --raw, join any files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tarkit create``: a shard of files, or of what a plan lists."""
+"""``tarkit create``: make a shard of files, or of the sources in a plan."""
 
 from __future__ import annotations
 

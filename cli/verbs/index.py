@@ -1,4 +1,4 @@
-"""``tarkit index``: a text file beside each shard, with the place of each sample."""
+"""``tarkit index``: write a text file beside each shard, with the place of each sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit ls``: what is in a folder."""
+"""``tarkit ls``: list the contents of a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit put``: whole files and folders, compared by length at the end."""
+"""``tarkit put``: upload whole files and folders, and compare their lengths at the end."""
 
 from __future__ import annotations
 

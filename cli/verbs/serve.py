@@ -1,4 +1,4 @@
-"""``tarkit serve``: the shard service, and a look at one that runs."""
+"""``tarkit serve``: run the shard service, or show the progress of a running one."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ Examples:
 
 
 class _Shown(NamedTuple):
-    """A sample or record.
+    """A sample or record to print.
 
     Attributes:
-        text: as it is listed.
-        as_json: with key and url.
-        sizes: of its fields; of a record, its own.
-        url: of the file, without secrets.
-        label: key, or number of a record that has none.
+        text: its text in a list.
+        as_json: its values for JSON, with key and url.
+        sizes: sizes of its fields; for a record, its own size.
+        url: URL of the file, without secrets.
+        label: key, or number of a record without a key.
     """
 
     url: str

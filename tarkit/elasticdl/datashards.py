@@ -30,11 +30,11 @@ TRAINING = 1
 
 @dataclass
 class _Pending:
-    """A part of a fetched shard: its records from ``first`` to before ``end``.
+    """A part of a fetched shard: the records from ``first`` up to, not including, ``end``.
 
     Attributes:
-        count: records that batches have used.
-        errors: of these batches.
+        count: number of its records that batches have used.
+        errors: errors of these batches.
     """
 
     shard: HeldShard
@@ -54,25 +54,26 @@ class DataShardService:
     """Fetch shards, and report them as done by the number of records of finished batches.
 
     Args:
-        batch_size: records of a batch.
-        num_epochs: epochs; None or 0: take part in a data set that another process declares.
-        dataset_size: records of the data set; None or 0: as ``num_epochs``.
-        shuffle: shards come in another order in each epoch.
-        shuffle_shards: the same.
+        batch_size: number of records of a batch.
+        num_epochs: number of epochs; None or 0: take part in a data set that another process
+            declares.
+        dataset_size: number of records of the data set; None or 0: see ``num_epochs``.
+        shuffle: use a different order of the shards in each epoch.
+        shuffle_shards: an alias of ``shuffle``.
         task_type: 1 training, 2 evaluation, 3 prediction.
-        num_minibatches_per_shard: batches of a shard; 0: 8.
+        num_minibatches_per_shard: number of batches of a shard; 0: 8.
         dataset_name: the name by which the service knows the data set.
-        remainder: of the shard at the end that is shorter: "" it is kept, "drop" left out, "fill"
-            begun earlier.
+        remainder: treatment of a shorter shard at the end: "" keeps it, "drop" leaves it out,
+            "fill" begins it earlier.
         address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR,
             or MASTER_ADDR if that is not set.
-        options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and
+        options: options of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and
             ``patience``.
 
     Raises:
-        UsageError: a value that cannot be, another declaration of the data set, or no address of a
-            service.
-        ServiceLostError: the service does not answer; so do all methods.
+        UsageError: a value is not valid, the data set was declared differently, or there is no
+            address of a service.
+        ServiceLostError: (from all methods, too) the service does not answer.
     """
 
     _shuffled = "shuffle_shards"
@@ -122,12 +123,11 @@ class DataShardService:
         self.close()
 
     def fetch_shard(self) -> HeldShard | None:
-        """Return the next shard; None at the end.
+        """Return the next shard, with ``name``, ``start``, ``end``, ``indices``; None at the end.
 
-        It has ``name``, ``start``, ``end`` and ``indices``.
-
-        Where all that is left is with workers that wait for the end to finish a batch, it is None
-        for one of them, so that the batch comes; called again, it waits for what may come back.
+        If all remaining shards are with workers that wait for the end to finish a batch, one of
+        them gets None, so that it finishes its batch; called again, it waits for shards that may
+        come back.
         """
         found = self._fetch(None)
         return None if found is None else found[1].part
@@ -143,7 +143,7 @@ class DataShardService:
         return self._task(*found)
 
     def get_current_task(self) -> Task | None:
-        """Return the oldest shard that is not reported, or None."""
+        """Return the oldest unreported shard, or None."""
         with self._lock:
             return next((self._task(*each) for each in self._pending.items()), None)
 
@@ -174,10 +174,10 @@ class DataShardService:
         """Report a finished batch: its records count for the fetched shards, the oldest first.
 
         Args:
-            batch_size: its records; None or 0: that of the constructor.
-            err_msg: why it failed: each shard that it has records of is reported as failed, when
-                all of its records have been counted.
-            task_ids: of the shards that it is from; none: all.
+            batch_size: number of its records; None or 0: that of the constructor.
+            err_msg: why it failed: each shard with records in it is reported as failed, when all
+                records of the shard have been counted.
+            task_ids: ids of the shards that the batch is from; None: all shards.
 
         Returns:
             True if a shard was reported.
@@ -229,7 +229,7 @@ class DataShardService:
         return self._dataset_size // self._batch_size
 
     def reset_dataset(self) -> None:
-        """Begin the data set anew; the shards that are held do not count."""
+        """Restart the data set; shards that are held do not count any more."""
         self._source.reset()
         self._forget()
 
@@ -282,9 +282,9 @@ class DataShardService:
         self._source.flush()
 
     def close(self) -> None:
-        """Send all reports, and give back what is not done.
+        """Send all reports, and give back the unfinished shards.
 
-        At the end of a program that did not, it counts as lost.
+        A program that ends without this call counts as lost.
         """
         self._source.close()
 

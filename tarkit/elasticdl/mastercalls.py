@@ -49,7 +49,7 @@ def master_protocol() -> Protocol:
 
 
 class ElasticDLCalls:
-    """Answers to the calls of ``elasticdl.proto``: messages in, messages out."""
+    """The methods that answer the calls of ``elasticdl.proto``."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -138,7 +138,7 @@ class ElasticDLCalls:
     report_task_result = report_dataset_task_result
 
     async def reset_dataset(self, request: Any, context: Any) -> Any:
-        """Begin the data set anew."""
+        """Restart the data set."""
         await self._dispatcher.reset(self._ledger(request.dataset_name))
         return self._messages.Empty()
 

@@ -28,7 +28,7 @@ class _NoNumber(NamedTuple):
     """An entry of the queue that is not a number: the end, or an error.
 
     Attributes:
-        turn: not the end, but until this turn is over, no number comes before a report.
+        turn: for a temporary end: no number follows before a report, until this turn is over.
     """
 
     turn: int | None = None
@@ -38,7 +38,7 @@ class _NoNumber(NamedTuple):
 class _Queue:
     """A queue that processes share.
 
-    A process that waits holds no lock, as it does in a SimpleQueue: it may be killed.
+    Unlike in a SimpleQueue, a waiting process holds no lock, so it may be killed.
     """
 
     def __init__(self, context: Any) -> None:
@@ -155,7 +155,7 @@ class RecordIndexService(DataShardService):
             yield files[number]
 
     def reset_dataset(self) -> None:
-        """Begin the data set anew; numbers in the queue are dropped."""
+        """Restart the data set; numbers in the queue are dropped."""
         self._anew(super().reset_dataset)
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
@@ -167,9 +167,9 @@ class RecordIndexService(DataShardService):
         return self._anew(lambda: restore(shard_checkpoint))
 
     def _anew(self, call: Callable[[], _T]) -> _T:
-        """Make a call after which the numbers in the queue are not wanted.
+        """Make a call that invalidates the numbers in the queue.
 
-        If it fails, they are, and more come.
+        If the call fails, they stay valid, and more follow.
         """
         self._stop()
         done: _T | bool = False

@@ -30,13 +30,13 @@ _RESOURCE = {"disk": "ephemeral-storage", "gpu": GPU}
 
 
 def amounts_of(text: str, flag: str) -> dict[str, str]:
-    """Parse ``cpu=0.3,memory=1024Mi,gpu=1`` as amounts of a container.
+    """Parse ``cpu=0.3,memory=1024Mi,gpu=1`` as resource amounts of a container.
 
     Args:
-        flag: for messages.
+        flag: name of the flag, for messages.
 
     Raises:
-        UsageError: an unknown or repeated name, or what is not an amount.
+        UsageError: a name is unknown or repeated, or an amount is not valid.
     """
     found: dict[str, str] = {}
     for name, value in _pairs(text, flag):
@@ -153,10 +153,10 @@ def train_job(given: Mapping[str, Any]) -> TrainJob:
     """Make the training job that the arguments describe.
 
     Args:
-        given: all of them by name, as ``kubetpl train`` takes them.
+        given: all arguments of ``kubetpl train`` by name.
 
     Raises:
-        UsageError: an argument that cannot be, or not beside another.
+        UsageError: an argument is not valid, or conflicts with another one.
     """
     framework = given["framework"] or ("tensorflow" if given["need_tf_config"] else "")
     if given["need_tf_config"] and framework == "torch":

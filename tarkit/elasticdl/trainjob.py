@@ -3,7 +3,7 @@
 A Job of one pod is the shard service, with its state on a claim, so that it resumes after it was
 killed. The workers are an Indexed Job: one that is lost comes back under its index, and more can be
 added while they run. Pods that never end by themselves (parameter servers, an evaluator) end when
-the service has handed out everything: a sidecar looks at it, so that the trainers' image needs
+the service has handed out everything: a sidecar waits for that, so that the trainers' image needs
 only a shell. No pod uses the API.
 """
 
@@ -44,8 +44,8 @@ class Role:
 
     Attributes:
         kind: worker, chief, ps or evaluator.
-        number: how many.
-        priority: a class; "": none.
+        number: number of pods.
+        priority: priority class; "": none.
     """
 
     kind: str
@@ -61,16 +61,16 @@ class TrainJob:
     """An elastic training job: its roles, image, command and settings.
 
     Attributes:
-        command: of all roles, a line for bash, or for sh where the image has no bash.
+        command: command of all roles, a line for bash, or for sh if the image has no bash.
         serve: options of ``tarkit serve`` about the data sets.
         framework: ``tensorflow`` with TF_CONFIG, ``torch`` with torchrun's variables, or "".
-        most_workers: to how many the job may grow, for the addresses of TF_CONFIG.
-        state: the claim of the state; "": one of its own is printed.
-        relaunch: retries of a worker that fails.
-        grace: seconds for which all but the chief go on at the end.
+        most_workers: largest number of workers, for the addresses of TF_CONFIG.
+        state: the claim for the state of the service; "": the manifest has one of its own.
+        relaunch: number of retries of a worker that fails.
+        grace: seconds for which all roles but the chief run on at the end.
         model_zoo: a folder that the image has as /model_zoo, so that ``python -m model_zoo.NAME``
             runs in /; "": none.
-        placement: where and for how long its Jobs are in a cluster, as of other generators.
+        placement: settings of placement and time limits in a cluster, as for other generators.
     """
 
     name: str
@@ -94,16 +94,16 @@ class TrainJob:
     placement: Settings = field(default_factory=Settings)
 
     def documents(self, here: str = "") -> list[Document]:
-        """Make the manifests, in the order in which they are to be created.
+        """Make the manifests, in the order in which they must be created.
 
         Args:
-            here: a folder of this machine on which they are to run: commands start in it, and the
-                service listens on loopback only, at ports that another job in another folder hardly
-                has.
+            here: a folder of this machine, to run the job there: commands start in it, and the
+                service listens on loopback only, at ports derived from the folder, so that jobs in
+                other folders rarely conflict.
 
         Raises:
-            UsageError: the name leaves no room for that of a pod; a variable is one that the pods
-                need for themselves; the model zoo is not in the folder of this machine.
+            UsageError: the name leaves no room for that of a pod, a variable is reserved for the
+                pods, or the model zoo is not in the folder of this machine.
         """
         rooms = (index_name_budget(self._most(role)) - len(role.kind) - 1 for role in self.roles)
         room = min(LABEL_LENGTH - len(SERVICE) - 1, *rooms)

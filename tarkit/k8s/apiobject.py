@@ -1,6 +1,6 @@
 """Access to parts of an API object: names, labels, conditions, times.
 
-What it does not have is empty.
+A missing part is empty.
 
 Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/
 """

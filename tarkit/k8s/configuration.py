@@ -1,8 +1,8 @@
 """Settings from their sources: flags and configuration files.
 
-From high to low: the command line; files given by ``--config``, later ones first; the files of the
-current folder; the user's own file. Lists and pairs of all of them are added up, but for the
-shards.
+The precedence, highest first: the command line; files given by ``--config``, later ones first; the
+files of the current folder; the user's own file. Lists and pairs of all sources are merged, except
+for the shards.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def filled(document: Document, settings: Settings) -> Document:
 def fill_template(request: Request) -> list[Document]:
     """Return filled copies of the template's documents.
 
-    Their containers run the command as a shell script. The name is that of the main documents; the
-    other documents keep theirs, by which they are referred to.
+    Their containers run the command as a shell script. The main documents get the name; the other
+    documents keep theirs, since documents refer to them.
     """
     template, settings = request.template, request.settings
     main = main_ones(template)
@@ -80,7 +80,7 @@ def main_ones(documents: list[Document]) -> list[Document]:
 
 
 def without_name(settings: Settings) -> Settings:
-    """Return the settings without the name, for an object that keeps its own."""
+    """Return the settings without the name, for an object that keeps its name."""
     return dataclasses.replace(settings, name=None, app=app_of(settings))
 
 

@@ -35,11 +35,11 @@ class Asked:
     """The parts of a request for a manifest.
 
     Attributes:
-        settings: from all sources.
-        given: those of the command line itself.
-        words: what follows.
-        template: a file of the user's.
-        assignments: fields to set at last.
+        settings: settings from all sources.
+        given: settings of the command line alone.
+        words: arguments after the flags.
+        template: a template file of the user.
+        assignments: fields to set after all others.
     """
 
     generator: str
@@ -107,11 +107,11 @@ def _check_kept(document: Document, assignment: str) -> None:
 
 
 def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any], documents: list[Document]) -> None:
-    """Refuse settings without an effect on this template.
+    """Refuse settings that have no effect on this template.
 
     Args:
-        given: those of the command line. Files serve all generators, and may have settings that one
-            of them lacks.
+        given: settings of the command line. Those of files are not checked, since files serve all
+            generators.
     """
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)

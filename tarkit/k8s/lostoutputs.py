@@ -22,8 +22,8 @@ class LostOutput(NamedTuple):
     """An output that would be lost.
 
     Attributes:
-    is_certain: nothing else in the pod could copy the outputs in time, and no mount is missing.
-    sentence: what is wrong, where, and what would be right.
+        is_certain: nothing else in the pod could copy the outputs in time, and no mount is missing.
+        sentence: what is wrong, where, and how to fix it.
     """
 
     is_certain: bool
@@ -66,10 +66,7 @@ def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[Los
 
 
 def _output_path(container: Document) -> tuple[str | None, bool]:
-    """Return the path of a container's local output, or None.
-
-    Whether tarproc writes it.
-    """
+    """Return the path of a container's local output, and whether tarproc writes it; or None."""
     values: dict[str, str] = {}
     for each in listed(container, "env"):
         if each.get("value") is not None:

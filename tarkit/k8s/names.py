@@ -1,7 +1,7 @@
 """Rules of Kubernetes for names, and valid names made of any text.
 
-Each check returns None, or a phrase with what is wrong and what would be right. The rules are those
-of k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035).
+Each check returns None, or a phrase with the problem and the rule. The rules are those of
+k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035).
 """
 
 from __future__ import annotations

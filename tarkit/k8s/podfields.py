@@ -74,7 +74,7 @@ def listed(mapping: Document, name: str) -> list[Document]:
 
 
 def put_named(items: list[Document], entry: Document) -> None:
-    """Put an entry into a list of named ones, in place of the one of the same name."""
+    """Put an entry into a list of named ones; it replaces an entry of the same name."""
     for number, each in enumerate(items):
         if each.get("name") == entry["name"]:
             items[number] = entry
@@ -135,7 +135,10 @@ def substitute(text: str, env: Mapping[str, str]) -> str:
 def work_in(container: Document) -> Work | None:
     """Return the Work of a container that runs tarproc, or None.
 
-    ``$(NAME)`` is in it as it is. Arguments that this tarproc does not have are a UsageError.
+    ``$(NAME)`` is kept unchanged.
+
+    Raises:
+        UsageError: this tarproc does not have an argument.
     """
     if not runs_tarproc(container):
         return None

@@ -40,10 +40,9 @@ def canonical(value: str | int | float) -> str:
     """Return a quantity as a server stores it: no fraction, and the largest exact suffix.
 
     The kind of suffix stays as it was: ``4096Mi`` is ``4Gi``, ``4000M`` is ``4G``, ``4000e3`` is
-    ``4e6``; without one it is decimal. Binary ones turn decimal below 1024 and if it is not a whole
-    number (``0.1Ki`` is ``102400m``). A few texts that are not in this form, as ``1.500`` and
-    ``+1``, a server keeps as they are; here they are rewritten too, and a server leaves the result
-    alone.
+    ``4e6``; without one it is decimal. Binary suffixes become decimal below 1024 and for fractions
+    (``0.1Ki`` is ``102400m``). A server keeps a few texts that are not in this form, such as
+    ``1.500`` and ``+1``; here they are rewritten, too, and a server does not change the result.
     """
     return _written(*_read(value))
 

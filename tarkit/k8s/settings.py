@@ -185,10 +185,10 @@ class Request:
     """Arguments of a generator: settings, the template's documents, and further words.
 
     Attributes:
-        words: of indexed more options of tarproc, of configmap the files.
-        here: the manifest is to run on this machine, so local paths are fine, and the image does
-            not matter.
-        notes: takes the generator's remarks, a sentence each.
+        words: for indexed, more options of tarproc; for configmap, the files.
+        here: the manifest is to run on this machine, so local paths are allowed, and the image is
+            ignored.
+        notes: called with the generator's notes, a sentence each.
     """
 
     settings: Settings
@@ -205,7 +205,7 @@ class Generator(NamedTuple):
         about: one sentence.
         example: a command line.
         words: the form of its arguments besides flags.
-        template: the name of the template that it fills, if that is another one.
+        template: name of its template, if it differs from the generator's name.
     """
 
     about: str

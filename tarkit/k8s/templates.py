@@ -1,4 +1,4 @@
-"""Templates: complete manifests, tarkit's own and those of users."""
+"""Templates: complete manifests, from tarkit or from users."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Finds what a command left running when it ended.
+"""Find the processes that a command left running when it ended.
 
-On Linux the shell of a slot adopts its descendants: one that loses its parent becomes a child of
-that shell, daemons included. So between two samples the shell has no children, and the kernel's
-list of them says in a microsecond whether something is left. The command sees nothing of this.
-Where a system has no such list, the process group of the shell is looked up among all processes,
-and a daemon that left the group is not found.
+On Linux the shell of a slot adopts its descendants: a process that loses its parent becomes a child
+of that shell, daemons included. So between two samples the shell has no children, and the kernel's
+list of them shows in a microsecond whether a process is left. The command does not notice this.
+Without such a list, the process group of the shell is searched among all processes, and a daemon
+that left the group is not found.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class LeftRunning:
     """Processes of a shell's commands that still run while the shell waits for the next command.
 
     Args:
-        shell: its process id; it leads a session and a process group.
+        shell: process id of the shell, which leads a session and a process group.
         folder: real path of the run's folder.
-        adopts: the shell was started by :func:`start_adopting`, and can.
+        adopts: the shell was started by :func:`start_adopting`, which returned True.
     """
 
     def __init__(self, shell: int, folder: str, *, adopts: bool) -> None:
@@ -134,7 +134,7 @@ class LeftRunning:
         yield f"{printable(_name(pid))} (process {pid})"
 
     def kill(self) -> None:
-        """Kill what is left and has its own process group; the caller kills the shell's."""
+        """Kill remaining processes with their own process group; the caller kills the shell's."""
         for _ in range(_KILL_ROUNDS if self._children is not None else 0):
             left = self.processes()
             if not left:

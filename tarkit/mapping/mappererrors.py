@@ -22,14 +22,14 @@ _LINE = 100
 
 
 class AnswerError(TypeError):
-    """A mapper returned something of which no sample can be made."""
+    """A mapper returned a value that cannot become a sample."""
 
 
 def why_not_callable(mapper: Callable[..., Any], *arguments: tuple[str, Any]) -> str | None:
     """Return the reason, in one line, why no call with these arguments can succeed, or None.
 
     Args:
-        arguments: (what it is, value).
+        arguments: pairs of name and value.
     """
     name = getattr(mapper, "__qualname__", type(mapper).__qualname__)
     if inspect.iscoroutinefunction(mapper) or inspect.isasyncgenfunction(mapper):

@@ -1,8 +1,8 @@
-"""Notices a file system that a command mounted in its folder, and left there.
+"""Detect a file system that a command mounted in its folder, and left there.
 
-Linux reports each change of the mount table to who polls it, so a sample costs one poll of a
-microsecond, and the table is read only after a change. It also has bind mounts of the same device,
-which a look at device numbers misses.
+Linux reports each change of the mount table to a process that polls it, so a sample costs one poll
+of a microsecond, and the table is read only after a change. The table also has bind mounts of the
+same device, which a comparison of device numbers misses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class MountWatch:
-    """Knows the mount points at and below a folder, which has none at first.
+    """The mount points at and below a folder, which has none at first.
 
     A context manager.
     """

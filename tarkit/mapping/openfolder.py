@@ -1,8 +1,8 @@
 """A folder that another program filled: no file outside of it is ever read.
 
-What unpacks an archive may leave a link to any file of the machine. So no name is opened through a
-link; what a link leads to is opened from the folder that it all began with, one folder after the
-other, without any link.
+A program that unpacks an archive may leave a link to any file of the machine. So no name is opened
+through a link; the target of a link is opened from the outermost folder, one folder at a time,
+without following any link.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OpenFolder:
         return file, status.st_size
 
     def _open_target(self, name: str) -> int:
-        """Open what a link below this folder leads to."""
+        """Open the target of a link below this folder."""
         root, target = (os.path.realpath(each) for each in (self._path, os.path.join(self._path, name)))
         if os.path.commonpath((root, target)) != root:
             raise OutsideError(f"{name} is a link that leads out of the sample's folder")

@@ -14,10 +14,10 @@ IN_MEMORY = 64 * 1024
 
 
 class Output:
-    """Bytes that a command printed to one stream, kept until they are wanted or discarded.
+    """Bytes that a command printed to one stream, kept until they are used or discarded.
 
     Args:
-        path: of their file.
+        path: path of their file.
     """
 
     def __init__(self, text: bytes = b"", *, path: str | None = None, size: int = 0) -> None:
@@ -120,7 +120,7 @@ class Printed:
         return ""
 
     def report(self, size: int) -> bytes:
-        """Return the last ``size`` bytes for people: all of stderr, then the end of stdout."""
+        """Return the last ``size`` bytes for a message: all of stderr, then the end of stdout."""
         text = b""
         for name, output in (("stderr", self.stderr), ("stdout", self.stdout)):
             if not output.size:
@@ -141,8 +141,8 @@ class Printed:
 class PrintFiles:
     """Files for the output of commands, one command at a time: BASE.out and BASE.err.
 
-    A file serves again as long as it stays empty: making and removing it would cost a quiet command
-    more than all else that is done for it on disk.
+    A file is reused as long as it stays empty: to create and remove it would cost more than all
+    other disk accesses for a command without output.
     """
 
     def __init__(self, base: str) -> None:

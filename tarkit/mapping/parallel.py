@@ -37,10 +37,9 @@ class Failure:
         kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount,
             too-large, unwritable, incomplete.
         message: one line for people.
-        code: exit code of the command, or of its process, of which a signal's number is negative;
-            or None.
+        code: exit code of the command or of its process (negative for a signal), or None.
         detail: the traceback of an exception.
-        url: the shard of the sample that failed, where that is known.
+        url: shard of the failed sample, if known.
     """
 
     kind: str
@@ -65,9 +64,9 @@ class Outcome:
     """Result of one batch.
 
     Attributes:
-        made: for each sample of the batch, the samples that were made of it; empty if filtered out.
-            It is meaningful only without failure, or where failures are ignored.
-        printed: what the command printed.
+        made: for each sample of the batch, the list of resulting samples; empty if it was filtered
+            out. Valid only without a failure, or if failures are ignored.
+        printed: output of the command.
         stray: names of files that were left but belong to no sample.
     """
 
@@ -85,16 +84,16 @@ class Worker(ABC):
     """A process of a pool, the first of a process group of its own.
 
     Args:
-        poll: its exit status, or None.
-        files: to which it prints.
-        fds: can be read from when it has answered or ended.
+        poll: function that returns its exit status, or None.
+        files: files for its output.
+        fds: descriptors that become readable when it has answered or ended.
 
     Attributes:
-        jobs: what it was given; it is at the first.
-        room: how many it may have.
-        is_ready: it can do its first one, or did.
-        started: when it began the one that it is at.
-        kill_at: when it is killed, once the time for that one is over.
+        jobs: its jobs; it runs the first one.
+        room: largest number of jobs.
+        is_ready: it can run its first job, or did.
+        started: when it began its current job.
+        kill_at: when it is killed, after a timeout of its current job.
     """
 
     def __init__(self, pid: int, poll: Callable[[], int | None], files: PrintFiles, *fds: int) -> None:
@@ -113,7 +112,7 @@ class Worker(ABC):
         """Send one more job to the worker."""
 
     def signal(self, number: int) -> bool:
-        """Signal it, and what it started; False if nothing of that is left."""
+        """Send a signal to its processes; return False if none of them is left."""
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -122,7 +121,7 @@ class Worker(ABC):
         return True
 
     def end(self) -> None:
-        """Kill it, and what it started, and reap it."""
+        """Kill its processes, and reap it."""
         self.signal(signal.SIGKILL)
 
 
@@ -131,9 +130,7 @@ Mark = TypeVar("Mark")
 
 
 class Pool(ABC, Generic[W]):
-    """Runs batches in processes that stay alive.
-
-    A context manager; one thread uses it.
+    """Run batches in processes that stay alive.
 
     Args:
         slots: number of processes.
@@ -178,9 +175,9 @@ class Pool(ABC, Generic[W]):
         """Return the jobs that have ended, of a worker that can be read from or written to."""
 
     def has_room(self) -> bool:
-        """Return True if submit() would take one more batch now.
+        """Return True if submit() would accept one more batch now.
 
-        Beside the batches of the workers, one waits here.
+        In addition to the batches of the workers, one batch waits here.
         """
         return not self._queue
 
@@ -280,7 +277,7 @@ class Pool(ABC, Generic[W]):
         return finished
 
     def _terminate(self, worker: W) -> None:
-        """Ask a worker, and what it started, to end."""
+        """Ask the processes of a worker to end."""
         worker.signal(signal.SIGTERM)
 
     def _timeout_failure(self, how: str) -> Failure:

@@ -32,7 +32,7 @@ Message = tuple[Any, list[Sample]]
 
 
 class _Process(Worker):
-    """One process, and the bytes to and from it."""
+    """A worker process, and the bytes to and from it."""
 
     def __init__(
         self, context: Any, arguments: tuple[Any, ...], scratch: str, selector: selectors.BaseSelector
@@ -58,7 +58,7 @@ class _Process(Worker):
         self.ended = False
 
     def give(self, job: Job, now: float) -> None:
-        """Put a batch on its way."""
+        """Begin to send a batch."""
         if len(self.jobs) == 1:
             self.started = now
         self.outgoing += pack(*job)
@@ -102,7 +102,7 @@ class _Process(Worker):
         return messages
 
     def end(self) -> None:
-        """Kill it, and what it started, and reap it."""
+        """Kill its processes, and reap it."""
         super().end()
         # It may not have made its process group yet.
         self.process.kill()

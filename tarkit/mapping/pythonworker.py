@@ -94,13 +94,13 @@ def serve(
 def _disable_inherited(kept: int) -> None:
     """Make the parent's files, sockets and pipes unusable, except the standard streams and one.
 
-    A mapper that wrote into them would write into the run's output, or to another mapper; and where
-    a mapper keeps the parent's sockets open, no process notices that the parent died. Their numbers
-    stay in use: objects of the parent that are dropped here close them, and would close a new file
-    of the mapper.
+    A mapper that writes to them would write to the run's output, or to another mapper; and if a
+    mapper keeps the parent's sockets open, no process notices the parent's death. Their numbers
+    stay in use: objects of the parent that are dropped here close them, and would otherwise close a
+    new file of the mapper.
 
-    What is neither of these stays: a library with threads, such as gRPC, ends the process if a
-    mapper forks and the events that it waits by (eventfd, epoll) are gone.
+    Other descriptors stay: a library with threads, such as gRPC, ends the process if a mapper forks
+    and the descriptors for its events (eventfd, epoll) are closed.
     """
     reading, unusable = os.pipe()
     os.close(reading)
@@ -174,9 +174,9 @@ def _load_file(path: str) -> ModuleType:
 
 
 class _Source(SourceFileLoader):
-    """Reads the file itself.
+    """A loader of a source file, which ignores its bytecode.
 
-    The bytecode beside it may be of an earlier version of the same length and second.
+    The bytecode may be of an earlier version with the same length and second.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -199,7 +199,7 @@ def print_files(scratch: str, pid: int) -> PrintFiles:
 
 
 class _PrintedTo:
-    """A file for everything that this process and its children print to a standard stream."""
+    """A file for all output of this process and its children to a standard stream."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd

@@ -1,6 +1,7 @@
-"""Removes folders that a command had, at once or in a thread.
+"""Remove the folders of commands, at once or in a thread.
 
-A command may have mounted something in its folder: what is mounted is not the sample's, and stays.
+A command may have mounted a file system in its folder: mounted files do not belong to the sample,
+and are kept.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def remove_folder(folder: str) -> None:
 
 
 class Remover:
-    """Removes folders in a thread, since that can wait for the disk's journal.
+    """A thread that removes folders, since a removal may wait for the disk's journal.
 
     A context manager.
     """

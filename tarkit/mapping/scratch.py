@@ -32,13 +32,11 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 class Scratch:
-    """A private folder for one run.
-
-    A context manager: it is gone afterwards.
+    """A private folder for one run, removed at the end of the context.
 
     Args:
-        parent: folder to make it in; None means the system's (``$TMPDIR``).
-        path: or its exact path, which must not exist; ``{pid}`` is replaced by the process id.
+        parent: folder to create it in; None means the system's (``$TMPDIR``).
+        path: its exact path instead, which must not exist; ``{pid}`` is replaced by the process id.
     """
 
     def __init__(self, parent: str | None = None, path: str | None = None) -> None:
@@ -110,7 +108,7 @@ def _sweep_one(entry: os.DirEntry[str]) -> None:
 
 
 class FieldNameError(ValueError):
-    """A field cannot be the name of a file."""
+    """A field has a name that a file cannot have."""
 
 
 def extract(sample: Sample, folder: str, base: str) -> None:
@@ -155,17 +153,17 @@ def write_file(path: str, content: bytes | FieldFile) -> None:
 
 
 class Rules(NamedTuple):
-    """Rules that make samples of the files that a command left.
+    """Rules for making samples of the files that a command left.
 
     Attributes:
         base: the part of a file's name before its first dot for the sample itself.
-        multi: other bases are samples of their own, key + separator + the base.
-        subdirs: so is every folder.
-        include, exclude: regular expressions searched in file names; what they leave out is
-            dropped.
-        large: bytes of a file above which its content is not held in memory.
-        folder: where content is kept that is neither held nor in a file of its own; None means the
-            system's (``$TMPDIR``).
+        multi: files with other bases are samples of their own, with the key: key + separator +
+            base.
+        subdirs: each folder is a sample of its own, too.
+        include, exclude: regular expressions searched in file names; other files are dropped.
+        large: size in bytes above which the content of a file is not held in memory.
+        folder: folder for content that is neither held in memory nor in its own file; None means
+            the system's (``$TMPDIR``).
     """
 
     base: str = "sample"
@@ -203,15 +201,15 @@ def has_other_names(folder: str, depth: int) -> bool:
 def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
     """Make samples of the files in a folder, and list everything else in it with its kind.
 
-    Links are followed to whatever is in the folder.
+    Links are followed to targets in the folder.
 
     Args:
-        within: the name of one in it, of which samples are made.
+        within: name of a folder in it, from which the samples are made.
 
     Raises:
-        FileNotFoundError: the folder is gone.
-        ValueError: the keys cannot be used, a file's name cannot be that of a field, or a link
-            leads out of the folder.
+        FileNotFoundError: the folder does not exist any more.
+        ValueError: a key is not valid, a file's name is not valid for a field, or a link leads out
+            of the folder.
     """
     with OpenFolder(folder) as root:
         if not within:
@@ -319,11 +317,9 @@ def _read_file(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile
 
 
 def _remove_run(folder: str) -> None:
-    """Remove a run's folder, its lock last.
+    """Remove a run's folder, its lock last, so that an interrupted removal can be resumed.
 
-    If it is killed halfway, the folder is still known to be left behind.
-
-    The lock stays, too, as long as a mount point does: a later run removes the folder when that is
+    The lock stays as long as a mount point does: a later run removes the folder when that is
     unmounted.
     """
     left = {_LOCK}

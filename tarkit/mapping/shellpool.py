@@ -1,4 +1,4 @@
-"""Runs a shell command over samples, one long-lived shell for each slot.
+"""Run a shell command over samples, with one long-lived shell for each slot.
 
 Starting bash costs about 1 ms, a subshell of a running one a third of that. So each slot keeps one
 shell that reads folders, one a line, and runs the command in each of them in a subshell. ``exit``,
@@ -115,18 +115,18 @@ class ShellPool(Pool[_Slot]):
         command: run in each sample's folder; with more than one sample in a batch, run once in a
             folder that holds one folder for each sample.
         scratch: folder for the samples' folders.
-        slots: how many commands at once.
+        slots: number of commands at once.
         shell: bash, sh and dash are kept running; others are started for each batch.
         flags: those of the shell; None means the rules of tarkit.mapping.shellrules, "" none, and
             with others a shell is started for each batch.
         timeout: seconds for one batch, or None.
         grace: seconds between TERM and KILL.
-        rules: how files become samples; None if they are not wanted.
+        rules: rules for making samples of files; None: no samples are made.
         base: the part of the file names before the first dot.
         batched: lay out batches of one sample like those of several, too.
-        ignore_status: gather the files whatever the command's exit code is.
-        is_filter: the command does not change its sample: 0 keeps it, 1 drops it, and more is a
-            failure.
+        ignore_status: use the files even if the command fails.
+        is_filter: the command does not change its sample: exit code 0 keeps it, 1 drops it, and
+            others are failures.
 
     Raises:
         CommandNotRunnableError: the shell cannot be started.
@@ -308,7 +308,7 @@ class ShellPool(Pool[_Slot]):
         return self._rules is not None and has_other_names(self._folder(ticket), self._batched + self._rules.subdirs)
 
     def _complete(self, job: Job, outcome: Outcome) -> None:
-        """Read what a command left in its folder, and have that removed."""
+        """Read the files that a command left in its folder, and have the folder removed."""
         ticket, batch = job
         if (mount := self._mounts.find(f"{ticket:08d}")) is not None:
             before = "" if outcome.failure is None else f"{outcome.failure.message}; "

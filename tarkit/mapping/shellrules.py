@@ -1,10 +1,9 @@
 """Rules by which a shell command fails: errexit and pipefail, but a reader may stop early.
 
-Bash alone would end a command with 141 (SIGPIPE) after ``yes | head -1``, which did all that was
-asked of it. So an ERR trap looks at the statuses of the pipeline: if the last is 0, and each of the
-others is 0 or 141, the command goes on. Bash would end the shell right after the trap, so the trap
-switches errexit off. A DEBUG trap puts it back before the next command; until then, ERR acts as
-errexit would.
+Bash alone would end a command with 141 (SIGPIPE) after ``yes | head -1``, which succeeded. So an
+ERR trap checks the statuses of the pipeline: if the last is 0, and each of the others is 0 or 141,
+the command continues. Bash would end the shell right after the trap, so the trap switches errexit
+off. A DEBUG trap puts it back before the next command; until then, ERR acts as errexit would.
 
 Before ``&&`` or in ``if``, bash runs no ERR trap, and has chosen a branch already. The DEBUG trap
 finds such a pipeline in PIPESTATUS, and fails the command. DEBUG costs 20 microseconds for each
@@ -269,15 +268,15 @@ _NOT_SIMPLE = re.compile(
 
 
 class Driven(NamedTuple):
-    """Texts for a shell that runs a command by the rules many times.
+    """Parts of a script for a shell that runs a command by the rules many times.
 
-    ``$__tarkit_scratch/$__tarkit_folder`` is the sample's folder there; the reason of a failure
-    goes to a file beside it, whose name ends with ``.why``.
+    ``$__tarkit_scratch/$__tarkit_folder`` is the sample's folder there; the reason of a failure is
+    written to a file beside it, whose name ends with ``.why``.
 
     Attributes:
         setup: evaluated once.
         tail: text behind the command.
-        end: commands that come after it.
+        end: commands that follow it.
     """
 
     setup: str = ""

@@ -1,7 +1,4 @@
 """Jobs of OpenPAI: job JSON (version 1, to release 0.17) and job YAML (protocol 2).
 
-Read, checked, converted and submitted.
-
-OpenPAI reads both with libraries of JavaScript; what they accept, and what they make of it, is what
-counts here.
+They are read, checked, converted and submitted as OpenPAI's JavaScript libraries would read them.
 """

@@ -25,8 +25,8 @@ class Resources(NamedTuple):
     """Resources of one task.
 
     Attributes:
-        cpu: cores.
-        memory, shm: MiB.
+        cpu: number of cores.
+        memory, shm: sizes in MiB.
     """
 
     cpu: int = 1

@@ -43,12 +43,12 @@ _WORDS = (
 
 
 class JobFile(NamedTuple):
-    """A job file, parsed.
+    """A parsed job file.
 
     Attributes:
-    protocol: 1 of a job JSON, 2 of a job YAML.
-    job: its values.
-    text: what they were read from or are written as.
+        protocol: 1 for a job JSON, 2 for a job YAML.
+        job: values of the job.
+        text: the text that they were read from or are written as.
     """
 
     protocol: int

@@ -20,11 +20,11 @@ _SECRET = {"auth", "secrets", "jobEnvs"}
 
 
 class Problem(NamedTuple):
-    """A fault of a job.
+    """A problem of a job.
 
     Attributes:
-    field: as ``taskRoles[0].name``; empty of the job itself.
-    reason: what is wrong with it, a phrase.
+        field: path such as ``taskRoles[0].name``; empty for the job itself.
+        reason: the problem, a phrase.
     """
 
     field: str

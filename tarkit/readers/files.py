@@ -30,17 +30,17 @@ _COUNTED_AT_ONCE = 8
 
 
 class FileDataReader(AbstractDataReader):
-    """A folder of files, or a shard spec such as ``s3://b/data-{0000..0147}``.
+    """A reader of a folder of files, or of a shard spec such as ``s3://b/data-{0000..0147}``.
 
     Args:
-        data_dir: a folder at any place, or a shard spec. Of a folder, what is not data is skipped,
-            and counted in ``tally.skipped`` of the last listing: ``_SUCCESS``, ``.crc``, hidden
-            files.
-        records_per_task: the records of a file are cut into ranges of so many; None: one range a
-            file.
+        data_dir: a folder at any place, or a shard spec. In a folder, files that are not data are
+            skipped, and counted in ``tally.skipped`` of the last listing: ``_SUCCESS``, ``.crc``,
+            hidden files.
+        records_per_task: number of records of the ranges into which a file is cut; None: one range
+            a file.
 
     Raises:
-        UsageError: an argument that this reader does not have.
+        UsageError: the reader does not have an argument.
     """
 
     takes_manifests = False

@@ -33,9 +33,9 @@ class Content(NamedTuple):
     """The known facts about a file's content.
 
     Attributes:
-        size: bytes.
-        tag: changes with the content, and of a local file also without.
-        digest: of a local file. None: not known, so not compared. ``str()`` of it is the text.
+        size: size in bytes.
+        tag: changes with the content; for a local file, it may also change without it.
+        digest: digest of a local file. None: not known, so not compared.
     """
 
     size: int | None
@@ -70,10 +70,10 @@ class Content(NamedTuple):
 def current_content(url: str, whole: bool = False) -> Content:
     """Return the current facts about a file.
 
-    Taken before its records are counted, it is never that of a later file.
+    Call it before the records are counted, so that the facts are never those of a later file.
 
     Args:
-        whole: the digest is of all of it, however large it is.
+        whole: compute the digest of the whole file, even of a large one.
     """
     size, tag = identify(url)
     path = local_path(url)

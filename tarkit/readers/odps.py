@@ -26,22 +26,22 @@ T = TypeVar("T")
 
 
 class ODPSDataReader(AbstractDataReader):
-    """Rows of one table, each a list of text, with None for NULL.
+    """A reader of one table; each row is a list of text, with None for NULL.
 
-    A read that drops goes on at the row where it was; a task never gets fewer rows than it asks
-    for, nor one twice.
+    A read that is interrupted resumes at its row; a task never gets fewer rows than it asks for,
+    nor one twice.
 
     Args:
-        table: its name, in ``project`` or as PROJECT.TABLE.
-        access_id, access_key: of the account.
+        table: name of the table, in ``project`` or as PROJECT.TABLE.
+        access_id, access_key: credentials of the account.
         endpoint, tunnel_endpoint: URLs; None is the service's own.
-        partition: which, as ``day=20200101``; None for a table without partitions.
-        columns: which; None is all.
-        retry: how often, and how patiently, a request is tried again.
+        partition: partition such as ``day=20200101``; None for a table without partitions.
+        columns: names of the columns; None is all.
+        retry: policy for retries of a request.
 
     Raises:
         MissingExtraError: pyodps is not installed.
-        UsageError: an argument that this reader does not have.
+        UsageError: the reader does not have an argument.
     """
 
     def __init__(

@@ -16,10 +16,10 @@ def parse_reader_params(text: str) -> dict[str, Any]:
     """Parse keyword arguments such as ``table=clicks; columns=["a", "b"]; records_per_task=64``.
 
     A value is a Python literal (a number, a text in quotes, True, None, a list, tuple or dict of
-    such); what is not one is a text as it is. Nothing is evaluated.
+    such); any other value is taken as plain text. Nothing is evaluated.
 
     Raises:
-        UsageError: a part has no ``=``, its name is not an identifier, or a name comes twice.
+        UsageError: a part has no ``=``, its name is not an identifier, or a name is repeated.
     """
     found: dict[str, Any] = {}
     for part in _PARAMETER.findall(text):

@@ -23,10 +23,10 @@ IDENTITY = "identity"
 
 @dataclass
 class Metadata:
-    """Columns of a table.
+    """The columns of a table.
 
     Attributes:
-        column_dtypes: name -> type, as the source writes it.
+        column_dtypes: name -> type, in the notation of the source.
     """
 
     column_names: Sequence[str] = ()
@@ -34,9 +34,7 @@ class Metadata:
 
 
 class AbstractDataReader(ABC):
-    """A source of records.
-
-    Derive from it for a source of your own.
+    """A source of records; the base class of readers.
 
     Keyword arguments come from ``--custom_data_reader_params``.
     """
@@ -93,8 +91,8 @@ class Shard(_Range):
     """A range of records.
 
     Attributes:
-        identity: which content the source had when it was counted; "": not known. It is not one of
-            the three values, so shards that differ in it alone are equal.
+        identity: identifies the content that the source had when it was counted; "": not known. It
+            is not one of the three values, so shards that differ only in it are equal.
     """
 
     identity: str = ""
@@ -156,9 +154,8 @@ class TaskShard:
 
     Attributes:
         end: number of the record after the last.
-        indices: the records in the order in which they are wanted; () is all of them in their own
-            order.
-        identity: which content the source must have; "": not known.
+        indices: numbers of the records in the wanted order; () is all of them in file order.
+        identity: identifies the content that the source must have; "": not known.
     """
 
     name: str
@@ -170,7 +167,7 @@ class TaskShard:
 
 @dataclass(frozen=True)
 class Task:
-    """A range of records with both spellings: ``task.shard.name`` and ``task.shard_name``."""
+    """A task, with both spellings: ``task.shard.name`` and ``task.shard_name``."""
 
     shard: TaskShard
     type: Any = None

@@ -9,9 +9,9 @@ from tarkit.readers.files import FileDataReader
 
 
 class RecordIODataReader(FileDataReader):
-    """Records of RecordIO files, bytes.
+    """A reader of RecordIO files; each record is bytes.
 
-    Of a file, only the chunks of a task are read.
+    Only the chunks of a task are read from a file.
     """
 
     _indexes: dict[str, RecordIndex]

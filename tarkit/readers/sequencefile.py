@@ -13,9 +13,9 @@ from tarkit.readers.ranged import is_compressed
 
 
 class SequenceFileDataReader(FileDataReader):
-    """Pairs of SequenceFiles, each a tuple (key, value).
+    """A reader of SequenceFiles; each record is a pair (key, value).
 
-    Of a file, a task reads from the last sync mark before its first pair.
+    A task reads a file from the last sync mark before its first pair.
     """
 
     _indexes: dict[str, PairIndex]

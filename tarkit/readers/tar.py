@@ -19,14 +19,14 @@ _INDEXES_HELD = 16
 
 
 class TarDataReader(RangedDataReader):
-    """Samples of tar shards, each a dict of field -> bytes with ``__key__`` and ``__url__``.
+    """A reader of tar shards; each record is a dict of field -> bytes, ``__key__`` and ``__url__``.
 
-    A shard with an index beside it (``tarkit index``) is counted by that, and of a task only its
-    bytes are read.
+    A shard with an index beside it (``tarkit index``) is counted by its index, and only the bytes
+    of a task are read from it.
 
     Args:
         rule: key rule, ``first-dot``, ``last-dot`` or a regular expression.
-        index: whether indexes are used. A stale one is an error (StaleIndexError).
+        index: use indexes. A stale one is an error (StaleIndexError).
     """
 
     every = 64

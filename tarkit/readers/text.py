@@ -15,15 +15,14 @@ from tarkit.readers.reader import Metadata
 
 
 class TextDataReader(RangedDataReader):
-    """Rows of CSV files (RFC 4180), each a str as it is in the file, without its line end.
+    """A reader of CSV files (RFC 4180); each row is the str in the file, without its line end.
 
-    A row goes on over line breaks in quotes. Empty lines are not rows, and UTF-8's mark at the
-    beginning of a file is not part of one.
+    A row continues over line breaks in quotes. Empty lines are not rows, and a UTF-8 byte order
+    mark at the beginning of a file is skipped.
 
     Args:
         filename: a file, folder or shard spec.
-        header: whether the first row of each file has the names of the columns; it is not a record
-            then.
+        header: the first row of each file has the names of the columns, and is not a record.
     """
 
     def __init__(self, filename: str, records_per_task: int | None = None, header: bool = False, **kwargs: Any) -> None:

@@ -13,7 +13,7 @@ _AROUND = 16
 
 
 class TFRecordDataReader(RangedDataReader):
-    """Records of TFRecord files, bytes; both checksums of each are verified."""
+    """A reader of TFRecord files; each record is bytes, and both of its checksums are verified."""
 
     def offsets(self, url: str) -> Iterator[int]:
         offset = 0

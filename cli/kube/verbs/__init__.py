@@ -1,1 +1,1 @@
-"""The commands of ``kubetpl``, a file each; ``cli/kubetpl.py`` loads the one that is asked for."""
+"""The commands of ``kubetpl``, one in each file; ``cli/kubetpl.py`` loads them on request."""

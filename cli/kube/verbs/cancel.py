@@ -1,6 +1,6 @@
 """``kubetpl cancel``: stop a Job, or all Jobs of a run, until ``--undo``.
 
-What is done stays done.
+Completed work is kept.
 """
 
 from __future__ import annotations
@@ -46,12 +46,10 @@ def command(name: str, undo: bool, verbose: bool, **access: Any) -> int:
 
 
 def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: bool) -> str:
-    """Suspend the Jobs that have not ended, or let those go on that are suspended.
-
-    What was done, in a line.
+    """Suspend the Jobs that have not ended, or resume suspended ones; return a summary.
 
     Args:
-        name: of the Job or of the run. If a queue decides about one of them, none is suspended.
+        name: name of the Job or of the run. If a queue manages one of the Jobs, none is suspended.
     """
     alive = [job for job in jobs if not has_ended(job)]
     if not alive:

@@ -1,4 +1,4 @@
-"""``kubetpl logs``: of the pods that matter, and what is known of shards whose pods are gone."""
+"""``kubetpl logs``: print pods' logs, and what is known of shards whose pods were deleted."""
 
 from __future__ import annotations
 

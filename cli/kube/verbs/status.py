@@ -1,4 +1,4 @@
-"""``kubetpl status``: how far a run is, what failed, and why nothing runs."""
+"""``kubetpl status``: print a run's progress, its failures, and why nothing runs."""
 
 from __future__ import annotations
 

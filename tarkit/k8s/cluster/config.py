@@ -21,12 +21,12 @@ _MALFORMED = (TypeError, AttributeError, KeyError, ValueError, OSError)
 
 
 class Access(NamedTuple):
-    """A client of a cluster, and the namespace and context that it uses.
+    """A client of a cluster, with its namespace and context.
 
     Attributes:
-    client: a kubernetes ApiClient.
-    namespace: the one that counts.
-    context: its name, for messages.
+        client: a kubernetes ApiClient.
+        namespace: namespace to use.
+        context: name of the context, for messages.
     """
 
     client: Any
@@ -89,9 +89,9 @@ def _from_files(files: str, context: str | None) -> Access:
 
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
-    """Collect what the client logs about failed login programs of a kubeconfig, a line each.
+    """Collect the lines that the client logs about failed login programs of a kubeconfig.
 
-    It raises nothing, and goes on without credentials.
+    The client raises no error for these, and continues without credentials.
     """
     problems: list[str] = []
 

@@ -1,7 +1,7 @@
 """A cluster's API, as plain JSON objects: get, list, watch, patch, and logs of pods.
 
-The official client brings the configuration, the credentials and the connections. Its model classes
-are not used: what the API answers is passed on as it is, as dicts.
+The official client provides the configuration, the credentials and the connections. Its model
+classes are not used: answers of the API are passed on unchanged, as dicts.
 
 Source of paths, verbs and status codes:
 https://kubernetes.io/docs/reference/using-api/api-concepts/
@@ -48,8 +48,9 @@ class Cluster:
     """A client of one namespace of a cluster.
 
     All methods raise ClusterUnreachableError if the server does not answer, NoSuchObjectError on
-    404, ClusterError with the status on every other refusal, and UsageError, before anything is
-    sent, for a name that no object can have: it would be another path of the API.
+    404, and ClusterError with the status on every other refusal. They raise UsageError, before
+    anything is sent, for a name that is not valid for an object: it would be a different path of
+    the API.
     """
 
     def __init__(self, access: Access) -> None:
@@ -91,7 +92,7 @@ class Cluster:
         return self._json("patch", kind, name, query={"fieldManager": "kubetpl"}, body=changes)
 
     def log(self, pod: str, *, container: str | None = None, tail: int | None = None) -> Generator[bytes, None, None]:
-        """Yield the lines of a container's log as it is now, or its last ``tail`` lines."""
+        """Yield the existing lines of a container's log, or its last ``tail`` lines."""
         yield from self._lines(self._send("get", "pods", pod, "log", {"container": container, "tailLines": tail}))
 
     def watch(

@@ -66,9 +66,9 @@ class FailureGroup:
 
     Attributes:
         title: ``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``.
-        message: the last line of the first one's log or status.
-        is_memory: whether more memory may help.
-        is_free: whether it is not counted.
+        message: last line of the first pod's log or status.
+        is_memory: True if more memory may help.
+        is_free: True if these failures do not count for the Job's limit.
     """
 
     title: str

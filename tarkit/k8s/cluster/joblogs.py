@@ -1,6 +1,6 @@
-"""Selection of the pods of a Job whose logs are wanted.
+"""Select the pods of a Job whose logs are wanted.
 
-And of pods that are gone, why, and what the done records say.
+Also report which pods were deleted, why, and what the done records say.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class JobStatus:
     """A Job and its shards.
 
     Attributes:
-        view: None if the cluster does not know the Job, or is not there.
-        records: None if there are none to be read.
-        notes: what could not be looked at, and why.
+        view: view of the Job; None if the cluster does not know the Job, or was not asked.
+        records: summary of its done records; None if there are none to read.
+        notes: sentences on what could not be read, and why.
     """
 
     name: str
@@ -218,9 +218,9 @@ def _failures(job: Object, view: JobView, pods: Collection[Object]) -> list[Fail
 
 
 def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
-    """Return the result of a read, or None and a note if it is forbidden.
+    """Return the result of a read; or if it is forbidden, return None and add a note.
 
-    That the cluster does not answer is left to the caller.
+    If the cluster does not answer, the error is left to the caller.
     """
     try:
         return ask()

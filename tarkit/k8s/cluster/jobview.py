@@ -2,18 +2,19 @@
 
 The states of a Job, in ``status``, ``wait``, ``cancel``, ``scale`` and ``retry``:
 
-==========  ======================================================================================
-complete    ended: its condition ``Complete`` holds failed      ended: its condition ``Failed``
-holds ending      how it will end is certain (``SuccessCriteriaMet``, ``FailureTarget``); its last
-pods are not gone suspended   ``spec.suspend``: by ``kubetpl cancel``, by a queue, or by hand
-running     a pod of it runs waiting     none of these: no pod runs yet ==========
-======================================================================================
+- ``complete``: it has ended; its condition ``Complete`` is true.
+- ``failed``: it has ended; its condition ``Failed`` is true.
+- ``ending``: its result is certain (``SuccessCriteriaMet``, ``FailureTarget``), but its last pods
+  still exist.
+- ``suspended``: ``spec.suspend`` is set, by ``kubetpl cancel``, by a queue, or by hand.
+- ``running``: one of its pods runs.
+- ``waiting``: none of these; no pod runs yet.
 
-The states of an index: ``done`` (a pod of it succeeded), ``failed`` (its retries are used up),
-``running`` (its pod runs), ``pending`` (its pod does not run yet), ``left`` (none of these). Sums
-over a run's Jobs have two words more: ``retried`` (failed or suspended, and a later Job counts
-instead), ``deleted`` (removed before it had ended). The states of a shard are those of its done
-record (``tarkit.runs.status``): done, missing, stale, failed.
+The states of an index: ``done`` (its pod succeeded), ``failed`` (its retries are used up),
+``running`` (its pod runs), ``pending`` (its pod does not run yet), ``left`` (none of these). The
+sums over a run's Jobs have two more states: ``retried`` (failed or suspended, and a later Job
+counts instead), ``deleted`` (removed before it had ended). The states of a shard are those of its
+done record (``tarkit.runs.status``): done, missing, stale, failed.
 
 Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/
 """
@@ -38,12 +39,12 @@ _BY_CONDITION = {"Complete": "complete", "Failed": "failed", "SuccessCriteriaMet
 
 @dataclass(frozen=True)
 class JobPlan:
-    """Inputs, outputs and slices of a Job, from its annotations; None where they are missing.
+    """Inputs, outputs and slices of a Job, from its annotations; None if they are missing.
 
     Attributes:
-        inputs: shard specs as tarproc got them.
-        list_name: the ConfigMap that holds them.
-        list_sha256: by which its pods know their list.
+        inputs: shard specs as passed to tarproc.
+        list_name: name of the ConfigMap that holds them.
+        list_sha256: SHA-256 by which its pods recognize their list.
     """
 
     shards: int | None = None
@@ -58,10 +59,10 @@ class JobView:
     """A Job in numbers.
 
     Attributes:
-        state: as the table above says.
-        total: indexes, None if the Job has no fixed number.
-        done, failed, running, pending, left: indexes.
-        ending: pods that were asked to end, and have not yet.
+        state: a state of the table above.
+        total: number of indexes, None if the Job has no fixed number.
+        done, failed, running, pending, left: numbers of indexes.
+        ending: number of pods that were asked to end, and have not ended yet.
     """
 
     name: str

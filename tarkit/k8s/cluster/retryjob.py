@@ -1,7 +1,7 @@
 """A Job for the shards that a Job left undone, refused while pods process the same shards.
 
-Made from the other Job as the cluster has it, or as its manifest had: what the server had added is
-taken off, the inputs are the shards that are not done, and it gets a name of its own.
+It is made from the other Job in the cluster, or from its manifest: fields that the server added are
+removed, the inputs are the shards that are not done, and it gets a new name.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass
 class Changes(Settings):
-    """The settings that a retry does not take from the Job before.
+    """The settings of a retry that differ from those of the Job before; None keeps a setting.
 
-    None is as before. list_url, list_sha256: where the list of shards was put in a bucket, instead
-    of a ConfigMap, and by which pods know it.
+    ``list_url`` and ``list_sha256`` are the place of the list of shards in a bucket, instead of a
+    ConfigMap, and the checksum by which pods recognize it.
     """
 
     list_sha256: str | None = None

@@ -110,10 +110,10 @@ class RunState:
     """The Jobs of a run.
 
     Attributes:
-        jobs: as they are; those that were removed once they had ended, as they were then.
-        retried: failed or suspended ones, instead of which a later Job counts: a retry, or one of
-            the same name.
-        deleted: names of those that were removed before they had ended.
+        jobs: current objects; for Jobs that were removed after their end, the last known ones.
+        retried: failed or suspended Jobs that a later Job replaces: a retry, or one of the same
+            name.
+        deleted: names of Jobs that were removed before they had ended.
     """
 
     jobs: list[Object]

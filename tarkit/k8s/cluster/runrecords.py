@@ -1,4 +1,4 @@
-"""From the index of a Job to the names of its shards, and what the done records say of them."""
+"""Map the index of a Job to the names of its shards, and read their done records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ class RunRecords:
     """Summary of the done records of a run's own shards.
 
     Attributes:
-        found: of these shards alone.
-        shards: all of the run in their order, by the names of their outputs; None if its inputs are
-            not known.
-        any_command: they are counted whatever command made them, since the run's own command is not
-            known.
-        allow_empty: it is meant if no sample comes out of all of them.
+        found: progress of these shards alone.
+        shards: all shards of the run in order, by the names of their outputs; None if its inputs
+            are not known.
+        any_command: records of any command are counted, since the run's own command is not known.
+        allow_empty: accept that no sample comes out of all shards.
     """
 
     outdir: str
@@ -73,9 +72,9 @@ class RecordSource:
 
     Attributes:
         outdir, specs: the output folder and the inputs that the user names.
-        check_inputs: ask every input whether it changed since; it must be reachable from here.
-        documents: manifests in which a ConfigMap with a list of shards may be, before the cluster
-            is asked.
+        check_inputs: check every input for changes; each must be reachable from here.
+        documents: manifests that are searched for the ConfigMap with the list of shards, before the
+            cluster is asked.
     """
 
     outdir: str | None = None
@@ -84,7 +83,7 @@ class RecordSource:
     documents: Sequence[Object] = ()
 
     def refuse_many(self) -> None:
-        """Refuse what the user names, as it is about one Job."""
+        """Refuse ``-O`` and ``--shards`` for several Jobs."""
         if self.outdir or self.specs:
             raise UsageError("-O and --shards are about one Job; this names several")
 
@@ -189,7 +188,7 @@ def sliced_work(job: Object) -> Work | None:
 
 
 def is_per_shard(job: Object) -> bool:
-    """Return True if a Job runs tarproc over slices, so that done records say what is left."""
+    """Return True if a Job runs tarproc over slices, so that done records show what is left."""
     return sliced_work(job) is not None
 
 

@@ -1,4 +1,4 @@
-"""The Jobs of ``kubetpl train`` in a cluster: which they are, and what is beside them."""
+"""The Jobs of ``kubetpl train`` in a cluster, and their roles."""
 
 from __future__ import annotations
 

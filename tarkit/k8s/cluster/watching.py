@@ -31,13 +31,14 @@ _LONGEST_PAUSE = 10.0
 
 
 class Watching:
-    """Duration of a watch, and its reports about the cluster: an outage, once, and its end.
+    """Duration of a watch, and its reports on outages of the cluster: once each, and their end.
 
     Args:
         report: called with a line.
-        seconds: of all of it, None is for ever.
-        patience: seconds for which the cluster may not answer, from the first.
-        clock, sleep: of seconds.
+        seconds: duration of the watch, None: no limit.
+        patience: seconds for which the cluster may be unreachable.
+        clock: function that returns seconds.
+        sleep: function that waits for seconds.
     """
 
     def __init__(
@@ -95,13 +96,11 @@ class Watching:
 def watched(
     cluster: Cluster, kind: str, watching: Watching, seconds: float, *, labels: str = "", fields: str = ""
 ) -> Iterator[Objects]:
-    """Yield the selected objects of a kind: first the list, then after each change.
+    """Yield the selected objects of a kind: first the list, then the list after each change.
 
-    A list comes at least once in ``seconds``.
-
-    It ends when the time is up; however late it is, there is one look, so that a Job that has ended
-    is not reported as one that was waited for in vain. What may not be watched is listed again and
-    again.
+    A list is yielded at least once in ``seconds``. The iterator ends when the time is up, but not
+    before one list: so a Job that has ended in time is not reported as still running. A kind that
+    may not be watched is listed repeatedly.
     """
     known: dict[str, Object] = {}
     version = ""

@@ -62,8 +62,8 @@ class Reason:
     """A reason why pods do not run.
 
     Attributes:
-        text: the sentence.
-        advice: what to change, "" if to wait.
+        text: a phrase.
+        advice: what to change; "" if waiting is enough.
     """
 
     text: str
@@ -157,7 +157,7 @@ def _refusals(events: Sequence[Object]) -> list[Reason]:
 
 
 def _why_pending(pod: Object, events: Sequence[Object], now: float) -> Reason | None:
-    """Return the reason why one pod does not run yet, or None if it is only just created."""
+    """Return the reason why one pod does not run yet, or None if it was only just created."""
     scheduled = api.condition_of(pod, "PodScheduled")
     if scheduled is not None and not api.is_true(pod, "PodScheduled"):
         if scheduled.get("reason") == "SchedulingGated":

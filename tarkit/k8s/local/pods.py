@@ -61,11 +61,11 @@ class LocalSettings:
     """Settings of a local run.
 
     Attributes:
-        parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more
-            than there are CPUs.
-        retry_delay: seconds before the first retry, it doubles.
+        parallelism: number of pods at once; None takes that of the manifest, but at most the number
+            of CPUs.
+        retry_delay: seconds before the first retry; it doubles.
         env: variables of this machine that pods see.
-        volumes: name of a volume -> folder to use in its stead.
+        volumes: name of a volume -> folder that replaces it.
     """
 
     parallelism: int | None = None
@@ -140,7 +140,7 @@ class Sources:
     """The ConfigMaps, Services and claims among documents.
 
     Attributes:
-        claims: their names; each is a folder of the run.
+        claims: names of the claims; each is a folder of the run.
     """
 
     def __init__(self, documents: Sequence[Object]) -> None:
@@ -171,7 +171,7 @@ class Sources:
     def address(self, text: str) -> str:
         """Return the local address of a service, if the text is its NAME:PORT.
 
-        And so do those of a headless service, which are called POD.NAME in a text without blanks.
+        Addresses POD.NAME of a headless service are replaced, too, in a text without blanks.
         """
         text = text if re.search(r"\s", text) else self._pods.sub("localhost", text)
         return self._addresses.get(text, text)

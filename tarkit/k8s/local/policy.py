@@ -30,7 +30,7 @@ class Condition(NamedTuple):
     """The end of a Job.
 
     Attributes:
-        type: Complete or Failed; reason and message as Kubernetes words them.
+        type: Complete or Failed; reason and message have the words of Kubernetes.
     """
 
     type: str
@@ -39,17 +39,17 @@ class Condition(NamedTuple):
 
 
 class LocalJob:
-    """A Job, or a Pod as a Job of one: its document, and the fields that decide about its end.
+    """A Job, or a Pod as a Job of one pod: its document, and the fields that decide about its end.
 
     A Job that is not Indexed has numbered places instead of indexes.
 
     Attributes:
         per_index: backoffLimitPerIndex.
-        restarts: a container that fails is started again in its pod (restartPolicy OnFailure).
+        restarts: a failed container is restarted in its pod (restartPolicy OnFailure).
         elastic: its number of indexes may change while it runs.
-        uid: another one each time that it is run.
+        uid: a new one for each run.
         where: kind and name, for messages.
-        role: the label ``role`` of its pods, as those of an elastic training job have it.
+        role: value of the label ``role`` of its pods, which elastic training jobs have.
         sidecars: its init containers, each as a Job of that container alone.
     """
 
@@ -108,11 +108,11 @@ class LocalJob:
 
 @dataclass
 class JobLedger:
-    """One run of a Job: the indexes that wait, run, are done or failed, and its end.
+    """One run of a Job: its waiting, running, done and failed indexes, and its end.
 
     Args:
-        job: what decides.
-        at_once: pods at once.
+        job: the Job with its rules.
+        at_once: number of pods at once.
         retry_delay: seconds before the first retry; it doubles, up to 64 times as much.
     """
 

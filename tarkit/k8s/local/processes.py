@@ -30,7 +30,7 @@ class Process(NamedTuple):
 
     Attributes:
         grace: seconds between SIGTERM and SIGKILL.
-        sidecars: run beside it.
+        sidecars: processes that run beside it.
     """
 
     words: Sequence[str]
@@ -70,14 +70,15 @@ def signal_all(groups: Collection[int], folder: str | None, number: int) -> None
 
 
 class Watchdog:
-    """A process that ends the pods when their runner is killed, also by kill -9 or the OOM killer.
+    """A process that ends the pods when their runner is killed, by kill -9 or the OOM killer, too.
 
-    It reads process groups from a pipe, and acts when the pipe ends: SIGTERM, after five seconds
-    SIGKILL. It has the lock of the state folder open until then, so no other run begins before.
+    It reads process groups from a pipe; when the pipe ends, it sends SIGTERM, and SIGKILL after
+    five seconds. It keeps the lock of the state folder until then, so that no other run begins
+    before.
 
     Args:
         lock: descriptor of the lock.
-        pods: the folder in which the folders of all pods are.
+        pods: the folder with the folders of all pods.
     """
 
     def __init__(self, lock: int, pods: str) -> None:
@@ -119,13 +120,13 @@ def _watch(folder: str) -> None:
 
 
 class LocalPod:
-    """A pod that runs.
+    """A running pod.
 
-    Poll it until it gives its exit code: of a signal it is 128 plus the number, as in a cluster.
+    Poll it until it returns its exit code: for a signal 128 plus its number, as in a cluster.
 
     Args:
-        name: of the pod.
-        log: the path of its log.
+        name: name of the pod.
+        log: path of its log.
 
     Attributes:
         began: when it was started.

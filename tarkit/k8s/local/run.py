@@ -35,13 +35,14 @@ def run_documents(
 ) -> list[JobLedger]:  # fmt: skip
     """Run all Jobs and Pods of a manifest, until each is complete or failed.
 
-    An exception ends them before: SIGTERM, and SIGKILL after the time of grace.
+    An exception ends them earlier: by SIGTERM, and by SIGKILL after the grace period. Errors in the
+    manifest are raised before anything is run.
 
     Args:
-        folder: of logs, claims and running pods; None is NAME.kubetpl-local, of the first Job's or
-            Pod's name.
-        say: is called with a line for each failure, and for the end; note: with others. What a
-            manifest lacks is an error before anything is run.
+        folder: folder of logs, claims and running pods; None is NAME.kubetpl-local, with the name
+            of the first Job or Pod.
+        say: called with a line for each failure, and for the end.
+        note: called with other lines.
     """
     run = _Run(documents, settings, note, say)
     run.folder = os.path.abspath(folder or f"{run.ledgers[0].job.name}.kubetpl-local")
@@ -59,10 +60,10 @@ def _cpus() -> int:
 
 
 class _Run:
-    """The Jobs of a manifest, each with its ledger, and the pods that run.
+    """The Jobs of a manifest, each with its ledger, and the running pods.
 
     Attributes:
-        folder: of the run; it is locked.
+        folder: folder of the run; it is locked.
     """
 
     folder: str

@@ -78,11 +78,11 @@ def give_inputs(
     job: dict[str, Any], shards: int, slices: int, specs: Sequence[str], lines: Iterable[str] | None,
     labels: Mapping[str, str],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Record a Job's inputs in it, so that the shards of an index are known later.
+    """Record a Job's inputs in its annotations, so that the shards of an index are known later.
 
     Args:
-        lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned;
-            None if it has none.
+        lines: lines of a list that the Job mounts; the ConfigMap with this list and these labels is
+            returned. None if the Job has no such list.
     """
     metadata, pod = part(job, "metadata"), part(job, "spec", "template", "spec")
     notes = part(metadata, "annotations")

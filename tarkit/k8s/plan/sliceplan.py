@@ -1,7 +1,7 @@
 """Slices of a run's shards, one for each index of a Job, and the place of their list.
 
-Three forms: a pattern, of which each pod computes its part; a ConfigMap beside the Job; a list in a
-bucket with the offsets of its slices beside it.
+There are three forms: a pattern, of which each pod computes its part; a ConfigMap beside the Job; a
+list in a bucket with the offsets of its slices beside it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ShardPlan:
     """The shards of a run, and their slices.
 
     Attributes:
-        specs: as a pod gives them to tarproc.
-        shards: how many.
-        slices: how many, W.
-        entries: the lines of the list that goes into a ConfigMap; None in the other forms.
-        list_sha256: by which a pod recognizes a list that can change, see ``plan_slice``.
-        notes: what people should know, a sentence each.
+        specs: shard specs that a pod passes to tarproc.
+        shards: number of shards.
+        slices: number of slices, W.
+        entries: lines of the list for a ConfigMap; None in the other forms.
+        list_sha256: checksum by which a pod recognizes a list that can change, see ``plan_slice``.
+        notes: notes for the user, a sentence each.
     """
 
     specs: list[str]
@@ -76,15 +76,17 @@ def plan_shards(
     """Cut the shards that ``specs`` name into slices.
 
     Patterns stay patterns, and nothing is opened or listed for them. Globs and local lists are
-    looked up now: what they name goes into ``entries`` for a ConfigMap, or with ``list_url`` into a
-    list in a bucket. A list at a URL stays where it is; its slices are those that were planned with
-    it, if any were.
+    expanded now: their shards go into ``entries`` for a ConfigMap, or with ``list_url`` into a list
+    in a bucket. A list at a URL stays where it is; its slices are those that were planned with it,
+    if any.
 
     Args:
-        most: slices, unless ``slices`` is given, or the list was planned with more.
-        list_url: of the list; if it ends with a slash, the list gets a name of its own in this
-            folder.
-        outdir: of the run; with it, that no two shards become the same output is checked.
+        most: largest number of slices, unless ``slices`` is given, or the list was planned with
+            more.
+        list_url: URL of the list; if it ends with a slash, the name in this folder is derived from
+            the list.
+        outdir: output folder of the run; with it, it is checked that no two shards become the same
+            output.
         allow_local: tarproc will run on this machine, so names may be relative to the current
             folder.
     """
