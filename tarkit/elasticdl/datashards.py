@@ -177,7 +177,7 @@ class DataShardService:
             batch_size: number of its records; None or 0: that of the constructor.
             err_msg: why it failed: each shard with records in it is reported as failed, when all
                 records of the shard have been counted.
-            task_ids: ids of the shards that the batch is from; None: all shards.
+            task_ids: ids of the shards that the batch is from; empty: all held shards.
 
         Returns:
             True if a shard was reported.

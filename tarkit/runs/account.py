@@ -38,14 +38,15 @@ class CountsError(TarkitError):
 
 
 class Sinks(WholeOutput):
-    """The output, and beside it a shard of failed samples, made when needed.
+    """The output, and a shard of failed samples beside it, created when needed.
 
     Args:
         target, failed_target: names, or None to write nothing.
         options: arguments of TarWriter.
 
     Attributes:
-        copied: samples of the output that came from elsewhere, and are not counted.
+        copied: number of samples of the output that were copied from elsewhere, and are not
+            counted.
     """
 
     def __init__(self, target: str | None, failed_target: str | None, options: Mapping[str, Any]) -> None:
@@ -73,7 +74,7 @@ class Sinks(WholeOutput):
             self.copied += 1
 
     def write_failed(self, sample: Sample, report: bytes) -> None:
-        """Set a sample aside, with a report of what went wrong."""
+        """Add a sample to the failed samples, with a report of the failure."""
         if self._failed_target is None:
             return
         if self._failed is None:
@@ -93,7 +94,7 @@ class Sinks(WholeOutput):
         self._last_failed = key
 
     def close(self) -> None:
-        """Publish both, the failed samples first: an output without them would look complete."""
+        """Publish the failed samples, then the output, which would look complete without them."""
         if self._failed is not None:
             self._failed.close()
         if self.output is not None:
@@ -107,13 +108,13 @@ class Sinks(WholeOutput):
 
 
 class Account:
-    """Puts outcomes where they belong, batch by batch, and counts them.
+    """Writes the outcomes of batches to the output or the failed samples, and counts them.
 
     Args:
-        before: counts of what the same run did before, which count for the limit of failures.
+        before: counts of earlier work in the same run, which count for the limit of failures.
 
     Attributes:
-        failed_at: for each failed sample its key and how many samples had been written before it.
+        failed_at: for each failed sample its key, and how many samples had been written before it.
     """
 
     def __init__(self, counts: Counts, sinks: Sinks, engine: Engine, before: Counts | None = None) -> None:
@@ -127,10 +128,10 @@ class Account:
         self._codes: set[int | None] = set()
 
     def enter(self, batch: Batch, outcome: Outcome, first: Callable[[Sample], None] | None = None) -> None:
-        """Put the samples of one batch where they belong.
+        """Write and count the samples of one batch.
 
         Args:
-            first: is called before each of them.
+            first: called before each sample.
         """
         key = batch[0]["__key__"]
         failure = outcome.failure
@@ -244,7 +245,7 @@ def _emptied(before: Sample, made: Sample) -> int:
 
 
 def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts: Counts) -> None:
-    """Run every sample, and publish what came of it; on an exception, nothing."""
+    """Run every sample, and publish the result; on an exception, publish nothing."""
     with sinks:
         account = Account(counts, sinks, engine)
         with closing(engine.outcomes(in_batches(samples, engine.batch_size))) as outcomes:

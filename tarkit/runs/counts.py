@@ -50,31 +50,31 @@ class Limit(NamedTuple):
 
 @dataclass
 class Counts:
-    """Numbers of samples and shards by what happened to them.
+    """Numbers of samples and shards by their outcome.
 
     ``read + added == out + filtered + failed``, or there is a bug.
 
-    Of a run with an output for each input, all these are of the shards that it published, which
-    shards_done counts.
+    In a run with an output for each input, the samples are those of the shards that it published,
+    which ``shards_done`` counts.
 
     Attributes:
         read: samples that were processed.
-        out: samples written, or without output, done.
-        added: how many more than one were made of single samples.
-        filtered: samples of which nothing was left.
-        failed: samples that failed, by kind of failure in failures; failed_output: the shard that
-            they are in, or a pattern of such shards.
-        ignored: samples in out whose command failed, by the policy ignore.
-        emptied: fields of 0 bytes in the output that were not in the input, or had more bytes
-            there.
-        stray_files: files left in samples' folders that belong to no sample.
-        met: what the readers of these samples met.
-        empty: the run ends with 3, since nothing came out of it.
-        shards_before: those that an earlier run did; shards_set_aside: those done now or before
-            that lack samples, shards_with_failed those beside which failed samples are kept.
+        out: samples written, or without output, processed successfully.
+        added: additional samples, where one sample became several.
+        filtered: samples that became none.
+        failed: samples that failed, by kind of failure in ``failures``.
+        failed_output: the shard with the failed samples, or a pattern of such shards.
+        ignored: samples in ``out`` whose command failed, by the policy ignore.
+        emptied: fields of 0 bytes in the output that are new, or had content in the input.
+        stray_files: files in samples' folders that belong to no sample.
+        met: counts of the readers of these samples.
+        empty: the run ends with 3, since no sample came out of it.
+        shards_before: shards that an earlier run did.
+        shards_set_aside: shards done now or before that lack samples.
+        shards_with_failed: shards beside which failed samples are kept.
         recorded_in, recorded_out: samples in and out of all shards done now or before.
-        codes: exit codes of shards that failed or whose input is missing, each once; missing_names:
-            the first missing inputs.
+        codes: exit codes of shards that failed or whose input is missing, each once.
+        missing_names: the first missing inputs.
     """
 
     read: int = 0
@@ -118,7 +118,7 @@ class Counts:
         return f"in {self.read}{added} = out {self.out} + filtered {self.filtered} + failed {self.failed}"
 
     def add(self, other: Counts) -> None:
-        """Count what other shards of the run count."""
+        """Add the counts of other shards of the run."""
         _add(self, other)
 
     def add_up(self) -> bool:
@@ -141,7 +141,7 @@ class Counts:
 
     @property
     def nothing_came_out(self) -> bool:
-        """Return True if samples came in and none went out, over this run and earlier ones."""
+        """Return True if samples came in and none came out, over this run and earlier ones."""
         return bool(self.read or self.recorded_in) and not (self.out or self.recorded_out)
 
     @property
@@ -151,9 +151,10 @@ class Counts:
 
     @property
     def exit_code(self) -> int:
-        """Exit code for failed shards (see :func:`tarkit.errors.exit_code_of_all`).
+        """Exit code of the run: that of failed shards, else 3 or 0.
 
-        3 if samples were set aside or nothing came out, else 0.
+        It is 3 if samples failed or none came out. For failed shards, see
+        :func:`tarkit.errors.exit_code_of_all`.
         """
         return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.lost_anything or self.empty else EXIT_OK)
 

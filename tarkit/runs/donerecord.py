@@ -1,8 +1,8 @@
 """The done record: a file beside an output shard that says what the shard was made of.
 
-The record is published after the shard, so a shard without one is not finished. It holds everything
-that shows, without looking at any sample, whether the shard still is what a run would make: the
-input's identity, the command, the version, and the output's size and checksum.
+The record is published after the shard, so a shard without one is not finished. It has all facts by
+which a run decides, without reading any sample, if the shard is up to date: the input's identity,
+the command, the version, and the output's size and checksum.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class DoneRecord:
     """Record of how one input shard became one output shard.
 
     Attributes:
-        state: done, or failed (then error and exit_code say why, and it has no output).
-        input: URL as it may be shown, with size and tag as in Identity.
+        state: done, or failed (then ``error`` and ``exit_code`` say why, and there is no output).
+        input: URL without secrets, with size and tag as in Identity.
         work: fingerprint of the command and all options that change the output.
-        tarkit: version.
+        tarkit: version of tarkit.
         output: name, size in bytes, sha256.
-        samples: counts.
-        failed: for each failed sample its key and how many output samples come before its place.
-        skipped_members, missing_fields, dropped_fields, damage: what the reader met.
-        emptied_fields: those of 0 bytes that were not so in the input.
-        retried: fingerprints of later runs of the failed samples alone.
-        files: those that the work uses beside its fingerprint (see tarkit.runs.usedfiles); None in
-            the records of versions that did not note them.
-        pending: while the failed samples are put back, the values that other fields have after it,
-            and which of these samples failed again.
+        samples: counts of samples.
+        failed: for each failed sample its key, and how many output samples come before its place.
+        skipped_members, missing_fields, dropped_fields, damage: findings of the reader.
+        emptied_fields: fields of 0 bytes that had content in the input, or are new.
+        retried: fingerprints of later runs over the failed samples alone.
+        files: files that the work uses in addition to its fingerprint (see tarkit.runs.usedfiles);
+            None in the records of versions that did not record them.
+        pending: while a retry is published, the new values of the other fields, and the samples
+            that failed again.
     """
 
     state: str
@@ -68,12 +68,10 @@ class DoneRecord:
     pending: dict[str, Any] | None = None
 
     def other_input(self, url: str) -> str | None:
-        """Return the record's input if it is not ``url``.
+        """Return the record's input if it differs from ``url``, or None.
 
-        Inputs of two folders may have the same names.
-
-        A relative path is taken for that of any folder, since it is not known from where it was
-        meant.
+        Inputs of two folders may have the same names. A relative path matches any folder, since it
+        is not known which folder it was relative to.
         """
         recorded = str(self.input.get("url"))
         there, here = _place(recorded), _place(display_name(url))
@@ -95,16 +93,16 @@ class DoneRecord:
     ) -> str | None:
         """Return the reason why the shard must be made again, or None.
 
-        What is None is not compared.
+        Arguments that are None are not compared.
 
         Args:
-            output_size: the size of the output, None if its store does not report one; raises
-                MissingInputError.
-            url: what the shard is to be made of.
-            source: what is there now.
-            work: fingerprint.
-            tarkit: version.
-            files: those that the work uses, as they are now; see also ``not_compared``.
+            output_size: function that returns the size of the output, None if its store does not
+                report one; it raises MissingInputError.
+            url: the input of the shard.
+            source: the current identity of the input.
+            work: fingerprint of the work.
+            tarkit: version of tarkit.
+            files: current files of the work; see also ``not_compared``.
         """
         if self.state != "done" or self.output is None:
             return self.error or "unknown"
@@ -135,10 +133,8 @@ class DoneRecord:
     def not_compared(self, files: list[dict[str, str]] | None) -> str | None:
         """Return the reason why the files of record and work cannot all be compared, or None.
 
-        None if they can.
-
         Args:
-            files: None if those of the work are not known.
+            files: files of the work; None if they are not known.
         """
         if self.files is None:
             return None if files == [] else "its record is of a version that noted none"
@@ -186,7 +182,7 @@ def read_record(url: str) -> DoneRecord | None:
 def _is_sound(record: DoneRecord) -> bool:
     """Return True if the values have the expected types.
 
-    One damaged record must not end a look at all of them.
+    One damaged record must not end the status of all shards.
     """
     output, counts = record.output, record.samples
     return (

@@ -35,7 +35,7 @@ ERROR_FIELD = "__error__.txt"
 class Reporter:
     """Callbacks of a run, for its progress.
 
-    This one shows nothing; override what is wanted.
+    The methods of this class do nothing; override the needed ones.
 
     Its methods are called from one thread, the samples' in the order of the input.
     """
@@ -78,10 +78,10 @@ class Reporter:
 
 
 class Engine:
-    """Runs samples through a pool, as the work wants it.
+    """Runs samples through a pool, as the work defines.
 
     Args:
-        scratch: folder for what is too large for memory; None keeps all in memory.
+        scratch: folder for data that is too large for memory; None keeps all data in memory.
     """
 
     def __init__(self, work: Work, pool: Pool[Any], reporter: Reporter, scratch: str | None = None) -> None:

@@ -43,7 +43,7 @@ class ShardsFailedError(TarkitError):
     """Some shards of a run failed, or their inputs are missing; the others are published.
 
     Args:
-        counts: of all of them.
+        counts: counts of the whole run.
     """
 
     def __init__(self, counts: Counts) -> None:
@@ -57,7 +57,7 @@ class ShardsFailedError(TarkitError):
 
 
 class EmptyResultError(TarkitError):
-    """Samples came in, and none went out; what was published is without samples.
+    """Samples came in, and none came out; what was published has no samples.
 
     Args:
         counts: of the whole run.
@@ -177,7 +177,7 @@ def with_work_id(work: Work) -> Work:
 
 
 def check_work(work: Work) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that conflict."""
     if [work.command, work.script, work.function, work.filter].count(None) != 3:
         raise UsageError("give one of -c COMMAND, -S SCRIPT, --map FUNCTION and --filter COMMAND")
     if work.shell_flags is not None and work.command is None and work.filter is None:

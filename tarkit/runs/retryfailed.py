@@ -51,10 +51,7 @@ def outputs_of(folder: str) -> list[str]:
 
 
 class RetryRun:
-    """Retries the failed samples of a folder, and counts its shards.
-
-    One call of run().
-    """
+    """Retries the failed samples of a folder, and counts its shards, in one call of ``run()``."""
 
     def __init__(self, engine: Engine, counts: Counts) -> None:
         self._engine = engine
@@ -136,8 +133,8 @@ class RetryRun:
     def _go_on(self, output_url: str, record: DoneRecord, pending: dict[str, Any]) -> DoneRecord:
         """Finish a retry that was killed before its record was written.
 
-        Or do it anew, if nothing was published yet. Its samples are counted by the record, not by
-        this run.
+        If nothing was published yet, the retry is repeated. Its samples are counted in the record,
+        not in this run.
         """
         failed_url, before = failed_samples_url(output_url), [key for key, _ in record.failed]
         again = {number: before[number] for number in pending["again"]}

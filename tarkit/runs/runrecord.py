@@ -1,8 +1,8 @@
 """The run record: a file in the output folder, written when a run begins, with its plan.
 
-Done records say what was made; only with this one it is known what is missing. Its name has the
-digest of its content without the files that the work uses, so that all slices of a run write the
-same file, also where the command changes such a file, and several runs can share a folder.
+Done records list what was made; only this record shows what is missing. Its name has the digest of
+its content without the files that the work uses. So all slices of a run write the same file, even
+if the command changes such a file, and several runs can share a folder.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class RunRecord:
     """Plan of a run.
 
     Attributes:
-        work: its fingerprint, None if slices of the run have other ones.
-        tarkit: version.
-        files: those that the work uses, see tarkit.runs.usedfiles.
-        slices: of how many the run is one, None for all of it.
-        begun: seconds since 1970, None if that is not known.
-        once: no other run has its fingerprint.
+        work: fingerprint of its work, None if the slices of the run have different ones.
+        tarkit: version of tarkit.
+        files: files that the work uses, see tarkit.runs.usedfiles.
+        slices: number of slices if the run is one slice of several, None for a whole run.
+        begun: seconds since 1970, None if the time is not known.
+        once: no other run has this fingerprint.
     """
 
     inputs: InputSet

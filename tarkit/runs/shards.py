@@ -50,10 +50,10 @@ class _Shard:
     """One input with the place of its output.
 
     Attributes:
-        source: the input as it was before it was read.
-        record: that of an earlier run if it is ``done_before``, else how this run ends.
-        recorded: some record was there.
-        counts: of its samples.
+        source: identity of the input before it was read.
+        record: the earlier record if it is ``done_before``, else the record of this run.
+        recorded: a record existed before.
+        counts: counts of its samples.
     """
 
     url: str
@@ -71,7 +71,7 @@ class _Mark:
 
 @dataclass
 class _ShardBegins(_Mark):
-    """The batches of this shard follow."""
+    """The batches of this shard follow this mark."""
 
     shard: _Shard
 
@@ -84,15 +84,13 @@ class _ShardEnds(_Mark):
 
 
 class ShardRun:
-    """Runs shards through an engine, and counts them.
-
-    One call of run().
+    """Runs shards through an engine, and counts them, in one call of ``run()``.
 
     Args:
         counts: filled while it runs.
         work: fingerprint of the command.
-        version: of tarkit.
-        files: that the work uses.
+        version: version of tarkit.
+        files: files that the work uses.
     """
 
     def __init__(self, engine: Engine, counts: Counts, work: str, version: str, files: Sequence[UsedFile] = ()) -> None:
@@ -195,7 +193,7 @@ class ShardRun:
         return shard, None
 
     def _look_at_record(self, shard: _Shard) -> None:
-        """Note whether a record is there, and whether the shard is done by it."""
+        """Read the record of a shard, and note if the shard is done."""
         record = read_record(done_record_url(shard.output_url))
         shard.recorded = record is not None
         if record is None or self._engine.work.force:
@@ -328,7 +326,7 @@ class ShardRun:
         self._reporter.shard_missing(url)
 
     def _settle(self, most: int) -> None:
-        """Wait until at most so many shards are being published."""
+        """Wait until at most this number of shards are being published."""
         while len(self._publishing) > most:
             self._count(self._publishing.popleft().result())
 

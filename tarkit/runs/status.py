@@ -31,9 +31,8 @@ class RunProgress(NamedTuple):
 
     Attributes:
         record: name of its file in the folder.
-        asked: shards that it is to make.
-        missing: of them those without a done record; at least so many, where their names are not
-            known.
+        asked: number of shards that it must make.
+        missing: number of them without a done record; a lower bound if their names are not known.
     """
 
     record: str
@@ -43,17 +42,16 @@ class RunProgress(NamedTuple):
 
 @dataclass
 class Progress:
-    """Names of shards by what is known of them, and counts of the samples of those that are done.
+    """Names of shards by their state, and counts of the samples of done shards.
 
     Attributes:
-        stale: name -> why.
+        stale: name -> reason.
         failed: name -> error.
         set_aside: name -> number of failed samples.
-        damaged: of those done, the ones whose input had damage that was skipped, or fields that
-            were dropped. missing is known only where the inputs were given, or there are records of
+        damaged: done shards whose input had damage that was skipped, or fields that were dropped.
+        missing: shards without a record; known only if inputs were given, or there are records of
             ``runs``.
-        not_compared: why files that shards were made with are not compared -> of how many shards
-            that are done.
+        not_compared: reason why files of shards are not compared -> number of done shards.
     """
 
     done: list[str] = field(default_factory=list)

@@ -33,9 +33,9 @@ class Option(NamedTuple):
     """The form of a field on the command line.
 
     Attributes:
-        kind: one of those above.
+        kind: one of the kinds above.
         least, most: bounds of a number.
-        recorded: whether it is part of the fingerprint.
+        recorded: it is part of the fingerprint.
     """
 
     flags: tuple[str, ...]
@@ -97,7 +97,7 @@ class Option(NamedTuple):
 class Variable(int):
     """A number that the kubelet writes into a container's arguments, such as ``$(TARKIT_CPUS)``.
 
-    Here it is 1.
+    On this machine its value is 1.
     """
 
     def __new__(cls, text: str) -> Variable:
@@ -354,8 +354,8 @@ class Work:
     def _rules_of_shell(self) -> dict[str, str]:
         """Return the part of the fingerprint for the rules by which commands fail.
 
-        It is left out where shards were done before there were rules: those of one simple command
-        are the same by any rules.
+        It is left out for one simple command, whose shards are the same by any rules: shards that
+        were done before the rules existed stay valid.
         """
         from tarkit.mapping.shellrules import is_simple
 
@@ -392,11 +392,11 @@ class Work:
     def from_args(cls, words: Sequence[str]) -> Work:
         """Parse the arguments of tarproc.
 
-        Where a number belongs that is not part of the fingerprint, ``$(NAME)`` is kept as it is.
+        ``$(NAME)`` is kept unchanged in place of a number that is not part of the fingerprint.
 
         Raises:
-            UsageError: an option that tarproc does not have, without its value, or with a value
-                that cannot be.
+            UsageError: tarproc does not have an option, an option has no value, or a value is not
+                valid.
         """
         import getopt
 

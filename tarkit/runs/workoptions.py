@@ -27,9 +27,9 @@ class WorkOptions(TypedDict, total=False):
             only the last status counts.
         setup: function that is called once in each process; ``function`` gets its result as second
             argument.
-        count: stop after so many samples. Default: all.
-        fields: names of fields, separated by blanks or commas; samples come with these alone.
-            Default: all fields.
+        count: number of samples after which to stop. Default: all.
+        fields: names of fields, separated by blanks or commas; samples have only these. Default:
+            all fields.
         fieldmode: ``ignore`` counts samples that lack one of ``fields``; ``error`` stops at the
             first. A field that no sample has is always an error. Default: ``ignore``.
         base: files in a sample's folder are called BASE.FIELD. Default: ``sample``.
@@ -49,14 +49,16 @@ class WorkOptions(TypedDict, total=False):
             Default: none.
         errors: what happens to a failed sample: ``keep`` it in OUT.failed.tar, ``skip`` it,
             ``ignore`` the exit code, or ``abort`` the run. Default: ``keep``.
-        max_errors: most samples that may fail, as text: ``"N"`` or ``"P%"``. Default: ``"100"``.
+        max_errors: largest number of samples that may fail, as text: ``"N"`` or ``"P%"``. Default:
+            ``"100"``.
         force: with outdir, make all shards again, also those that are done. Default: False.
         work_id: with outdir, a name for the work, which is part of its fingerprint. Shards that
             were made under the same name count as done; a callable without a name has none that
             are.
-        retry_failed: path or URL of an OUT.failed.tar or OUTDIR; its failed samples are the input.
-        mem: most bytes of samples held in memory; with ``function``, a larger sample fails.
-            Default: 128 MiB.
+        retry_failed: path or URL of an OUT.failed.tar or OUTDIR, whose failed samples are the
+            input.
+        mem: largest size in bytes of the samples held in memory; with ``function``, a larger sample
+            fails. Default: 128 MiB.
         working_dir: new folder for the samples' folders, which is removed at the end. Default: a
             temporary folder.
         mtime: time stamp of all members, seconds since 1970. Default: SOURCE_DATE_EPOCH, or 0.

@@ -1,11 +1,9 @@
-"""Checkpoints of a data set: JSON text of its shards that are not done.
+"""Checkpoints of a data set: its unfinished shards, as JSON text.
 
-A trainer keeps it beside its model.
-
-An object: ``dataset_name``, and ``fingerprint`` of its declaration; ``epoch``, how many have begun;
-``handed_out``, how many shards of that epoch's order were; ``records``, how many are done; and of
-the shards that were handed out and are not done, ``[epoch, position]`` each, ``todo``, ``doing``
-and ``dead``.
+A trainer keeps a checkpoint beside its model. It is an object with ``dataset_name``;
+``fingerprint`` of the declaration; ``epoch``, the number of epochs begun; ``handed_out``, the
+number of shards handed out in that epoch; ``records``, the number of records done; and ``todo``,
+``doing`` and ``dead``, the shards that were handed out and are not done, as ``[epoch, position]``.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ _DEAD = "it was not tried any more when the checkpoint was made"
 
 
 def checkpoint(ledger: Ledger) -> str:
-    """Make the checkpoint of a ledger.
+    """Return the checkpoint of a ledger.
 
-    Shards of which a part is done count as not done.
+    Partly done shards count as not done.
     """
     tasks = ledger.in_order()
     saved = {

@@ -1,8 +1,8 @@
-"""Client of the shard service: ``ShardClient``, and the records of the shards that it is given.
+"""Client of the shard service: ``ShardClient``, and the records of the leased shards.
 
-A client is configuration that can be sent to other processes, each of which is a worker of its own.
-From data to trainer: the records of the shards that a client is given, read by a reader,
-acknowledged when used.
+A client is configuration that can be sent to other processes, each of which is a separate worker.
+The way of the data: a reader reads the records of the leased shards, the trainer uses them, and the
+client acknowledges them.
 """
 
 from __future__ import annotations
@@ -47,36 +47,35 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ShardClient:
-    """A client of a shard service: the part that one process takes in a data set.
+    """A client of a shard service: leases shards of a data set to one process.
 
     >>> with ShardClient("localhost:50001", "iris") as client:  # doctest: +SKIP
     ...     for shard in client:
     ...         train(shard.records)
     ...         client.done(shard)
 
-    It connects when it is first used. Handed to another process, it is its configuration: there it
-    begins anew, as another worker. A process that is forked after a client has connected cannot
-    have one, as gRPC does not work in it: connect in the children only, or start them with spawn.
+    It connects at its first use. Sent to another process, it begins there as a new worker with the
+    same configuration. A process that is forked after a client has connected cannot use one,
+    because gRPC does not work there: connect in the children only, or start them with spawn.
     Threads may share a client.
 
     Args:
         address: ``HOST:PORT`` of the service.
         dataset: the name of a data set that is declared, "" for the only one; or a declaration,
             which must be the same in all workers.
-        prefetch: number of shards that are fetched ahead of the one that is asked for; None: as
-            many as this process uses in a tenth of a second, from 1 to 64.
+        prefetch: number of shards that are fetched ahead of the current one; None: as many as this
+            process uses in a tenth of a second, from 1 to 64.
         patience: seconds for which a service that does not answer is tried again. A Job of
             Kubernetes whose pod was lost a few times waits ten minutes before it makes the next
             one.
-        token: the bearer token that the service asks for.
+        token: the bearer token of the service.
         certificate: PEM of the authority that signed the service's certificate; with it, TLS is
-            spoken.
+            used.
         label: prefix of the worker ID, which the service shows.
 
     Raises:
-        UsageError: an argument that cannot be; and from all methods, that the service refuses what
-            it was asked.
-        ServiceLostError: from all methods, the service did not answer for ``patience`` seconds.
+        UsageError: an argument is not valid, or (from all methods) the service rejects a request.
+        ServiceLostError: (from all methods) the service did not answer for ``patience`` seconds.
         MissingExtraError: grpcio or protobuf is not installed.
     """
 
@@ -128,20 +127,19 @@ class ShardClient:
     def __iter__(self) -> Iterator[HeldShard]:
         """Yield shards to the end of the data set.
 
-        It ends early where no shard comes before this process reports those that it holds.
+        The iterator ends early if no shard is available before this process reports those that it
+        holds.
         """
         while isinstance(shard := self.fetch(), HeldShard):
             yield shard
 
     def fetch(self, timeout: float | None = None) -> HeldShard | NoShard:
-        """Return the next shard; or at the end of the data set, ``NoShard.END``.
+        """Return the next shard, or ``NoShard.END`` at the end of the data set.
 
-        Or ``NoShard.WAIT``, if there was none for ``timeout`` seconds.
-
-        A worker waits for the shards of others: they come back when those are lost. Where all that
-        is left is with workers that wait themselves, which happens when batches are made across
-        shards, ``NoShard.DRAIN`` is the answer to one that holds shards: report them, and ask
-        again.
+        ``NoShard.WAIT`` is returned if there was none for ``timeout`` seconds. A worker waits for
+        the shards of other workers, which come back if those are lost. If all remaining shards are
+        with workers that wait themselves, which happens if batches are made across shards, one that
+        holds shards gets ``NoShard.DRAIN``: report them, and call this method again.
         """
         return self._opened().fetch(timeout)
 
@@ -199,10 +197,10 @@ class ShardClient:
     def ended_before(self) -> bool:
         """True if the data set had ended before this process took part.
 
-        It gets no record then, as where a program is run a second time on a service that goes on.
-
-        It is logged as a warning; a program should end with an exit code for it, such as 3. False
-        where the service is of the run in which it has ended (``tarkit serve --run``).
+        The process gets no record then, for example if a program is run a second time on a service
+        that is still running. A warning is logged; a program should end with a specific exit code,
+        such as 3. False if the data set ended in the same run as this service (``tarkit serve
+        --run``).
         """
         return worker.ended_before if (worker := self._own) else False
 
@@ -238,9 +236,9 @@ class ShardClient:
         self._opened().anew("Restore", content=checkpoint)
 
     def reset(self) -> None:
-        """Begin the data set anew.
+        """Restart the data set.
 
-        Shards that any worker holds are stale.
+        The shards that workers hold are stale then.
         """
         self._opened().anew("Reset")
 
@@ -300,8 +298,8 @@ class ServedRecord(NamedTuple):
     """A record of a shard.
 
     Attributes:
-        value: what the reader gave.
-        at: its place in the order of the shard's records.
+        value: value that the reader returned.
+        at: its position in the order of the shard's records.
     """
 
     value: Any
@@ -376,10 +374,10 @@ def acknowledge(client: ShardClient, records: Iterable[ServedRecord]) -> None:
 
 
 def read_shards(client: ShardClient, reader: AbstractDataReader, max_failures: int = 10) -> Iterator[Any]:
-    """Yield the records of all shards that a client is given, as the reader gives them.
+    """Yield the records of all shards that the client leases, as the reader returns them.
 
-    A record is acknowledged when the next one is asked for, so use it before; that it is in a batch
-    or buffer then is not enough.
+    A record is acknowledged when the next one is requested, so use it before; it is not enough that
+    it is in a batch or buffer then.
     """
     for found in served_records(client, reader, max_failures):
         yield found.value

@@ -102,7 +102,7 @@ def token_of_file(path: str) -> str:
     """Read the bearer token from the first line of a file.
 
     Raises:
-        UsageError: the line is empty, or has what a header cannot have.
+        UsageError: the line is empty, or has characters that are not valid in a header.
         MissingInputError: the file cannot be read.
     """
     token = bytes_of_file(path).split(b"\n")[0].strip().decode("utf-8", "replace")
@@ -139,7 +139,7 @@ def _check_pair(key: str, certificate: str) -> None:
 
 
 class Unwanted(Exception):
-    """The caller does not want the answer any more for which it waited."""
+    """The caller has stopped waiting for the answer."""
 
 
 class ServiceConnection:
@@ -147,11 +147,11 @@ class ServiceConnection:
 
     Args:
         address: ``HOST:PORT``.
-        token: for its bearer token.
+        token: bearer token of the service.
         certificate: PEM of the authority that signed the service's certificate; with it, TLS is
-            spoken.
-        patience: seconds for which a call is tried again.
-        watcher: a name; the service waits for it at its end.
+            used.
+        patience: seconds for which a call is retried.
+        watcher: name of this watcher, for which the service waits at its end.
 
     Raises:
         UsageError: ``address`` is not HOST:PORT, or this process was forked from one that had a

@@ -40,7 +40,7 @@ class Permutation:
     [4, 1, 3, 0, 2]
 
     Args:
-        names: what the order depends on, such as a seed and an epoch.
+        names: values that determine the order, such as a seed and an epoch.
     """
 
     __slots__ = ("_columns", "_keys", "_n", "_rows")
@@ -95,23 +95,23 @@ class DataSet:
     It never changes; the same declaration gives the same shards, in the same order.
 
     Attributes:
-        name: up to 1,024 bytes.
+        name: name of at most 1,024 bytes.
         size: number of records.
-        files: where the records are, as ``shards_of(reader)`` gives them; () is one range of
-            ``size`` records, whose shards have the data set's name.
-        records_per_shard: a shard never spans two files.
-        epochs: 0 is without an end.
-        shuffle_shards: another order of shards in each epoch.
-        shuffle_records: the shards are slices of another order of all records in each epoch; with
-            files, another order within each shard, and of shards.
-        seed: of both orders.
-        remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves them
-            out, "fill" begins them earlier, so that some records come twice.
+        files: files of the records, from ``shards_of(reader)``; () is one range of ``size``
+            records, whose shards have the data set's name.
+        records_per_shard: largest number of records of a shard, which never spans two files.
+        epochs: number of epochs; 0 is without an end.
+        shuffle_shards: use a different order of shards in each epoch.
+        shuffle_records: the shards are slices of a different order of all records in each epoch;
+            with files, the order changes within each shard, and that of the shards.
+        seed: seed of both orders.
+        remainder: treatment of shards shorter than ``records_per_shard``: "" keeps them, "drop"
+            leaves them out, "fill" begins them earlier, so that some records are repeated.
         strict_epochs: an epoch begins when the one before is complete.
         task_type: 1 training, 2 evaluation, 3 prediction; other protocols send it with each shard.
 
     Raises:
-        UsageError: a value that cannot be; the message names the field.
+        UsageError: a value is not valid; the message names the field.
     """
 
     name: str

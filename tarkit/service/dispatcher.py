@@ -54,13 +54,13 @@ class Dispatcher:
     An asynchronous context manager.
 
     Args:
-        journal: where the state is.
-        rules: of leases.
-        grace: seconds between the break of a worker's connection and the loss of its leases, in
-            which it may come back.
-        clock: seconds that never go back.
-        tick: seconds between two looks at the leases.
-        run: the identity of the run whose data sets these are; "": not known.
+        journal: journal that stores the state.
+        rules: rules of leases.
+        grace: seconds between the loss of a worker's connection and that of its leases, in which
+            the worker may come back.
+        clock: function that returns seconds and never goes back.
+        tick: seconds between two checks of the leases.
+        run: identity of the run of these data sets; "": not known.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Dispatcher:
             raise NoSuchDataSetError(f"no data set was named, and {len(self.ledgers)} were declared") from None
 
     async def reset(self, ledger: Ledger) -> None:
-        """Begin the data set anew; leases of before are stale."""
+        """Restart the data set; earlier leases are stale."""
         ledger.resume(0, 0, 0, (), self._clock())
         await self._begin_again(ledger)
 
@@ -233,19 +233,19 @@ class Dispatcher:
     ) -> tuple[list[Verdict], list[Lease] | NoShard]:  # fmt: skip
         """Take reports, and shards that come back unused, in this order; then hand out shards.
 
-        The call is held until there is a shard, or the end; with reports it is not held. A worker
-        that makes batches across shards needs the end to finish its last one, while what it holds
-        of that batch keeps the end from coming. So where all that is left of the last epoch is with
-        workers who wait, DRAIN is the answer to one of them after another: finish what you hold,
-        and ask again. Where it is of an earlier one of strict epochs, the next epoch begins.
+        Without reports, the call waits until there is a shard, or the end. A worker that makes
+        batches across shards needs the end to finish its last one, while the records that it holds
+        for that batch prevent the end. So if all remaining shards of the last epoch are with
+        waiting workers, these get the answer DRAIN one after another: finish the held records, and
+        ask again. If the shards are of an earlier epoch of strict ones, the next epoch begins.
 
         Args:
-            worker: one that was ``heard``; "" is one without a name.
+            worker: a worker that was ``heard``; "" is one without a name.
             request: None asks for no shard; the answer is WAIT.
 
         Raises:
-            UsageError: ranges that a shard does not have; the reports before it count.
-            TooManyDeadError: so many shards are dead that no more are handed out.
+            UsageError: a reported range is not in its shard; earlier reports of the call count.
+            TooManyDeadError: too many shards are dead, so no more are handed out.
             StoppingError: the service stops.
         """
         if self.heartbeats.closing:
@@ -329,10 +329,11 @@ class Dispatcher:
         """Return the tokens of leases that a worker does not know, because the answer was lost.
 
         Args:
-            call: the number of the call that says what the worker holds.
+            call: number of the call that lists the worker's leases.
 
         Raises:
-            UsageError: a later call of the worker came first, so that ``held`` is out of date.
+            UsageError: a later call of the worker was received first, so that ``held`` is out of
+                date.
         """
         calls = self.heartbeats.calls.setdefault(worker, {})
         if call <= calls.get(ledger.dataset.name, 0):
@@ -360,10 +361,10 @@ class Dispatcher:
         self.heartbeats.heard(worker, self._clock())
 
     def is_over(self, ledger: Ledger, worker: str) -> bool:
-        """Return whether a worker comes after the end of the data set, and log it.
+        """Return True if a worker comes after the end of the data set, and log it.
 
-        Not where it has ended in the run that this service is of: the worker is a late one of that
-        run.
+        False if the data set ended in the run of this service: then the worker is a late one of
+        that run.
         """
         over = ledger.ended and not (self.run and ledger.run == self.run)
         if over:

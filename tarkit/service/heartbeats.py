@@ -1,7 +1,7 @@
-"""Heartbeats: which workers were heard of, have an open call, or know of the end.
+"""Heartbeats: which workers were heard from, have an open call, or know of the end.
 
-A watcher has a name. It runs beside a worker, or beside a process that takes no records and must
-learn of the end.
+A watcher has a name. It runs beside a worker, or beside a process that takes no records and must be
+informed of the end.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _TICK = 0.1
 
 
 class Heartbeats:
-    """The workers and watchers of a service, and when each was last heard of.
+    """The workers and watchers of a service, and when each was last heard from.
 
     Args:
-        lost: called with a worker that is gone.
-        grace: seconds between the break of a connection and the loss of its worker, in which it may
-            come back.
-        most: workers that are remembered.
-        clock: seconds that never go back.
+        lost: called with a worker that is lost.
+        grace: seconds between the loss of a connection and that of its worker, in which it may come
+            back.
+        most: largest number of workers that are remembered.
+        clock: function that returns seconds and never goes back.
     """
 
     def __init__(self, lost: Callable[[str], None], grace: float, most: int, clock: Callable[[], float]) -> None:
@@ -60,14 +60,14 @@ class Heartbeats:
             self._told.add(worker)
 
     def forget_told(self) -> None:
-        """Forget who knows of the end: more shards come."""
+        """Forget which workers know of the end, since more shards follow."""
         self._told.clear()
 
     def watched(self, name: str, *, over: bool) -> None:
         """Note that a named watcher asked for the progress of the data sets.
 
         Args:
-            over: it was answered that all are over.
+            over: the answer was that all data sets are over.
         """
         now = self._clock()
         self._watchers.pop(name, None)
@@ -81,16 +81,15 @@ class Heartbeats:
             self._told.add(name)
 
     def is_deserted(self, seconds: float) -> bool:
-        """Return whether workers were here, and none was heard of for so many seconds."""
+        """Return True if there were workers, and none was heard from for this number of seconds."""
         return self.last is not None and not self.attached and self._clock() - self.last > seconds
 
     @contextmanager
     def during(self, worker: str, *, bound: bool) -> Iterator[None]:
         """Keep a worker attached for as long as the context lasts.
 
-        Its leases do not end before the longest time.
-
-        If it is cancelled, the worker's connection broke.
+        Its leases do not end before the longest time. A cancellation means that its connection
+        broke.
 
         Args:
             bound: the worker is its connection, so that it cannot come back.
@@ -110,13 +109,11 @@ class Heartbeats:
                 self.last = self._clock()
 
     async def drained(self, seconds: float, least: float = _LEAST) -> None:
-        """Return when all workers and watchers know of the end, or after so many seconds.
+        """Return when all workers and watchers know of the end, or after a number of seconds.
 
-        These are the workers and named watchers that were heard of in the last so many seconds, and
-        the expected ones.
-
-        Workers that are on their way are not known, and those who watch are to see the end: so not
-        in the first seconds, which are ``least``.
+        These are the workers and named watchers that were heard from in the last seconds, and the
+        expected ones. It does not return in the first ``least`` seconds: starting workers are not
+        known yet, and watchers must see the end.
         """
         begin = self._clock()
         while (passed := self._clock() - begin) < seconds and (passed < least or self._awaited(seconds) - self._told):

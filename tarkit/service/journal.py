@@ -2,15 +2,15 @@
 
 FILE has lines ``DIGEST TEXT``. The digest of a line is that of the digest before it and of its
 text, so it proves all lines before. The first text is a title, with the digest that the file
-continues; the second one has all rows, as they were when the file was written; each other one has
-the rows that changed at one time. FILE-ack has the digest of the last line that was acknowledged. A
+continues; the second one has all rows at the time when the file was written; each other one has the
+rows that changed at one time. FILE-ack has the digest of the last line that was acknowledged. A
 file without that digest has lost acknowledged work, for whatever reason, and is refused. Lines
 after it were never acknowledged, and may be cut anywhere.
 
-A row is a key, a JSON list of data set, epoch and position, and a value, JSON or "": the row is
-gone. A tab is between two of them. Epoch -1: the declaration, which may be long. Epoch 0: the
+A row is a key, a JSON list of data set, epoch and position, and a value: JSON, or "" if the row was
+removed. A tab separates key and value. Epoch -1: the declaration, which may be long. Epoch 0: the
 counts. From epoch 1: a shard that was handed out and is not done. A shard that is done leaves no
-row, so a file is small when it is written anew.
+row, so a file is small when it is rewritten.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ class Journal:
         return DataError(reason, url=self.path, offset=offset, hint=hint)
 
     def _content(self) -> bytes:
-        """Read the file; b"" if there is none.
+        """Read the file; b"" if it does not exist.
 
-        Another version's is refused.
+        A file of another version is refused.
         """
         try:
             content = self._place.read_bytes()
@@ -319,17 +319,17 @@ def _entry(
 
 
 class GroupCommit:
-    """Writes to a journal, each for all callers that wait.
+    """Writes to a journal, each for all waiting callers.
 
-    It writes in a thread, while more changes: these go into the next write. Where many call, a
-    write begins when no more of them come, a few milliseconds later: each write and each answer
-    wakes threads, which costs more than the answer itself, and answers that go out together bring
-    calls that come in together.
+    It writes in a thread, while more changes are collected for the next write. If there are many
+    callers, a write begins when no more of them arrive, a few milliseconds later: each write and
+    each answer wakes threads, which costs more than the answer itself, and answers that are sent
+    together bring calls that arrive together.
 
-    Used from one event loop; ``start`` and ``stop`` are its lifetime.
+    Used from one event loop, between ``start`` and ``stop``.
 
     Args:
-        sleep: lets so many seconds pass.
+        sleep: coroutine that waits for seconds.
     """
 
     def __init__(self, journal: Journal, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
@@ -354,7 +354,7 @@ class GroupCommit:
         self._task = asyncio.create_task(self._write_all())
 
     async def stop(self) -> None:
-        """Write what is left, if that is possible; a caller that still waits is cancelled."""
+        """Write the remaining changes if possible; callers that still wait are cancelled."""
         if self.trouble is None:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.written(), _STALLED)
@@ -369,7 +369,7 @@ class GroupCommit:
         self._declared.append(dataset)
 
     def changed(self, ledger: Ledger) -> None:
-        """Write what changed in a ledger, soon."""
+        """Schedule a write of the changes in a ledger."""
         self._changed[ledger.dataset.name] = ledger
         self._to_write.set()
 
@@ -413,7 +413,7 @@ class GroupCommit:
             self._writing.clear()
 
     async def _gather(self) -> None:
-        """Wait, where many call, for as long as more callers come."""
+        """If there are many callers, wait for as long as more of them arrive."""
         for _ in range(_TIMES if self._many else 0):
             come = len(self._waiting)
             await self._sleep(_GATHER)

@@ -17,23 +17,21 @@ from tarkit.readers.reader import TaskShard
 
 @dataclass(frozen=True)
 class LeaseRules:
-    """Rules of leases: how long a worker may be silent, and how often a task is tried.
-
-    Times in seconds.
+    """Rules of leases: how long a worker may be silent, and how often a task is retried.
 
     A worker that is silent for longer than its leases last is lost. They last ``factor`` times the
-    longest time that one of the last 100 completed tasks took, but not less than ``floor`` nor
-    more than ``ceiling``; and ``first`` before a task was completed. A worker that is heard of,
-    but was given no task and reported none for ``ceiling``, is lost as well.
+    longest time that one of the last 100 completed tasks took, but not less than ``floor`` nor more
+    than ``ceiling``; and ``first`` before a task was completed. A worker that sends heartbeats, but
+    was given no task and reported none for ``ceiling``, is lost as well.
 
-    Each task that is leased, came back or is dead takes memory.
+    Each task that is leased, came back or is dead takes memory. Times are in seconds.
 
     Attributes:
-        errors: a task that was reported as failed so often is dead.
-        losses: a task whose workers were lost so often, since a record of it was last reported as
-            done, is dead, because it may be the reason.
-        outstanding: as many at most of a data set are handed out and not done.
-        dead: with so many dead ones, no task is handed out any more.
+        errors: number of reported failures after which a task is dead.
+        losses: number of lost workers, since a record of the task was last reported as done, after
+            which it is dead, because it may be the reason.
+        outstanding: largest number of tasks of a data set that are handed out and not done.
+        dead: number of dead tasks from which on no task is handed out.
 
     Raises:
         UsageError: ``floor`` is not above 0, or above ``ceiling``.
@@ -62,12 +60,12 @@ class Limits:
 
     Attributes:
         datasets: number of data sets.
-        calls: open at once.
-        tasks: leases of a call.
-        indices: numbers of shuffled records, of a call, as they take time.
-        message: bytes.
-        worker: bytes of a worker's name.
-        workers: how many are remembered.
+        calls: number of open calls.
+        tasks: number of leases of a call.
+        indices: number of shuffled record numbers of a call, which take time.
+        message: size of a message in bytes.
+        worker: length of a worker's name in bytes.
+        workers: number of workers that are remembered.
     """
 
     datasets: int = 1000
@@ -92,11 +90,11 @@ class TooManyError(TarkitError):
 
 
 class TooManyDeadError(TarkitError):
-    """So many tasks are dead that no more are handed out."""
+    """Too many tasks are dead, so no more are handed out."""
 
 
 class StoppingError(TarkitError):
-    """The service stops; another one may resume with its state."""
+    """The service stops; another one may resume from its state."""
 
     def __init__(self) -> None:
         super().__init__("the service is stopping; ask again")
@@ -107,7 +105,7 @@ class Report:
     """A report of a worker on a lease.
 
     Attributes:
-        ranges: those of its records that are done; None: all.
+        ranges: ranges of its records that are done; None: all.
         error: why it failed; "": it did not.
     """
 
@@ -121,10 +119,10 @@ class TaskRequest:
     """A worker's request for tasks.
 
     Attributes:
-        want: tasks at most.
-        wait: seconds after which the answer is WAIT; None: it is never.
-        bound: the worker is its connection: when a call of it breaks, it is lost. To it DRAIN would
-            be the end, so it is answered so in the last epoch only.
+        want: largest number of tasks.
+        wait: seconds after which the answer is WAIT; None: never.
+        bound: the worker is its connection: if one of its calls breaks, the worker is lost. It
+            would take DRAIN for the end, so it gets DRAIN in the last epoch only.
     """
 
     want: int
@@ -133,7 +131,7 @@ class TaskRequest:
 
 
 class NoShard(enum.Enum):
-    """Answers to a request for a task where there is none."""
+    """Answers to a request for a task if there is none."""
 
     WAIT = "wait"
     """A leased task may come back, or an epoch may begin when it is done."""
@@ -164,9 +162,9 @@ class Lease:
     """A task handed to a worker.
 
     Attributes:
-        token: never given twice.
+        token: unique number of the lease.
         seconds: how long the worker may be silent.
-        ranges: what is to be done of it, as [first, end) in the order of its records.
+        ranges: ranges to process, as [first, end) in the order of its records.
     """
 
     token: int
@@ -181,19 +179,19 @@ class OpenTask:
     """A task that was handed out and is not done.
 
     Attributes:
-        epoch: from 1.
-        position: in the epoch's order, from 0.
-        token: of its lease; 0: it is not leased.
-        worker: who holds it, or "".
+        epoch: number of the epoch, from 1.
+        position: position in the epoch's order, from 0.
+        token: token of its lease; 0: it is not leased.
+        worker: the worker that holds it, or "".
         granted: when the lease began, in seconds of the ledger's clock; None: before the ledger's
-            state was taken from elsewhere.
-        lost: the tokens of leases that ended because the worker was lost, and when they began: such
-            a worker may still be at work.
-        errors: how often a trainer reported it as failed.
-        losses: how often its worker was lost since a record of it was last reported.
-        ranges: what is done of it, as [first, end) in the order of its records, sorted, not
+            state was restored.
+        lost: tokens of leases that ended because the worker was lost, and when they began: such a
+            worker may still be running.
+        errors: number of failures that trainers reported.
+        losses: number of lost workers since a record of it was last reported.
+        ranges: ranges that are done, as [first, end) in the order of its records, sorted, not
             adjacent.
-        ended: why it is not tried any more; "": it is.
+        ended: why it is not retried any more; "": it is.
     """
 
     epoch: int
@@ -214,7 +212,7 @@ class OpenTask:
 
     @property
     def state(self) -> str:
-        """``todo`` if it came back, ``leased``, or ``dead`` if it is not tried any more."""
+        """State: ``todo`` if it came back, ``leased``, or ``dead`` if it is not retried."""
         return "dead" if self.ended else "leased" if self.token else "todo"
 
 

@@ -1,10 +1,10 @@
-"""The ledger: which task is with which worker; without threads, transport or clock.
+"""The ledger: which worker holds which task; without threads, transport or clock.
 
 Time is an argument, in seconds of any clock.
 
-Each task of an epoch that has begun is in one state: todo, leased, done or dead. Only those that
-are leased, came back or are dead are held one by one. All others are known from a number: how many
-of the epoch's order were handed out.
+Each task of an epoch that has begun is in one state: todo, leased, done or dead. Only tasks that
+are leased, came back or are dead are stored individually. All others follow from one number: how
+many of the epoch's order were handed out.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Worker:
     """A worker that holds tasks, or did.
 
     Attributes:
-        deadline: when it is lost, unless it is heard of.
-        latest: when it is lost although it is heard of, unless it is given a task or reports.
+        deadline: when it is lost without a heartbeat.
+        latest: when it is lost despite heartbeats, unless it is given a task or reports.
         held: token -> task.
     """
 
@@ -87,10 +87,10 @@ class Ledger:
     # Calls of workers.
 
     def lease(self, worker: str, now: float) -> Lease | NoShard:
-        """Lease a task to a worker, or answer that it is to wait, or the end.
+        """Lease a task to a worker, or return WAIT, DRAIN or END.
 
         Raises:
-            TooManyDeadError: so many tasks are dead that no more are handed out.
+            TooManyDeadError: too many tasks are dead, so no more are handed out.
         """
         self.expire(now)
         self.renew(worker, now)
@@ -144,9 +144,8 @@ class Ledger:
     def fail(self, token: int, now: float, reason: str) -> Verdict:
         """Take the report that a task failed.
 
-        It comes back after the rest of the epoch, or is dead.
-
-        A task that the worker does not hold any more has failed by that already.
+        The task comes back after the rest of the epoch, or is dead. A report on a task that the
+        worker does not hold any more changes nothing.
         """
         task = self._by_token.get(token)
         if task is None or token != task.token:
@@ -203,11 +202,9 @@ class Ledger:
     def lose(
         self, worker: str, reason: str = "the worker's connection broke", tokens: Iterable[int] | None = None
     ) -> int:
-        """Take back the leases of a worker that is lost, or those for which it does nothing.
+        """Take back all leases of a lost worker, or its idle ones; return their number.
 
         Their tasks come back before the rest of the epoch.
-
-        Returns their number.
         """
         held = self.held(worker)
         lost = [token for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
@@ -283,7 +280,7 @@ class Ledger:
         """Return the counts of the epochs that have begun.
 
         Args:
-            listed: how many dead tasks are named, at most.
+            listed: largest number of dead tasks that are listed.
         """
         return DataSetProgress(
             name=self.dataset.name,
@@ -319,7 +316,7 @@ class Ledger:
 
     @property
     def epochs_done(self) -> int:
-        """Number of epochs of which each task is done or dead."""
+        """Number of epochs in which each task is done or dead."""
         # Tasks are handed out epoch by epoch, so the first one that is outstanding is of the first
         # such epoch.
         first = next((task.epoch for task in self.tasks.values() if not task.ended), None)
@@ -342,10 +339,7 @@ class Ledger:
         return {worker: list(known.held.values()) for worker, known in self._workers.items() if known.held}
 
     def dead(self, most: int | None = None) -> list[DeadShard]:
-        """List the dead tasks, in the order in which they died.
-
-        Only the first ``most`` of them.
-        """
+        """List the first ``most`` dead tasks, in the order in which they died."""
         found = ((each, self.dataset.bounds(*each.key)) for each in islice(self._dead.values(), most))
         return [
             DeadShard(each.epoch, shard.name, shard.start, shard.end, each.errors, each.losses, each.ended)

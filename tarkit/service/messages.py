@@ -27,7 +27,7 @@ class Call:
     """A call of a service.
 
     Attributes:
-        path: as gRPC names it.
+        path: path of the method in gRPC.
         request, reply: classes of messages.
         stream: there may be many replies.
     """
@@ -57,7 +57,7 @@ class Protocol:
 
 
 class Answers(Interface):
-    """Answers of a service to the calls of one protocol: a method for each call, by its name."""
+    """Interface of the answers to the calls of one protocol: one method for each call."""
 
     @property
     def protocol(self) -> Protocol:

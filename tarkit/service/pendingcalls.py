@@ -28,8 +28,8 @@ class _Held:
     """A call that waits.
 
     Attributes:
-        bound: the worker is its connection, and DRAIN is the end to it.
-        woken: with True, DRAIN is the answer.
+        bound: the worker is its connection, and takes DRAIN for the end.
+        woken: a future; its result is True if the answer is DRAIN.
     """
 
     worker: str
@@ -41,7 +41,7 @@ class PendingCalls:
     """The pending calls of all data sets.
 
     Args:
-        clock: seconds that never go back.
+        clock: function that returns seconds and never goes back.
     """
 
     def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float]) -> None:
@@ -95,12 +95,11 @@ class PendingCalls:
         self._moved[ledger.dataset.name] = self._clock()
 
     def end_standstill(self, ledger: Ledger, now: float) -> None:
-        """End a standstill, in which all workers wait that hold a shard.
+        """End a standstill, in which all workers that hold a shard wait.
 
-        The next of strict epochs begins.
-
-        In the last one, answer one of them with DRAIN. A batch across two epochs cannot be finished
-        before, and to most loops DRAIN is the end.
+        With strict epochs, the next epoch begins. In the last one, one of the workers gets the
+        answer DRAIN. A batch across two epochs cannot be finished before, and most loops take DRAIN
+        for the end.
         """
         waiting, still = self._waiting.get(ledger.dataset.name), now - self._moved.setdefault(ledger.dataset.name, now)
         if not waiting or ledger.available or still < _STANDSTILL:

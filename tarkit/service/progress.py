@@ -18,11 +18,11 @@ _WINDOW = 60.0
 
 @dataclass(frozen=True)
 class DeadShard:
-    """A shard that is not tried any more.
+    """A shard that is not retried any more.
 
     Attributes:
-        start, end: its records.
-        reason: of its last failure.
+        start, end: range of its records.
+        reason: reason of its last failure.
     """
 
     epoch: int
@@ -41,17 +41,18 @@ class DataSetProgress:
     ``todo + leased + done + dead`` is the number of shards of the epochs that have begun.
 
     Attributes:
-        shards: of an epoch.
-        epochs: 0 is without an end.
-        epoch: epochs begun.
-        records: number of those done.
-        workers: how many hold a shard, wait for one, or did not long ago.
-        dead_shards: the first of those that are dead.
-        aborted: no more are handed out, as too many are dead, or no worker is left.
-        rate: shards done per second, of the last minute.
-        epochs_done: those of which each shard is done or dead.
-        lost: leases that ended because their worker was lost, since the service was started.
-        todo: never handed out, or came back.
+        shards: number of shards of an epoch.
+        epochs: number of epochs; 0 is without an end.
+        epoch: number of epochs begun.
+        records: number of records done.
+        workers: number of workers that hold a shard, wait for one, or did so recently.
+        dead_shards: the first dead shards.
+        aborted: no more shards are handed out, since too many are dead, or no worker is left.
+        rate: shards done per second, over the last minute.
+        epochs_done: number of epochs in which each shard is done or dead.
+        lost: number of leases that ended because their worker was lost, since the start of the
+            service.
+        todo: number of shards that were never handed out, or came back.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Rate:
     """Shards per second, as the average of the last minute.
 
     Args:
-        clock: seconds that never go back.
+        clock: function that returns seconds and never goes back.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -17,18 +17,19 @@ _VERDICTS = ("accepted", "late", "stale", "unknown")
 
 @dataclass(frozen=True)
 class HeldShard:
-    """A shard that this process is to read.
+    """A shard that this process must read.
 
     Attributes:
-        name: of its file, or of the data set.
-        start, end: the records from ``start`` to before ``end``.
-        indices: the records in the order in which they are wanted, if they are shuffled; else ().
-        epoch: from 1.
-        token: of its lease.
-        ranges: what is to be done of it, [first, end) in the order of its records: all of it,
-            unless another worker reported a part before it was lost.
-        worker: the ID of the worker that holds it.
-        identity: which content its file had when the records were counted; "": not known.
+        name: name of its file, or of the data set.
+        start, end: the records from ``start`` up to, not including, ``end``.
+        indices: numbers of the records in the wanted order, if they are shuffled; else ().
+        epoch: number of the epoch, from 1.
+        token: token of its lease.
+        ranges: ranges to process, [first, end) in the order of its records: the whole shard, unless
+            another worker reported a part before it was lost.
+        worker: ID of the worker that holds it.
+        identity: identifies the content that its file had when the records were counted; "": not
+            known.
     """
 
     name: str
@@ -58,10 +59,10 @@ class _Holding:
     """State of a lease in its worker.
 
     Attributes:
-        done: reported, or to be.
-        unsent: of ``done``, what is to be sent.
-        over: nothing more will be reported of it.
-        thread: which holds it; None: it was not fetched yet, or counts as lost.
+        done: ranges that were reported, or will be.
+        unsent: ranges of ``done`` that were not sent yet.
+        over: no more is reported of it.
+        thread: thread that holds it; None: it was not fetched yet, or counts as lost.
     """
 
     records: int
@@ -78,7 +79,7 @@ class Reports:
     Only one thread may use it at a time.
 
     Attributes:
-        counts: answers to the reports, as ``ShardClient.counts``.
+        counts: numbers of answers to the reports, see ``ShardClient.counts``.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,7 @@ class Reports:
         """Add a lease.
 
         Args:
-            ranges: what is to be done of its records.
+            ranges: ranges of its records to process.
         """
         self._holdings[token] = _Holding(records, missing_ranges(ranges, records))
 

@@ -42,15 +42,16 @@ class ServeSettings:
 
     Attributes:
         listen: HOST:PORT.
-        state: a file, or ``NO_STATE``.
-        drain: seconds for which workers are answered with the end.
-        ready_file: has the address while the service listens, and below it that of HTTP; "": none.
+        state: path of the state file, or ``NO_STATE``.
+        drain: seconds for which workers are informed of the end before the service stops.
+        ready_file: path of a file with the address, and that of HTTP on a second line, while the
+            service listens; "": none.
         http: ``[HOST:]PORT`` of the status page; "": none.
-        until_ended: end also when all data sets that clients have declared have ended.
-        run: the identity of the run; with one, a state that has ended in another run is refused.
-        watchers: names of those that take no records, and for which the service waits at its end.
-        trainers: of those beside workers, for which it waits, too.
-        desertion: seconds without a sign of any worker, once there was one, after which the data
+        until_ended: also stop when all data sets that clients have declared have ended.
+        run: identity of the run; with one, a state that has ended in another run is refused.
+        watchers: names of watchers that take no records, for which the service waits at its end.
+        trainers: names of watchers beside workers, for which it waits, too.
+        desertion: seconds without contact to any worker, once there was one, after which the data
             sets are aborted; None: never.
     """
 
@@ -70,7 +71,7 @@ class ServeSettings:
 
 
 class ServeReporter(Protocol):
-    """Receiver of the reports of a service that runs."""
+    """Receiver of the reports of a running service."""
 
     def listening(self, address: str, http: str) -> None:
         """Called when workers can call.
@@ -128,7 +129,7 @@ async def serve(
 
 
 def _withdraw(path: str, content: bytes) -> None:
-    """Remove a ready file, unless it is that of a service which came later."""
+    """Remove a ready file, unless a service that started later has replaced it."""
     with suppress(FileNotFoundError):
         if Path(path).read_bytes() == content:
             os.remove(path)

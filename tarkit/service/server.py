@@ -53,7 +53,7 @@ MakeAnswers = Callable[[Dispatcher], Answers]
 
 
 class ShardCalls:
-    """Answers to the calls of ``shards.proto``: messages in, messages out."""
+    """The methods that answer the calls of ``shards.proto``."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -147,7 +147,7 @@ class ShardCalls:
         return self._messages.Restored(todo=ledger.progress().todo)
 
     async def Reset(self, request: Any, context: Any) -> Any:
-        """Begin a data set anew."""
+        """Restart a data set."""
         ledger = self._dispatcher.ledger(request.name)
         await self._dispatcher.reset(ledger)
         return self._messages.Restored(todo=ledger.dataset.shards)

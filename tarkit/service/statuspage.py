@@ -109,7 +109,7 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[tuple[str, ...]]:
 def _held(dispatcher: Dispatcher) -> dict[str, list[str]]:
     """Return the workers with the shards that they hold, as text.
 
-    Workers that hold shards come first, those that were silent for longest before the others.
+    Workers that hold shards come first, and among them those with the longest silence.
     """
     seen = dispatcher.heartbeats.seen
     held: dict[str, list[str]] = {name: [] for name in dispatcher.heartbeats.attached}
@@ -155,7 +155,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Server6(_Server):
-    """An HTTP server on an address of IPv6."""
+    """An HTTP server on an IPv6 address."""
 
     address_family = socket.AF_INET6
 

@@ -33,7 +33,7 @@ miss it. As shards, which are 1 at least and so many at most.
 
 
 class ShardWorker:
-    """The threads of a worker: one asks for shards, one sends reports, one is its heartbeat.
+    """The threads of a worker: one requests shards, one sends reports, one is its heartbeat.
 
     The heartbeat is a call that is open for as long as the worker lives.
 
@@ -90,10 +90,10 @@ class ShardWorker:
     # Calls of the client.
 
     def fetch(self, timeout: float | None) -> HeldShard | NoShard:
-        """Return the next shard; or WAIT, if there was none in that time; or END.
+        """Return the next shard, or WAIT after a time without one, or END.
 
-        DRAIN: none comes before this process, or another one that waits as well, reports what it
-        holds.
+        DRAIN: no shard comes before this process, or another one that waits as well, reports the
+        records that it holds.
         """
         now = time.monotonic()
         until = None if timeout is None else now + timeout
@@ -187,11 +187,12 @@ class ShardWorker:
                 self._room.notify_all()
 
     def close(self, *, give_back: bool = True, seconds: float | None = None) -> None:
-        """Send all reports, give back the shards that were not used, and end the threads.
+        """Send all reports, give back the unused shards, and end the threads.
 
         Args:
-            give_back: of shards in the caller's hands, too; else the service counts them as lost.
-            seconds: to wait for the service at most; None: for as long as calls are tried.
+            give_back: give back shards in the caller's hands, too; else the service counts them as
+                lost.
+            seconds: largest time to wait for the service; None: for as long as calls are retried.
         """
         try:
             self._pause()
@@ -327,9 +328,9 @@ class ShardWorker:
                 raise
 
     def _lose_idle(self, ceiling: float) -> None:
-        """Report the shards of threads that do nothing.
+        """Report the leases of idle threads, so that other workers get their shards.
 
-        The service sees only that the process goes on.
+        The service cannot see which threads are idle, only that the process is alive.
         """
         with self._lock:
             tokens = self.reports.idle(time.monotonic() - ceiling)

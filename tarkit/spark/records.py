@@ -21,17 +21,17 @@ from tarkit.store.entries import entries, remove
 
 
 class RecordFile(NamedTuple):
-    """A file that was written: its name in the folder, and how many records it has."""
+    """A written file: its name in the folder, and its number of records."""
 
     name: str
     records: int
 
 
 class Preparation(NamedTuple):
-    """Preparation of files as records.
+    """A rule for preparing files as records.
 
     Attributes:
-        model: a Python file's text and name; without it, images are records, by class.
+        model: text and name of a Python file; without it, the records are images, by class.
     """
 
     model: tuple[str, str] | None = None

@@ -39,10 +39,10 @@ def process(
     whichever of the two made them.
 
     Args:
-        work: what is done, with ``outdir``, at a place that all machines reach by the same name.
-            Scripts and Python files that it names are at the same path on all of them; a callable
-            is sent to them. ``max_errors`` is for each task.
-        shards: paths, URLs, shard specs; those of ``work`` if there are none.
+        work: work with an ``outdir`` at a place that all machines reach by the same name. Scripts
+            and Python files that it names are at the same path on all of them; a callable is sent
+            to them. ``max_errors`` is for each task.
+        shards: paths, URLs, shard specs; by default those of ``work``.
         context: a SparkContext; None takes the one of this process, or makes it.
         partitions: number of tasks; None is one for each shard.
 
@@ -51,9 +51,9 @@ def process(
 
     Raises:
         ShardsFailedError: some shards could not be made; the others are published.
-        EmptyResultError: samples came in, and none went out of all tasks; ``allow_empty`` accepts
+        EmptyResultError: samples came in, and none came out of all tasks; ``allow_empty`` accepts
             it.
-        TaskError: a task could not be run to its end.
+        TaskError: a task did not complete.
         UsageError: a field of ``work`` has a wrong value, or two shards have the same name.
         MissingExtraError: pyspark is not installed.
     """

@@ -27,10 +27,10 @@ class FolderSlice(NamedTuple):
     """Some files of a folder.
 
     Attributes:
-        number: of the slice.
-        url: the folder.
-        packed: name in the folder and URL of each, as compressed JSON: Spark takes no task of more
-            than 128 MiB, which plain names of a million files could have.
+        number: number of the slice.
+        url: URL of the folder.
+        packed: name in the folder and URL of each file, as compressed JSON: Spark accepts no task
+            above 128 MiB, which the plain names of a million files could exceed.
     """
 
     number: int
@@ -47,8 +47,8 @@ class TarSlice(NamedTuple):
     """Some members of a tar.
 
     Attributes:
-        offset: where reading begins; then ``skip`` files are left out, and ``size`` are taken.
-        identity: of the tar when it was listed.
+        offset: where reading begins; then ``skip`` files are skipped, and ``size`` are taken.
+        identity: identity of the tar when it was listed.
     """
 
     number: int

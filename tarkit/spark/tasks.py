@@ -1,4 +1,4 @@
-"""Functions as tasks on a Spark cluster, whose errors come back as one line with an exit code."""
+"""Run functions as tasks on a Spark cluster; their errors become one line with an exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TaskError(TarkitError):
     """A task on a Spark cluster failed.
 
     Args:
-        exit_code: that of the error in it.
+        exit_code: exit code of the task's error.
     """
 
     def __init__(self, message: str, exit_code: int = EXIT_FAILED) -> None:
@@ -139,12 +139,12 @@ def seconds_after_end(context: Any) -> float:
 
 
 def remove_left_by_tasks(folder: str, lingering: float) -> None:
-    """Remove what tasks that were killed left in a folder under temporary names.
+    """Remove the temporary files that killed tasks left in a folder.
 
     No other program writes to it.
 
     Args:
-        lingering: of :func:`seconds_after_end`.
+        lingering: result of :func:`seconds_after_end`.
     """
     time.sleep(lingering)
     end = time.monotonic() + _PATIENCE

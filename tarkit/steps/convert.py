@@ -1,8 +1,8 @@
-"""Shards to record files and back, and record files to one another.
+"""Convert shards to record files and back, and record files to other formats.
 
-How a sample is a record: as its piece of the tar (joined, they are the tar again, byte for byte),
-as one of its fields, or as a tf.train.Example whose features are its fields. An archive of files
-has each field as a file; a row of Parquet is a sample, with a column for each field.
+A sample becomes a record as its piece of the tar (joined, the pieces are the tar again, byte for
+byte), as one of its fields, or as a tf.train.Example whose features are its fields. An archive of
+files has each field as a file; a row of Parquet is a sample, with a column for each field.
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ def convert(
 
 
 def _check_encoding(encoding: Encoding, to: str, first: str) -> None:
-    """Refuse what rows cannot be.
+    """Refuse encodings that rows cannot have.
 
-    Raises: UsageError.
+    Raises:
+        UsageError: the encoding is not possible for rows.
     """
     rows = {each for each in (to, first) if holds_rows(each)}
     others = {to, first} - rows - {"tar"}

@@ -29,8 +29,8 @@ class Inputs:
     """The inputs, each with its format, as records or as samples.
 
     Attributes:
-        number: of those that were drawn.
-        rows: numbers for them.
+        number: number of inputs that were taken.
+        rows: counter of the rows.
     """
 
     inputs: Iterator[tuple[str, str]]

@@ -28,15 +28,19 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
 class Encoding:
     """Encoding of samples as records.
 
+    Without ``field``, ``example``, ``piece`` and ``files``, the format decides: files or rows if it
+    holds such, else pieces.
+
     Attributes:
-        field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
-        files: a file for each field. Without one of them: files or rows where a format holds such,
-            else a piece.
-        columns: of rows; None: all.
-        typed: of samples that become Examples or rows, fields NAME.json are the numbers or texts of
+        field: the record is one field of the sample.
+        example: the record is a tf.train.Example.
+        piece: the record is a piece of the tar.
+        files: each field is a file.
+        columns: columns of rows; None: all.
+        typed: in samples for Examples or rows, the fields NAME.json are the numbers or texts of
             NAME, and in rows NAME.txt are texts.
-        rule, on_repeated_key, mem: as for read_samples.
-        on_others, on_same_extension: as for har_samples.
+        rule, on_repeated_key, mem: see ``read_samples``.
+        on_others, on_same_extension: see ``har_samples``.
     """
 
     field: str | None = None

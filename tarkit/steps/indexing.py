@@ -42,8 +42,8 @@ class IndexOutcome:
 
     Attributes:
         error: why it failed; then there is no state.
-        tally: of reading the shard, if its index was made or compared.
-        listed: the shard as a manifest lists it, if that was asked for.
+        tally: counts of reading the shard, if its index was made or compared.
+        listed: entry of the shard for a manifest, if requested.
     """
 
     url: str
@@ -63,14 +63,15 @@ def index_all(
     listed: bool = False,
     rule: str | KeyRule = first_dot,
 ) -> Generator[IndexOutcome, None, None]:
-    """Put an index beside each shard that has no fresh one, several at a time.
+    """Write an index beside each shard that has no current one, several at a time.
 
-    What became of each, in order. A shard that fails stops no other.
+    Returns:
+        The results, in order. A failed shard does not stop the others.
 
     Args:
-        force: make all of them anew.
+        force: make all of them again.
         check: write nothing, and read each shard to compare its index with it.
-        listed: read each shard for its MD5, so that the outcomes are those of a manifest.
+        listed: read each shard for its MD5, so that the results have entries of a manifest.
 
     Raises:
         UsageError: a shard of this name has no index, or nothing can be written at its place.

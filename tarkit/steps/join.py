@@ -1,7 +1,7 @@
-"""Joins tar shards, byte for byte.
+"""Join tar shards, byte for byte.
 
-Everything is read through :class:`tarkit.formats.tar.walk.Archive` all the same, so that what is
-damaged, cut or no tar is found, and samples that would run into each other are refused.
+All bytes are still read through :class:`tarkit.formats.tar.walk.Archive`, so that damage, cuts and
+files that are not tars are found, and samples that would be merged are rejected.
 """
 
 from __future__ import annotations
@@ -65,21 +65,19 @@ def concatenate(
     allow_pipe_in_lists: bool = False,
     target: str = "-",
 ) -> Joined:
-    """Write all members of several shards as one shard.
+    """Write all members of several shards as one shard; the caller commits ``output``.
 
-    The caller commits ``output``, which is of ``target``.
-
-    Members keep their bytes and their order, also folders, links and files that are no part of a
-    sample; only with ``on_damage="skip"`` these are left out. End-of-archive marks are dropped, but
-    for one at the end, padded to 10,240 bytes. All is written as it comes; with
-    ``on_damage="skip"`` one sample is held, large content in files. Keys are held in memory. A key
-    that comes back may be allowed, in one shard or in another, but not right after itself: without
-    the mark in between the two samples would become one. ``tally.skipped`` counts the members that
+    Members keep their bytes and their order, including folders, links and files that are not part
+    of a sample; only ``on_damage="skip"`` leaves these out. End-of-archive marks are dropped,
+    except for one at the end, padded to 10,240 bytes. Bytes are written as they arrive; with
+    ``on_damage="skip"`` one sample is held, large content in files. Keys are held in memory. A
+    repeated key may be allowed, in one shard or in several, but not for two adjacent samples:
+    without the mark between them they would become one. ``tally.skipped`` counts the members that
     are not part of a sample.
 
     Raises:
-        DataError: damage; a repeated key or field; a global extended header that would apply to the
-            members of the archives after its own.
+        DataError: a shard is damaged, a key or field is repeated, or a global extended header would
+            apply to the members of later archives.
         UsageError: a shard is the output itself.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)

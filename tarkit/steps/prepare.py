@@ -1,4 +1,4 @@
-"""Serialized records of files: of images, tables and MNIST, or by a function of the user's.
+"""Prepare records from files: from images, tables and MNIST, or by a function of the user.
 
 The features of the built-in rules are those of ElasticDL's generators: ``image`` and ``label``; the
 columns of a table.
@@ -55,13 +55,14 @@ def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Ite
 
 
 def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepare:
-    """Yield a record for each image: ``image``, and ``label``, the number of its class.
+    """Return a function that yields a record for each image: ``image``, and the class as ``label``.
 
-    Raises (by the function):
-        DataError: an image that does not decode, or in a folder that is not a class.
+    The function raises DataError for an image that does not decode, or in a folder that is not a
+    class.
 
     Args:
-        classes: names of the folders that the images are in; None writes no label.
+        classes: names of the folders of the images, whose positions are the labels; None writes no
+            label.
         image: bytes as they are in the file, or floats, the pixels from 0 to 255.
     """
     check_policy("image", image, IMAGES)
@@ -113,7 +114,7 @@ def shard_records(
     ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
 
     Raises:
-        DataError: a sample has not all fields that are named; damage.
+        DataError: a sample lacks a named field, or a shard is damaged.
     """
     for sample in read_samples(shards, split=True, tally=tally, on_damage=on_damage):
         missing = [name for name in fields if name not in sample]

@@ -1,4 +1,4 @@
-"""The files of a folder or of a tar: what records are prepared from."""
+"""List the files of a folder or of a tar, from which records are prepared."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SourceFile(NamedTuple):
     """A file to prepare.
 
     Attributes:
-        url: its own, None in a tar.
-        read: its content.
+        url: URL of the file, None in a tar.
+        read: function that returns its content.
     """
 
     name: str

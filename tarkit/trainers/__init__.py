@@ -1,7 +1,7 @@
 """Samples for trainers: each once an epoch, over any number of processes, resumable at any batch.
 
-The way of a batch: ``world`` (which rank this is), ``order`` (which samples), ``shardmap`` (their
-bytes), ``batchmaker`` (decoded and collated), ``source`` (all of these), ``delivery`` (on its way
-to the loop), ``loader`` (epoch after epoch). What needs a library of a trainer is in a module of
-that library's name; ``arrays`` needs NumPy only.
+A batch passes through: ``world`` (the rank of this process), ``order`` (the samples of the batch),
+``shardmap`` (their bytes), ``batchmaker`` (decoded and collated), ``source`` (all of these),
+``delivery`` (from a worker to the loop), ``loader`` (epoch after epoch). Code that needs a
+trainer's library is in a module named after that library; ``arrays`` needs NumPy only.
 """

@@ -1,6 +1,6 @@
 """Check that a training used each sample once an epoch, from the records of its processes.
 
-What counts is in ``docs/formats/audit.md``.
+The rules are in ``docs/formats/audit.md``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ _ORDER = ("batch", "seed", "lanes", "turns", "run", "block")
 
 @dataclass
 class EpochAudit:
-    """An epoch.
+    """Audit of an epoch.
 
     Attributes:
-        samples: of the data set.
-        batches: that it has.
-        used: different samples that were used.
-        left_out: that fill no batch.
-        dropped: that should be in a batch that was used, and failed, or were dropped by the
-            transform.
-        again: samples that were used, and again after a later start.
-        in_hand: of batches that were given and whose use is not known.
-        open_batches: batches of which not all was used, though it may still be.
-        problems: samples that are missing, twice or wrong, a sentence each.
+        samples: number of samples of the data set.
+        batches: number of batches of the epoch.
+        used: number of different samples that were used.
+        left_out: number of samples that fill no batch.
+        dropped: number of samples that failed, or were dropped by the transform, in used batches.
+        again: number of samples that were used again after a later start.
+        in_hand: number of samples of given batches whose use is not known.
+        open_batches: number of batches that were not used completely, but may still be.
+        problems: samples that are missing, repeated or wrong, a sentence each.
     """
 
     epoch: int
@@ -57,18 +56,18 @@ class EpochAudit:
 
 
 def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "first-dot") -> list[EpochAudit]:
-    """Judge what a training has written.
+    """Check the records that a training has written.
 
     Args:
-        folder: the ``audit`` of its data sets.
-        urls: its shards: their indexes have the keys, with which those that were delivered are
-            compared.
-        rule: key rule of these.
+        folder: the ``audit`` folder of its data sets.
+        urls: its shards; the keys in their indexes are compared with those of the delivered
+            samples.
+        rule: key rule of the shards.
 
     Raises:
         MissingInputError: the folder has no audit.
         UsageError: the shards are not those of the training.
-        DataError: a line is damaged, or the folder has the audit of another data set or order, too.
+        DataError: a line is damaged, or the folder also has the audit of another data set or order.
     """
     begins, given = read_history(folder)
     shards = read_shard_list(folder, str(begins[0].state["shards"]))

@@ -26,10 +26,10 @@ class AuditPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class AuditBegin:
-    """A loop began, or went on, here.
+    """The start of a loop, from the beginning or from a state.
 
     Attributes:
-        state: of the training.
+        state: state of the training.
     """
 
     point: AuditPoint
@@ -49,8 +49,8 @@ class GivenBatch:
     """A batch that a process was given.
 
     Attributes:
-        before: the launches to which the process belongs by then.
-        used: whether the process then wrote another line.
+        before: the launches to which the process belonged at that time.
+        used: True if the process then wrote another line.
     """
 
     point: AuditPoint
@@ -123,7 +123,7 @@ def is_undone(
 ) -> bool:  # fmt: skip
     """Return True if the training resumed, after ``at``, from a point not behind ``point``.
 
-    Other ranks of the same launch may begin later, and undo nothing.
+    Other ranks of the same launch may begin later; they undo nothing.
     """
     return any(
         (ranks.get(rank, at) if launch in own else max(ranks.values())) > at

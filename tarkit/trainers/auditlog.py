@@ -31,9 +31,9 @@ class Evidence(NamedTuple):
     """Contents of a batch, for an audit.
 
     Attributes:
-        samples: ``"5.0 0.12- 1.3*"``, each with the number of its shard and its own in it; ``-``
-            marks one that was left out, ``*`` one that fills the batch.
-        keys: of each, 8 digits of its digest, or 0 if it was left out.
+        samples: ``"5.0 0.12- 1.3*"``, the number of the shard and the number in it of each sample;
+            ``-`` marks one that was left out, ``*`` one that fills the batch.
+        keys: 8 digits of the digest of each sample's key, or 0 if it was left out.
     """
 
     samples: str
@@ -49,9 +49,9 @@ def evidence_of(
     """Return the evidence of a batch that should have these samples.
 
     Args:
-        left_out: of each, whether it failed, or was dropped.
-        fillers: what it has in their place.
-        keys: digests of those that were read.
+        left_out: for each sample, True if it failed or was dropped.
+        fillers: the samples in their place.
+        keys: digests of the keys of the samples that were read.
     """
     marks = ["-" if is_out else "*" if place.filler else "" for place, is_out in zip(places, left_out, strict=True)]
     marked = list(zip([*places, *fillers], [*marks, *"*" * len(fillers)], strict=True))
@@ -66,14 +66,14 @@ def key_digest(url: str, key: str) -> str:
 
 
 class AuditLog:
-    """The file of one process.
+    """The audit file of one process.
 
     Each line is written by one call, so that a kill leaves whole lines.
 
     Args:
-        folder: a local one, or of a file system that all machines share.
-        shards: name and number of samples of each.
-        digest: that the state of the training has for them.
+        folder: a local folder, or one of a file system that all machines share.
+        shards: name and number of samples of each shard.
+        digest: digest of the shards in the state of the training.
 
     Raises:
         UsageError: the folder is not local.

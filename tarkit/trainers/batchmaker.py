@@ -1,4 +1,4 @@
-"""Samples to batches: read, decoded, transformed and collated; what is left out is counted."""
+"""Make batches of samples: read, decode, transform and collate them; count those left out."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class BatchMaker:
     """Makes batches of samples.
 
     Args:
-        samples: where they are read.
+        samples: data set that reads the samples.
         fields, decode, transform, collate, equalize: see
             :class:`tarkit.trainers.source.BatchSource`.
         counts_errors: ``on_error="count"``.
-        has_evidence: whether each batch comes with what an audit writes of it.
+        has_evidence: each batch comes with evidence for an audit.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BatchMaker:
         self.gaps = GapCounts()
 
     def begin_epoch(self) -> None:
-        """Try again what failed, from now on."""
+        """Begin an epoch: failed reads are tried again."""
         self._samples.begin_epoch()
         self._lost.clear()
         self._reported.clear()
@@ -199,10 +199,10 @@ class BatchMaker:
             _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)
 
     def _fill(self, order: EpochOrder, number: int, consumer: Consumer, values: list[Any]) -> dict[int, Place]:
-        """Fill the gaps of a rank's part, and return with what.
+        """Fill the gaps of a rank's part, and return the fillers.
 
-        With "drop" gaps are left, but for one sample; else each has the next sample of the global
-        batch that is left, the same for any number of ranks.
+        With "drop", one gap is filled if all samples are missing, and others stay; otherwise each
+        gap gets the next remaining sample of the global batch, the same for any number of ranks.
         """
         batch = order.batch(number)
         begin, _ = rank_slots(len(batch), *consumer)

@@ -21,11 +21,11 @@ class Delivery(NamedTuple):
     """Message of a worker: a batch, or that there is none now.
 
     Attributes:
-        worker: its number.
-        number: of the batch; of a service, among those of this worker.
+        worker: number of the worker.
+        number: number of the batch; with a service, among those of this worker.
         empty: there is no batch now, ask again.
         value: the batch.
-        evidence: for an audit.
+        evidence: evidence for an audit.
     """
 
     worker: int
@@ -39,16 +39,16 @@ class UseCounts:
     """Numbers of used batches, of the iteration ``turn[0]``.
 
     Attributes:
-        used: of each worker, how many of its batches the loop has used. The process of the loop
-            writes it, and ``turn``. Each worker writes how many of these are on the service's disk,
-            together with its iteration: a worker of an earlier one may write late.
+        used: for each worker, how many of its batches the loop has used; written by the process of
+            the loop, as is ``turn``. Each worker writes how many of these are on the service's
+            disk, together with its iteration, since a worker of an earlier one may write late.
     """
 
     def __init__(self, workers: int = 1) -> None:
         self.turn, self.used, self._settled = map(SharedNumbers, (1, workers, workers))
 
     def begin(self) -> None:
-        """Begin an iteration: what workers of earlier ones report does not count any more."""
+        """Begin an iteration: later reports of earlier workers do not count any more."""
         self.turn[0] += 1
         self.used[:] = [0] * len(self.used)
 

@@ -1,4 +1,4 @@
-"""The error that ends a program, and what its traceback keeps alive."""
+"""Release the objects that the traceback of a program's last error keeps alive."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ class EpochLoader:
 
     ``len`` is the number of batches of an epoch.
 
-    A state taken after batch k was delivered goes on with batch k + 1, whatever was read ahead. An
-    iteration that is left early is over: the next one is of the next epoch.
+    A state taken after batch k was delivered resumes with batch k + 1, whatever was read ahead. An
+    iteration that is left early is over: the next one is the next epoch.
 
-    With a shard service, an iteration goes on to the end of the service's data set, over all its
+    With a shard service, an iteration continues to the end of the service's data set, over all its
     epochs, and the state is the service's. A batch is acknowledged when the loop asks for the next
     one, or by :meth:`used`.
 
@@ -43,7 +43,7 @@ class EpochLoader:
     ...         step(samples)
 
     Args:
-        source: the batches of this process.
+        source: source of the batches of this process.
     """
 
     def __init__(self, source: BatchSource) -> None:

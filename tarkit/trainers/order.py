@@ -35,22 +35,23 @@ must not fill it.
 
 @dataclass(frozen=True)
 class OrderSettings:
-    """Settings of an order, beside the shards and the epoch.
+    """Settings of an order, in addition to the shards and the epoch.
 
     Attributes:
-        batch: samples of a global batch, that of all ranks together.
-        seed: of all shuffles; None: none.
-        lanes: parts of a batch that are read one beside the other, a divisor of ``batch``; best a
+        batch: number of samples of a global batch, over all ranks.
+        seed: seed of all shuffles; None: no shuffle.
+        lanes: number of parts of a batch that are read side by side, a divisor of ``batch``; best a
             multiple of the number of ranks.
-        turns: batches that are so, too; best a multiple of the number of workers of a rank.
-        run: samples of a shard that stay together when shards are shuffled.
-        block: samples of a lane that are shuffled among each other.
-        equalize: what becomes of samples that fill no batch: "drop" leaves them out; "pad" and
+        turns: number of consecutive batches that are read side by side, too; best a multiple of the
+            number of workers of a rank.
+        run: number of samples of a shard that stay together when shards are shuffled.
+        block: number of samples of a lane that are shuffled among each other.
+        equalize: treatment of the samples that fill no batch: "drop" leaves them out; "pad" and
             "repeat" fill the last batch with samples of the epoch's beginning, which "pad" marks.
             With a seed these are other samples in each epoch.
 
     Raises:
-        UsageError: a number that cannot be; the message names the field.
+        UsageError: a value is not valid; the message names the field.
     """
 
     batch: int
@@ -101,12 +102,12 @@ class OrderSettings:
 
 
 class Place(NamedTuple):
-    """Position of a sample: the number of its shard, and its number there.
+    """Position of a sample: the number of its shard, and its number in the shard.
 
     Attributes:
-        shard: its number.
-        sample: the number in it.
-        filler: it is there to fill the batch.
+        shard: number of the shard.
+        sample: number of the sample in the shard.
+        filler: True if it only fills the batch.
     """
 
     shard: int
@@ -123,8 +124,8 @@ class EpochOrder:
     ['5.0', '5.1', '0.2', '0.1', '1.0', '1.1']
 
     Args:
-        counts: samples of each shard.
-        epoch: from 0.
+        counts: number of samples of each shard.
+        epoch: number of the epoch, from 0.
 
     Raises:
         UsageError: no batch can be filled.

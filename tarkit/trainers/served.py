@@ -1,6 +1,6 @@
 """Batches of the samples that a shard service hands out.
 
-What is acknowledged was used by the training loop.
+Acknowledged samples were used by the training loop.
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ _LOOK = 0.05
 class ServedBatches:
     """The batches of one worker, to the end of the service's data set.
 
-    Iterate once.
-
-    A record is acknowledged when the loop has used its batch. When the iteration ends early, all
-    others are given back.
+    Iterate once. A record is acknowledged when the loop has used its batch. If the iteration ends
+    early, all others are given back.
 
     Args:
-        source: of the samples; it has a ``service``.
-        counts: what the loop has used.
+        source: source of the samples, with a ``service``.
+        counts: counts of the batches that the loop has used.
         worker: the number of this worker in ``counts``.
     """
 
@@ -85,7 +83,7 @@ class ServedBatches:
                 yield Delivery(self._worker, number, True, None)
 
     def _records(self) -> Iterator[ServedRecord | None]:
-        """Yield records to the end of the data set, and None while there is none."""
+        """Yield records to the end of the data set, and None when none is available."""
         while (shard := self._client.fetch(_WAIT)) is not NoShard.END:
             if not isinstance(shard, HeldShard):
                 yield None
@@ -145,7 +143,7 @@ class ServedBatches:
             self._stop_acknowledging()
 
     def _stop_acknowledging(self) -> None:
-        """Return when what the loop has used until now is acknowledged."""
+        """Return when all batches used until now are acknowledged."""
         self._stop.set()
         self._thread.join()
 
@@ -172,10 +170,7 @@ class ServedBatches:
 
 
 def wait_until_settled(counts: UseCounts, seconds: float) -> bool:
-    """Return when all that was used is on the service's disk.
-
-    False: it is not after so many seconds.
-    """
+    """Return True when all used batches are on the service's disk; False after a timeout."""
     until = time.monotonic() + seconds
     while not counts.settled:
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""Samples of a data set of shards by their number, through the indexes beside the shards."""
+"""Read samples of a data set by number, through the indexes beside its shards."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class ShardMap:
     The first sample that is read of a shard raises UsageError if the shard has no index,
     StaleIndexError if that is of another shard, DataError if it is damaged, or if the shard has
     other samples or bytes than were listed or counted. Of a local shard's index, a line is verified
-    when its sample is read; that no key comes back, when a second one is; by another key rule than
-    ``first_dot``, all when it is opened.
+    when its sample is read; keys are checked for repetition when a second sample is read; with a
+    key rule other than ``first_dot``, all lines are verified when the index is opened.
 
     >>> ShardMap("train-{0000..0147}.tar")[31_000]["jpg"]  # doctest: +SKIP
 
@@ -68,13 +68,14 @@ class ShardMap:
             without a manifest, the first line of each index is read.
         rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
             function.
-        held: shards whose indexes are kept in memory. None: those of two million samples, 256 to
-            4096 of them, which is what the blocks of an order need. Fewer local shards stay open: a
-            quarter of the descriptors that a process may have, 1024 at most.
+        held: number of shards whose indexes are kept in memory. None: those of two million samples,
+            256 to 4096 of them, which is what the blocks of an order need. Fewer local shards stay
+            open: a quarter of the descriptors that a process may have, 1024 at most.
         cache: folder of this machine where parts of remote shards are kept; None: each sample is a
             request.
-        cache_size: most bytes in this folder; see :class:`tarkit.store.cache.PartCache`.
-        run: consecutive samples of a remote shard that are fetched at once into the cache.
+        cache_size: largest size in bytes of this folder; see :class:`tarkit.store.cache.PartCache`.
+        run: number of consecutive samples of a remote shard that are fetched at once into the
+            cache.
 
     Raises:
         UsageError: a shard has no index, no shard is named, or an argument has a wrong value.
@@ -192,11 +193,10 @@ class ShardMap:
         self._again = self._read = 0
 
     def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
-        """Fetch the parts of these samples into the cache, some at a time, if there is one.
+        """Fetch the parts of these samples into the cache, if there is one, some at a time.
 
-        A sample is named by the number of its shard, and its number there.
-
-        What fails is tried again, and raised, when the sample is read.
+        A sample is given as the number of its shard and its number there. Errors are ignored here:
+        the reading of the sample tries again, and raises them.
         """
         if not self._remote or self.cache is None or self.cache.closed:
             return

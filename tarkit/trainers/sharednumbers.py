@@ -32,10 +32,8 @@ def checked_number(name: str, value: Any, least: int = 0) -> int:
 class SharedNumbers:
     """Numbers in memory that forked and spawned workers share with the process that made it.
 
-    From 0, or a list of them.
-
-    Memory can be shared only with a process that is being started: any other copy has numbers of
-    its own.
+    They begin at 0, or at the values of a list. Memory can be shared only with a process that is
+    being started: any other copy has separate numbers.
     """
 
     def __init__(self, values: int | list[int]) -> None:

@@ -35,23 +35,24 @@ class EpochOptions(TypedDict, total=False):
     """Keyword arguments of every reader of batches: which samples come, and in which order.
 
     Attributes:
-        transform: called with each sample, or tuple of fields; it returns what takes its place, or
-            None to drop the sample. Its exception becomes a TransformError with shard and key.
-            Default: none.
-        shuffle: another order in each epoch; False: the order of the shards. Default: True.
+        transform: called with each sample, or tuple of fields; it returns the replacement, or None
+            to drop the sample. Its exception becomes a TransformError with shard and key. Default:
+            none.
+        shuffle: use a different order in each epoch; False: the order of the shards. Default: True.
         seed: whole number from which the order of every epoch follows. Default: 0.
-        lanes: parts of a batch that are read side by side, a divisor of ``batch``; best a multiple
-            of the number of ranks. Default: the largest power of two up to 8 that divides it.
-        turns: consecutive batches that are read side by side, too; best a multiple of the number of
-            workers of a rank. Default: 1.
-        run: samples of a shard that stay together when shards are shuffled. Default: 100.
-        block: samples of a lane that are shuffled among each other. Default: 10,000.
+        lanes: number of parts of a batch that are read side by side, a divisor of ``batch``; best a
+            multiple of the number of ranks. Default: the largest power of two up to 8 that divides
+            it.
+        turns: number of consecutive batches that are read side by side, too; best a multiple of the
+            number of workers of a rank. Default: 1.
+        run: number of samples of a shard that stay together when shards are shuffled. Default: 100.
+        block: number of samples of a lane that are shuffled among each other. Default: 10,000.
         equalize: treatment of the samples at the end that fill no batch: ``drop`` leaves them out;
             ``pad`` and ``repeat`` fill the last batch with other samples of the epoch. With ``pad``
             each sample has ``__pad__``, which is True for a filler. Default: ``drop``.
         rank: number of this process, from 0, given together with ``world``. Default: see
             :func:`tarkit.world.consumer`.
-        world: number of processes that share each batch. Default: as ``rank``.
+        world: number of processes that share each batch. Default: see ``rank``.
         rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
             function. Default: ``first-dot``.
         on_error: ``raise``; or ``count``: samples that cannot be read, decoded or transformed are
@@ -60,8 +61,8 @@ class EpochOptions(TypedDict, total=False):
         cache: folder of this machine where parts of remote shards are kept, for all processes and
             later runs; True: ``tarkit/shards`` in the user's folder for caches; False: none, and
             each sample is a request. Default: True.
-        cache_size: most bytes in this folder. Default: 16 GiB, or half of the free space of its
-            disk, if that is less.
+        cache_size: largest size of this folder in bytes. Default: 16 GiB, or half of the free space
+            of its disk, if that is less.
     """
 
     transform: Callable[[Any], Any] | None

@@ -214,8 +214,8 @@ class TensorBatches(EpochLoader):
         """Return the position of the training: under 1 kB, the same for each rank.
 
         Raises:
-            UsageError: ``dataset()`` was read, and no ``callback()`` counted what was used; or it
-                counted batches that are not those of ``dataset()``.
+            UsageError: ``dataset()`` was read, and no ``callback()`` counted the used batches, or
+                it counted batches of another data set.
         """
         if self._miscounted:
             raise UsageError(
@@ -242,7 +242,8 @@ class TensorBatches(EpochLoader):
     def begin_counting(self) -> None:
         """Begin to count used batches.
 
-        A batch that was read and not used comes again, such as the one that ``fit`` looks at first.
+        Batches that were read and not used are read again, such as the first one, which ``fit``
+        inspects.
         """
         self._next, self._uncounted, self._unread, self._step = self._at, False, [0], ""
 

@@ -121,7 +121,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """Set the epoch and first batch, for loaders and iterators.
 
         Args:
-            begun: only a loader() or a state reads it from now on.
+            begun: only a loader() or a state reads the position from now on.
         """
         self._shared[:] = [checked_number("epoch", epoch), checked_number("first", first), begun]
 
@@ -241,7 +241,7 @@ def _check_reader() -> None:
 class BatchIterator(Iterator[Any]):
     """The batches of one worker of a rank.
 
-    Its state is what torchdata's StatefulDataLoader keeps.
+    Its state is stored by torchdata's StatefulDataLoader.
     """
 
     def __init__(self, dataset: ShardDataset, epoch: int, first: int, worker: int, workers: int) -> None:
@@ -330,9 +330,9 @@ def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
 class ShardLoader(EpochLoader):
     """A DataLoader over a ShardDataset, epoch after epoch.
 
-    accelerate's ``skip_first_batches``, and so the Trainer of transformers, takes the DataLoader
-    apart: ``dataset``, ``batch_sampler`` and the other attributes are of one over the batches of
-    the next epoch by their numbers.
+    accelerate's ``skip_first_batches``, and so the Trainer of transformers, uses the parts of the
+    DataLoader: ``dataset``, ``batch_sampler`` and the other attributes are those of a DataLoader
+    over the numbers of the next epoch's batches.
     """
 
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
@@ -389,7 +389,7 @@ class ShardLoader(EpochLoader):
 
 
 class _NumberedBatches:
-    """Batches of a loader's next iteration by number, in order, from any number on."""
+    """The batches of a loader's next iteration by number, in order, beginning at any number."""
 
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader
@@ -408,7 +408,7 @@ class _NumberedBatches:
 
 
 class _BatchNumbers:
-    """The numbers of these batches, each as the list of one."""
+    """The numbers of the next epoch's batches, each in a list of its own."""
 
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader

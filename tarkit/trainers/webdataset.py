@@ -55,16 +55,16 @@ def tarfile_to_samples(
     ... )
 
     Args:
-        handler: is given an error that ends a shard; if it returns True, the next shard is read,
+        handler: called with an error that ends a shard; if it returns True, the next shard is read,
             and the error is logged. None: errors are raised.
-        select_files: whether a member of this name is read.
-        rename_files: the name that a member is to have; ``select_files`` is given that one.
+        select_files: function from a member's name to True if the member is read.
+        rename_files: function from a member's name to its new name, which ``select_files`` gets.
         rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem, cache: see
             :func:`tarkit.samples.read.read_samples`.
 
     Raises:
         UsageError: an argument has a wrong value; it does not go to the handler.
-        DataError: (from iterating) a shard is damaged, or is not what the policies allow.
+        DataError: (from iterating) a shard is damaged, or has content that the policies reject.
         MissingInputError, StreamError, TemporaryStreamError: (from iterating) a shard cannot be
             read.
     """
@@ -114,21 +114,22 @@ class WebDatasetOptions(ReadOptions, total=False):
     """Keyword arguments of :class:`WebDataset`: those of webdataset 1.0, and those of the reader.
 
     Attributes:
-        handler: as of :func:`tarfile_to_samples`. Default: errors are raised.
+        handler: see :func:`tarfile_to_samples`. Default: errors are raised.
         mode: ``resampled`` is ``resampled=True``.
         resampled: draw shards at random without end, with replacement. Default: False.
         repeat: begin again at the end. Default: False.
         shardshuffle: number of shards that are shuffled among each other; False: none. webdataset
             warns if it is not given.
-        cache_size: most bytes in ``cache_dir``; -1: see :class:`tarkit.store.cache.PartCache`.
+        cache_size: largest size of ``cache_dir`` in bytes; -1: see
+            :class:`tarkit.store.cache.PartCache`.
         cache_dir: folder of this machine where parts of remote shards are kept, by name and
             version. Default: none.
         url_to_name: not used: parts have names of their own.
         detshuffle: shuffle shards by ``seed`` and epoch. Default: False.
         nodesplitter: step that takes the shards of this rank. Default: an error with several ranks.
         workersplitter: step that takes the shards of this DataLoader worker.
-        select_files: as of :func:`tarfile_to_samples`.
-        rename_files: as of :func:`tarfile_to_samples`.
+        select_files: see :func:`tarfile_to_samples`.
+        rename_files: see :func:`tarfile_to_samples`.
         empty_check: an iteration without samples is an error. Default: True.
         verbose: not used.
         seed: number from which shuffles with ``resampled`` or ``detshuffle`` follow.
