@@ -1,4 +1,4 @@
-"""``kubetpl``: work over shards as Kubernetes Jobs."""
+"""``kubetpl``: process shards with Kubernetes Jobs."""
 
 from __future__ import annotations
 

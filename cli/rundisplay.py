@@ -57,7 +57,7 @@ class RunDisplay(Reporter):
         self._shards: int | None = None
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         self._meter.close()
 
     def say(self, message: str) -> None:
@@ -112,7 +112,7 @@ class RunDisplay(Reporter):
                 self._write_message(2, "".join(f"{line}\n" for line in lines_of_detail).encode("utf-8", "replace"))
 
     def _kept(self) -> str:
-        """Return the sentence that says where failed samples are kept."""
+        """Return a sentence on the place of the failed samples."""
         if self._work.outdir is not None:
             return display_name(join(self._work.outdir, f"*{FAILED_SUFFIX}"))
         return display_name(failed_samples_url(str(self._work.output)))

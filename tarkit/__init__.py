@@ -1,7 +1,7 @@
 """tarkit: the toolkit for tar shards of training data.
 
-``import tarkit`` loads nothing but this file; each name brings its module when it is first used, so
-that a program that only prints its help starts quickly.
+``import tarkit`` loads nothing but this file; each name loads its module at its first use, so that
+a program that only prints its help starts quickly.
 """
 
 from __future__ import annotations

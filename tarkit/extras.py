@@ -53,7 +53,7 @@ def library(name: str, needed_for: str, extra: str) -> Any:
 
     Args:
         name: name of the module.
-        needed_for: what needs it; the message begins with this.
+        needed_for: name of the feature that needs it, at the beginning of the message.
         extra: the extra that installs it, a key of ``PACKAGES``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The writers under webdataset's name of the module: ``from tarkit.writer import TarWriter``."""
+"""The writers, in a module named as in webdataset: ``from tarkit.writer import TarWriter``."""
 
 from tarkit.samples.shardwriter import ShardWriter
 from tarkit.samples.tarwriter import TarWriter, default_mtime

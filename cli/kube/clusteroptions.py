@@ -19,7 +19,7 @@ from .manifestfile import manifest_documents
 
 
 def valid_name(name: str | None) -> str | None:
-    """Check the name of a Job or run, as others would be a path or a selector of the API."""
+    """Check the name of a Job or run; other texts would be a path or a selector of the API."""
     if name is not None and (wrong := dns_subdomain(name)) and (not name or label_value(name)):
         unset = "" if name else "; is it a variable that is not set?"
         raise UsageError(f"NAME: the name of a Job or run {wrong}{unset}")

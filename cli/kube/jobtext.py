@@ -1,4 +1,4 @@
-"""A Job's status in words."""
+"""The status of a Job as text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reports of the retries of client libraries, while they happen.
-
-And threads that wait in it when the program is over.
-"""
+"""Print the retries of client libraries, and end the process despite threads that wait in one."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ def messages_shown(name: str, say: Callable[[str], None]) -> Iterator[None]:
 def leave_waiting_threads(code: int) -> None:
     """End the process now if a thread may still wait in a library.
 
-    Nothing reaches such a thread, and Python would join it.
+    Such a thread cannot be interrupted, and Python would wait for it.
     """
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]
     # Those of asyncio look up host names. They are daemons, and joined all the same.

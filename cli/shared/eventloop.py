@@ -1,4 +1,4 @@
-"""An event loop that ends in good order when a signal ends the program."""
+"""An event loop that ends cleanly when a signal ends the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start and end of all programs: here alone, errors become one line and an exit code."""
+"""Start and end of all programs: errors become one line and an exit code only here."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def work_option(name: str, **changes: Any) -> Callable[[F], F]:
 
 
 def work_options(*names: str) -> Callable[[F], F]:
-    """Return a decorator that adds these fields of ``Work`` as options, in this order."""
+    """Return a decorator that adds fields of ``Work`` as options, in the given order."""
 
     def decorated(function: F) -> F:
         # Here, so that the table is loaded only for a command that has some of them.
@@ -321,10 +321,10 @@ def write_stdout(data: bytes) -> None:
 def write_message(fd: int, data: bytes) -> bool:
     """Print progress of a run whose result goes to a different stream.
 
-    False if the descriptor is closed.
+    Return False if the descriptor is closed.
 
     Raises:
-        StreamError: its disk is full.
+        StreamError: the disk is full.
     """
     try:
         _write_all(fd, data)

@@ -72,7 +72,7 @@ class Results:
 
 
 def counts_line(counts: Counts, work: Work) -> str:
-    """Return the line of counts: samples and shards of a run, and findings of its readers."""
+    """Return the line of counts: samples and shards of a run, and counts of its readers."""
     parts = [str(counts)]
     if counts.ignored:
         parts.append(f"exit codes ignored: {counts.ignored}")

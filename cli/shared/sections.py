@@ -1,4 +1,4 @@
-"""Long help in sections: which option stands under which heading, and which verb."""
+"""Help in sections: the heading of each option, and of each verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A numbered series of shards, of ``tarkit split`` and ``tarkit create``, and its predecessor."""
+"""The numbered series of shards that ``tarkit split`` and ``tarkit create`` write."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ServiceProgress:
         self._meter.say(f"listening on {address}, {kept}" + (f", status on http://{http}/" if http else ""))
 
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
-        """Show it, now and then."""
+        """Show the progress, periodically."""
         if self._meter.is_due():
             self._meter.show(progress_line(look()), None)
 
@@ -111,7 +111,7 @@ class ServiceProgress:
         self._meter.say(f"{self._why[0]}, and records are left: the state is kept, and the same command resumes")
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
-        """Print the counts."""
+        """Print the counts at the end of the service."""
         from tarkit.service.progress import outcome_code
 
         self.code = outcome_code(progress)

@@ -88,7 +88,7 @@ def transfer_command(
 def is_local(url: str) -> bool:
     """Return True if the argument is a path or a file:// URL.
 
-    A stream, which is neither local nor remote, is an error.
+    A stream, which is neither local nor remote, is a usage error.
     """
     from tarkit.names.url import local_path
 
@@ -142,7 +142,7 @@ class _SoFar:
             self._meter.show(f"{number}{self._of} files so far, {self._done} bytes", part)
 
     def conclude(self, name: str, quiet: bool) -> None:
-        """Print all of it in one line."""
+        """Print the results in one line."""
         if not quiet or self._failed:
             seconds = time.monotonic() - self._begin
             parts = [f"{counted(self._files, 'file')}, {self._size} bytes in {seconds:.1f} s"]

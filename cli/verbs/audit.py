@@ -1,4 +1,4 @@
-"""``tarkit audit``: whether a training used each sample once an epoch."""
+"""``tarkit audit``: check that a training used each sample once an epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit completion``: how a shell completes command lines of all three programs."""
+"""``tarkit completion``: print a shell's completion script for one of the three programs."""
 
 from __future__ import annotations
 

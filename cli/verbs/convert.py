@@ -1,4 +1,4 @@
-"""``tarkit convert``: shards to record files and back."""
+"""``tarkit convert``: convert shards to record files and back."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def command(
 
 
 def _write(files: Sequence[MemberFile], writer: TarWriter | ShardWriter, meter: Meter) -> int:
-    """Write the samples of the files; how many bytes they have."""
+    """Write the samples of the files; return their size in bytes."""
     from tarkit.samples.gather import samples_of
 
     size = done = 0

@@ -1,4 +1,4 @@
-"""``tarkit demo``: small shards to try commands on."""
+"""``tarkit demo``: write small shards for trying out commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit get``: whole files and folders, compared by length at the end."""
+"""``tarkit get``: download whole files and folders, and compare their lengths at the end."""
 
 from __future__ import annotations
 

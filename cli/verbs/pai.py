@@ -1,4 +1,4 @@
-"""``tarkit pai check|convert|submit``: jobs of OpenPAI."""
+"""``tarkit pai check|convert|submit``: check, convert and submit jobs of OpenPAI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit recordio-gen``: images, tables and shards to RecordIO files."""
+"""``tarkit recordio-gen``: convert images, tables and shards to RecordIO files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit show``: which samples are in a shard, and which records in a file of another format."""
+"""``tarkit show``: list the samples of a shard, or the records of a file of another format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit split``: samples into a numbered series of shards."""
+"""``tarkit split``: write samples to a numbered series of shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit status``: how far the shards of a folder are, from their done records alone."""
+"""``tarkit status``: print the states of a folder's shards, from their done records alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarkit zoo init|build|push``: an image with a model zoo in it."""
+"""``tarkit zoo init|build|push``: make an image with a model zoo in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that only users of ElasticDL need.
+"""Code that only users of ElasticDL need.
 
 ``DataShardService``, ``build_data_shard_service`` and ``RecordIndexService`` are the names of its
 clients, over a client of tarkit's shard service. ``mastercalls`` answers its published clients.

@@ -135,7 +135,7 @@ class DataShardService:
     def get_task(self, task_type: Any = None) -> Task:
         """Return the next shard with its number, ``task.task_id``.
 
-        At the end, a task of type 0 without records.
+        At the end, return a task of type 0 without records.
         """
         found = self._fetch(None)
         if found is None:

@@ -1,9 +1,8 @@
 """Answers to the calls of ElasticDL's published clients, its service ``proto.Master``.
 
-The clients are elasticai-api 1.4 and elasticdl-api 1.0.
-
-To these clients each answer without a shard is the end of the data. So a call is held until there
-is a shard or the true end, and an error is a status, which they try again.
+The clients are elasticai-api 1.4 and elasticdl-api 1.0. They take each answer without a shard for
+the end of the data. So a call waits until there is a shard or the true end, and an error is a
+status, after which they retry.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class ElasticDLCalls:
         raise StoppingError
 
     async def report_dataset_shard_params(self, request: Any, context: Any) -> Any:
-        """Declare a data set; each worker does, and the first counts."""
+        """Declare a data set; each worker does, and the first declaration counts."""
         if request.batch_size < 1 or request.num_minibatches_per_shard < 0:
             raise UsageError(
                 f"batch_size is {request.batch_size} and num_minibatches_per_shard is "
@@ -105,7 +104,7 @@ class ElasticDLCalls:
     report_training_params = report_dataset_shard_params
 
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
-        """Answer with a shard; or at the true end, with an empty task."""
+        """Answer with a shard, or at the true end with an empty task."""
         ledger = await self._declared(request.dataset_name)
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
         comes = worker not in self._dispatcher.heartbeats.seen
@@ -128,7 +127,7 @@ class ElasticDLCalls:
     async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
         """Take the report that a shard is done, or failed.
 
-        A report on a shard that is not held any more is counted, and is not an error.
+        A report on a shard that is no longer held is counted, and is not an error.
         """
         ledger = self._ledger(request.dataset_name)
         report = Report(_token(ledger, request.task_id), None, request.err_message)

@@ -1,4 +1,4 @@
-"""``RecordIndexService`` of ElasticDL's clients: numbers of records, one by one.
+"""``RecordIndexService`` of ElasticDL's clients: the numbers of the records to read, one by one.
 
 It is for data that is read by the number of a record.
 """

@@ -129,7 +129,7 @@ def _pairs(text: str, flag: str) -> Iterator[tuple[str, str]]:
 def priority(text: str, flag: str) -> str:
     """Check the name of a priority class, and return it.
 
-    A share of pods that are high is refused: the pods of one Job have one class.
+    A share of high-priority pods is rejected, because the pods of one Job have one class.
     """
     if text and re.fullmatch(r"[0-9.]+(e[-+]?[0-9]+)?", text):
         raise UsageError(f"{flag} {text}: the pods of a Job have one priority class; name it, such as high")

@@ -237,7 +237,7 @@ class TrainJob:
 
 
 def _renamed(thing: Any, old: str, new: str) -> Any:
-    """Copy the template, and replace a word of it everywhere."""
+    """Return a copy of a template with one word replaced everywhere."""
     if isinstance(thing, str):
         return thing.replace(old, new)
     if isinstance(thing, list):

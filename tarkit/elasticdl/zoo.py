@@ -56,9 +56,9 @@ def zoo_files(
 
     Args:
         model_zoo, local_pkg_dir: below ``folder``, because a build sees nothing else.
-        base_image: it has Python, and pip; without ``extra_pypi_index`` and ``local_pkg_dir`` also
-            tarkit.
-        version: of tarkit, taken from ``extra_pypi_index``.
+        base_image: an image with Python and pip, and with tarkit unless ``extra_pypi_index`` or
+            ``local_pkg_dir`` is given.
+        version: version of tarkit to install from ``extra_pypi_index``.
         local_pkg_dir: all wheels in it are installed, tarkit's among them.
 
     Raises:

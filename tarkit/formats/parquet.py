@@ -161,7 +161,7 @@ def _flat(table: Any) -> Any:
 
 
 def _is(kind: Any, *names: str) -> bool:
-    """Return True if an Arrow type is one of these; older releases do not have all of them."""
+    """Return True if an Arrow type is one of the named types; older releases lack some of them."""
     types = library("pyarrow.types", "reading Parquet", "parquet")
     return any(hasattr(types, f"is_{name}") and getattr(types, f"is_{name}")(kind) for name in names)
 

@@ -29,7 +29,7 @@ def read_settings(given: Mapping[str, Any], files: Sequence[str]) -> Settings:
     """Return the settings of the command line (``given``) and of the files, merged.
 
     Args:
-        files: those of the lowest precedence first.
+        files: configuration files, the lowest precedence first.
     """
     layers = [(name, read_file(read_bytes(name), name)) for name in files]
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Spans of time as people write and read them: ``90s``, ``10m``, ``12h``, ``7d``."""
+"""Durations as text: ``90s``, ``10m``, ``12h``, ``7d``."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ def set_field(document: Document, assignment: str) -> None:
     """Set a field to a value: ``PATH=VALUE``.
 
     The value is YAML; null removes the field. Steps of a path are names, in double quotes if they
-    have dots themselves (``metadata.annotations."a.b/c"``), places in lists (``[0]``; at the end
-    ``[]`` is after the last), and names of items in lists (``containers[main]``). Mappings that are
-    missing on the way are made.
+    have dots themselves (``metadata.annotations."a.b/c"``), positions in lists (``[0]``; at the end
+    ``[]`` is after the last), and names of items in lists (``containers[main]``). Missing mappings
+    are created.
     """
     match = _ASSIGNMENT.fullmatch(assignment)
     if match is None:

@@ -1,4 +1,4 @@
-"""Settings into the fields of whole manifests; which nodes their pods may run on, and as whom."""
+"""Apply settings to the fields of whole manifests, such as node selection and security."""
 
 from __future__ import annotations
 
@@ -161,9 +161,9 @@ def _toleration(text: str) -> Document:
 def _fill_tolerations(spec: Document) -> None:
     """Add tolerations to a pod's template.
 
-    A server adds to the list of a pod itself, and that list belongs as a whole to who applied it.
-
-    So it has them from the start. Source: Kubernetes' admission plugin DefaultTolerationSeconds.
+    A server adds default tolerations to the list of a pod itself, and server-side apply treats the
+    list as a whole. So the template has them from the start. Source: Kubernetes' admission plugin
+    DefaultTolerationSeconds.
     """
     for key in _LOST_NODES if spec.get("tolerations") else ():
         known = [(each.get("key") or key, each.get("effect") or _EVICTS) for each in spec["tolerations"]]
@@ -174,7 +174,7 @@ def _fill_tolerations(spec: Document) -> None:
 def without_empties(thing: Any, of: str = "") -> Any:
     """Return a manifest without the empty fields that servers drop.
 
-    With them, each further ``kubectl apply`` would find a change.
+    With them, each further ``kubectl apply`` would find a difference.
     """
     if isinstance(thing, list):
         return [without_empties(each, of) for each in thing]

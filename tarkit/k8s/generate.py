@@ -1,4 +1,4 @@
-"""From a generator's name to its documents."""
+"""Make the documents of a manifest from a generator's name and its settings."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _refuse_unused(generator: str, settings: Settings, given: Mapping[str, Any],
 
 
 def thousandths_in(**amounts: str | None) -> Iterator[str]:
-    """Return warnings about amounts of bytes in thousandths, by the name of their flag."""
+    """Return warnings about numbers of bytes in thousandths, by the name of their flag."""
     for flag, text in amounts.items():
         if text is not None and is_milli(text):
             number = text.strip()[:-1]

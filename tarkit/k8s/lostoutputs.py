@@ -1,4 +1,4 @@
-"""Detection of outputs that would be lost with their pods, though each pod ends with 0."""
+"""Detection of outputs that would be lost with their pods, although each pod ends with 0."""
 
 from __future__ import annotations
 

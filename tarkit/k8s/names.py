@@ -84,7 +84,7 @@ def safe_label(text: str) -> str:
 
 
 def index_name_budget(completions: int) -> int:
-    """Return the longest name of an Indexed Job.
+    """Return the length of the longest valid name of an Indexed Job.
 
     The name, ``-`` and the last index are one DNS label.
     """

@@ -153,7 +153,7 @@ def runs_tarproc(container: Document) -> bool:
 def escape_in(container: Document, text: str) -> str:
     """Return a text that ``substitute`` turns back into ``text``.
 
-    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
+    Only ``$$`` and ``$(NAME)`` of a known NAME are changed, so manifests stay readable.
     """
     names = {str(dict_of(each).get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
     if container.get("envFrom"):
@@ -206,6 +206,9 @@ def _credentials(gac: str, secrets: list[str]) -> str:
 
 def mount(spec: Document, container: Document, name: str, source: Document, *paths: str) -> None:
     """Mount a volume, read only.
+
+    Args:
+        name: text from which the volume's name is made, since names of objects may be longer.
 
     Args:
         name: is made a name that a volume can have, which an object's may not be.

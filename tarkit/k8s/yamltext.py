@@ -1,8 +1,8 @@
 """Manifests as YAML text: reads any YAML, writes YAML that every parser reads the same way.
 
 YAML parsers do not agree on plain words: ``1e3`` and ``0o17`` are numbers to kubectl and texts to
-PyYAML, and ``y`` is true to one of them. Such a word is refused when it is read, and quoted when it
-is written. Texts of several lines are literal blocks, so that a command stays readable.
+PyYAML, and ``y`` is true to only one of them. Such a word is refused when it is read, and quoted
+when it is written. Texts of several lines are literal blocks, so that a command stays readable.
 """
 
 from __future__ import annotations

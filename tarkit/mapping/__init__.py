@@ -1,1 +1,1 @@
-"""One sample through a command or a Python function: pools, workers, scratch folders."""
+"""Run a command or a Python function over samples: pools, workers, scratch folders."""

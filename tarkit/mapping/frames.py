@@ -1,8 +1,8 @@
 """Messages between tarproc and its mappers' processes: a header, then the bytes of the fields.
 
 The header is written by ``marshal``: both ends are the same interpreter, it is as fast as pickle
-for plain values, and it can make nothing else. It cannot hold 2 GiB, and need not: of a field it
-has the length.
+for plain values, and it cannot create other objects. Its limit of 2 GiB does not matter, since it
+has only the lengths of the fields.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def start_adopting(arguments: list[str], **options: Any) -> tuple[subprocess.Pop
     """Start a process that adopts its orphaned descendants, and return whether it can.
 
     Args:
-        options: of subprocess.Popen.
+        options: arguments of subprocess.Popen.
 
     Raises:
         OSError: the process cannot be started.

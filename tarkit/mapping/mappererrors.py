@@ -1,4 +1,4 @@
-"""Errors of a user's mapper: one line with the user's own line, and the user's frames."""
+"""Errors of a user's mapper: one line with the line in the user's file, and the user's frames."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def why_not_callable(mapper: Callable[..., Any], *arguments: tuple[str, Any]) ->
 
 
 def one_line(error: Exception) -> str:
-    """Return the error, and the user's line that raised it."""
+    """Return the error, and the line in the user's file that raised it."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, UsageError):
         return text

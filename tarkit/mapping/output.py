@@ -152,7 +152,7 @@ class PrintFiles:
         """Return the output since the last call.
 
         Args:
-            name: that no other call gives; a long output keeps a file.
+            name: name of the file for a long output, different in each call.
         """
         return Printed(_taken(self.out, name), _taken(self.err, name))
 

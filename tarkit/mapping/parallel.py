@@ -1,7 +1,7 @@
 """An ordered parallel map over processes that stay alive, with memory bounded in bytes.
 
-The order of the answers is the order of the questions, whatever runs at the same time, so that the
-output of a run does not depend on how many slots it had.
+The results have the order of the items, whatever runs at the same time, so that the output of a run
+does not depend on the number of slots.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Pool(ABC, Generic[W]):
         return not self._queue
 
     def collect(self) -> list[tuple[int, Outcome]]:
-        """Wait until at least one batch that was taken is finished, and give all that are."""
+        """Wait until at least one batch is finished, and return all finished ones."""
         done, self._done = self._done, []
         return done or self._collect_some()
 

@@ -1,6 +1,6 @@
-"""Runs a Python function over samples, in processes that stay alive.
+"""Run a Python function over samples, in processes that stay alive.
 
-Samples travel to the workers and back on a socket, as :mod:`tarkit.mapping.frames`. The parent
+Samples are sent to the workers and back over a socket, as :mod:`tarkit.mapping.frames`. The parent
 never blocks on one, so no two processes can wait for each other.
 """
 
@@ -65,7 +65,7 @@ class _Process(Worker):
         self.send()
 
     def send(self) -> None:
-        """Send as much as the socket takes now, and have the rest waited for."""
+        """Send as much as the socket accepts now, and poll for the rest."""
         while self.outgoing:
             try:
                 self.outgoing = unsent(self.outgoing, os.writev(self.fd, self.outgoing[:MAX_PIECES]))

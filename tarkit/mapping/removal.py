@@ -17,9 +17,9 @@ _MOST = 64
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder, whatever a command made of it, or a file or a link in its place.
+    """Remove a folder, whatever a command did to it, or a file or a link in its place.
 
-    Mount points, and the folders that they are in, are left; nothing in them is touched.
+    Mount points, and the folders that contain them, are kept; nothing in them is touched.
     """
     try:
         if not remove_if_empty(folder):
@@ -72,9 +72,9 @@ class Remover:
                 self._done.put(error)
 
     def add(self, folder: str) -> None:
-        """Remove it soon.
+        """Schedule the removal of a folder.
 
-        Waits if too many others are to be removed before it.
+        Waits if too many others are scheduled.
         """
         self._todo.put(folder)
         self._under_way += 1

@@ -76,7 +76,7 @@ class Scratch:
 
 
 def sweep(parent: str) -> None:
-    """Remove scratch folders in ``parent`` whose runs are dead and were ours."""
+    """Remove this user's scratch folders in ``parent`` whose runs are dead."""
     with suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):

@@ -117,8 +117,8 @@ class ShellPool(Pool[_Slot]):
         scratch: folder for the samples' folders.
         slots: number of commands at once.
         shell: bash, sh and dash are kept running; others are started for each batch.
-        flags: those of the shell; None means the rules of tarkit.mapping.shellrules, "" none, and
-            with others a shell is started for each batch.
+        flags: flags of the shell; None means the rules of tarkit.mapping.shellrules, "" no flags;
+            with other flags, a shell is started for each batch.
         timeout: seconds for one batch, or None.
         grace: seconds between TERM and KILL.
         rules: rules for making samples of files; None: no samples are made.

@@ -24,12 +24,12 @@ def submit(url: str, user: str, token: str | None, text: str, *, version: int = 
     """Submit a job to a cluster; its name must be new.
 
     Args:
-        url: of the REST server: ``https://HOST/rest-server``, or ``http://HOST:9186``.
+        url: URL of the REST server: ``https://HOST/rest-server``, or ``http://HOST:9186``.
         user: whose job it is.
-        token: of the portal's profile page, or an application token; it is in no message.
-        text: of the job: JSON for version 1, YAML for version 2.
-        version: of the API: 1 on YARN, 2 on Kubernetes.
-        seconds: for which the server may be silent.
+        token: token from the portal's profile page, or an application token; no message shows it.
+        text: text of the job: JSON for version 1, YAML for version 2.
+        version: version of the API: 1 on YARN, 2 on Kubernetes.
+        seconds: timeout for an answer of the server.
 
     Raises:
         UsageError: the address or the token is not valid.

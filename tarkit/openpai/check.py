@@ -30,7 +30,7 @@ def problems_in(file: JobFile) -> list[Problem]:
 def warnings_of(file: JobFile) -> list[Problem]:
     """Return warnings about values that OpenPAI accepts, but that are probably wrong.
 
-    Only of a job without problems.
+    The job must have no problems.
     """
     return list((_json_warnings if file.protocol == 1 else _yaml_warnings)(file.job))
 

@@ -118,7 +118,7 @@ def task_plan(specs: Sequence[str], tasks: int | None, outdir: str) -> ShardPlan
     """Cut shards into slices, one for each task.
 
     Args:
-        tasks: their number, if it is given.
+        tasks: number of tasks, if it is given.
 
     Raises:
         UsageError: the specs name shards that can only be found on this machine, and not by a task.

@@ -1,4 +1,4 @@
-"""The text of a job to values, as OpenPAI reads it: JSON, or YAML as js-yaml 3 reads it."""
+"""Parse the text of a job as OpenPAI does: JSON, or YAML by the rules of js-yaml 3."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _yaml(text: str, where: str) -> Any:
 
 
 def _characters(node: Any, known: dict[int, int]) -> int:
-    """Return the least number of characters of a YAML node with its aliases expanded."""
+    """Return the smallest number of characters of a YAML node with its aliases expanded."""
     if isinstance(node.value, str):
         return len(node.value) + 1
     if id(node) not in known:

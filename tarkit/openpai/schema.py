@@ -1,4 +1,4 @@
-"""JSON Schemas of both protocols (``schemas.yaml``), and sentences about their violations."""
+"""JSON Schemas of both protocols (``schemas.yaml``), and messages about violations of them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Identity of a file's content when its records were counted, as text for other processes.
 
 A store has a version of each object. A local file has a time of change, which ``touch`` and a copy
-change too, so a digest is kept with it: of the whole file, where it is small or its records are
-counted by reading all of it, and equal digests prove equal content; else of a sample, and where
-that alone speaks for a file, it is logged.
+change, too. So a digest is kept with it: of the whole file if it is small or its records are
+counted by reading all of it (equal digests prove equal content), else of a sample; a decision by
+such a sample alone is logged.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _digest(path: str, size: int, whole: bool) -> str:
 
 
 def parsed_content(text: str) -> Content:
-    """Parse an identity; one that a reader of the user's made is a tag."""
+    """Parse an identity; one that a user's reader made is a tag."""
     try:
         size, tag, digest = json.loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -107,7 +107,7 @@ def parsed_content(text: str) -> Content:
 
 
 def same_content(one: str, other: str) -> bool:
-    """Return True if two identities may be of the same content; "" is unknown."""
+    """Return True if two identities may be of the same content; "" matches any."""
     return one == other or parsed_content(one).is_same(parsed_content(other))
 
 

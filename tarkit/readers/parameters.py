@@ -1,4 +1,4 @@
-"""The parameters of a reader as a flag has them: ``name=value; other=[1, 2]``."""
+"""The parameters of a reader as the text of a flag: ``name=value; other=[1, 2]``."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def blocks_from(url: str, offset: int) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file from an offset on.
 
     Args:
-        offset: of a file that is not compressed, or 0.
+        offset: offset in a file that is not compressed, or 0.
     """
     if offset:
         with open_range(url, offset) as read:

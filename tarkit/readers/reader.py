@@ -1,6 +1,7 @@
-"""The interface of a source of records in ranges, as ElasticDL's trainers know it.
+"""The interface of a source of records in ranges, as ElasticDL's trainers use it.
 
-A reader names its shards and how many records each has; a task is a range of one shard's records.
+A reader lists its shards and the number of records in each; a task is a range of one shard's
+records.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class AbstractDataReader(ABC):
         """Yield the records of a task.
 
         Args:
-            task: has ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``, and the
-                older spelling of the same, ``shard_name``, ``start`` and ``end``.
+            task: object with ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``,
+                and, in the older spelling, ``shard_name``, ``start`` and ``end``.
         """
 
     @abstractmethod
@@ -62,8 +63,8 @@ class AbstractDataReader(ABC):
     def content_identity(self, name: str) -> str:
         """Return the identity of a shard's content, as text, such as a version.
 
-        Asked when its records were counted, and before a task is read. Equal texts: the same
-        content. "": not known, so nothing is compared.
+        It is called when the records were counted, and before a task is read. Equal texts mean
+        equal content. "": not known, so nothing is compared.
         """
         return ""
 
@@ -133,7 +134,7 @@ def shards_of(reader: AbstractDataReader) -> list[Shard]:
 
 
 def records_twice(shards: Iterable[Shard]) -> str:
-    """Return a message about two overlapping ranges of one name, or ""."""
+    """Return a message about two ranges of one name that overlap, or ""."""
     ordered = sorted(shard for shard in shards if shard.records)
     for one, other in pairwise(ordered):
         end = one.start + one.records
@@ -177,17 +178,17 @@ class Task:
 
     @property
     def shard_name(self) -> str:
-        """``shard.name``."""
+        """Name of the shard, ``shard.name``."""
         return self.shard.name
 
     @property
     def start(self) -> int:
-        """``shard.start``."""
+        """Number of the first record, ``shard.start``."""
         return self.shard.start
 
     @property
     def end(self) -> int:
-        """``shard.end``."""
+        """Number of the record after the last, ``shard.end``."""
         return self.shard.end
 
 

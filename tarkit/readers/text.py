@@ -31,7 +31,7 @@ class TextDataReader(RangedDataReader):
 
     @property
     def metadata(self) -> Metadata:
-        """The names of the columns, of the first file that is not empty, if it has a header.
+        """Names of the columns, if the files have a header: those of the first file with content.
 
         Raises:
             DataError: the first row is not CSV in UTF-8.

@@ -101,7 +101,7 @@ class Sinks(WholeOutput):
             self.output.close()
 
     def discard(self) -> None:
-        """Publish neither."""
+        """Discard both."""
         for writer in (self._failed, self.output):
             if writer is not None:
                 writer.discard()
@@ -215,7 +215,7 @@ class Account:
             raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self._engine.limit}")
 
     def conclude(self, *, at_end: bool = True) -> None:
-        """Check at the end of the samples that the counts add up, and that any sample succeeded."""
+        """Check, after the last sample, that the counts add up, and that a sample succeeded."""
         counts = self.counts
         self._check_limit(at_end=at_end)
         if counts.failed and counts.failed == counts.read:
@@ -223,7 +223,7 @@ class Account:
         self.check()
 
     def check(self) -> None:
-        """Refuse counts that do not add up, or with which the writer does not agree."""
+        """Refuse counts that do not add up, or that differ from those of the writer."""
         counts = self.counts
         written = counts.out if self.sinks.output is None else self.sinks.output.samples - self.sinks.copied
         if not counts.add_up() or written != counts.out:
@@ -238,7 +238,7 @@ class Account:
 
 
 def _emptied(before: Sample, made: Sample) -> int:
-    """Count the fields of a sample that are empty now, and were not before, or did not exist."""
+    """Count the fields of a sample that are empty, and had content or did not exist before."""
     if all(made.values()):
         return 0
     return sum(not value and not is_reserved(name) and before.get(name) != b"" for name, value in made.items())

@@ -1,4 +1,4 @@
-"""All that ``tarproc`` does, from Python: :func:`process`."""
+"""The functions of ``tarproc`` for Python: :func:`process`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class EmptyResultError(TarkitError):
     """Samples came in, and none came out; what was published has no samples.
 
     Args:
-        counts: of the whole run.
+        counts: counts of the whole run.
     """
 
     exit_code = EXIT_SET_ASIDE
@@ -169,9 +169,9 @@ def conclude(work: Work, counts: Counts) -> None:
 
 
 def with_work_id(work: Work) -> Work:
-    """Return the work, with a new name if it has a callable without one.
+    """Return the work, with a new ``work_id`` if it has a callable without one.
 
-    Then no shard counts as done before.
+    With a new one, no shard counts as done before.
     """
     return replace(work, work_id=os.urandom(16).hex()) if work.has_callable and work.work_id is None else work
 
@@ -340,8 +340,8 @@ def process_outputs(
 
     Args:
         counts: filled, also with the shards that fail, which raise nothing.
-        record: is written before the first of them; None where another process has written it,
-            which may see other files.
+        record: record to write before the first of them; None if another process, which may see
+            other files, has written it.
 
     Raises:
         TarkitError: a wrong option, a function that cannot be loaded, and so on.

@@ -1,6 +1,6 @@
-"""Runs the failed samples of an earlier run again, and puts the results into its shards.
+"""Run the failed samples of an earlier run again, and put the results into its shards.
 
-The done record says before which output sample each failed one has its place, so that a shard whose
+The done record has the place of each failed sample among the output samples, so that a shard whose
 samples all succeed in the end has the bytes of one that never failed.
 """
 

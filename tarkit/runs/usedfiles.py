@@ -147,7 +147,7 @@ def _is_users_folder(folder: str) -> bool:
 def _find(name: str, folders: Sequence[str], finder: Callable[[str], FileFinder]) -> Iterator[tuple[str, str]]:
     """Return the files of a module and of its packages, each with its package for relative imports.
 
-    Of tarkit nothing: its version is in the done record.
+    The list is empty for tarkit, whose version is in the done record.
     """
     package, parts = "", name.split(".")
     for part in parts if parts[0] != "tarkit" else ():

@@ -1,8 +1,8 @@
 """The work of a run, as data: the change of each sample, the shards, and the outputs.
 
-The dataclass is the table: each field's metadata has the flags, the kind and the help of the option
-that it is on tarproc's command line. The program makes its options of it, and Kubernetes manifests
-are written and read through :meth:`Work.to_args` and :meth:`Work.from_args`.
+The dataclass is the table of tarproc's options: each field's metadata has the flags, the kind and
+the help of its option. The program makes its options from it, and Kubernetes manifests are written
+and read through :meth:`Work.to_args` and :meth:`Work.from_args`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Option(NamedTuple):
         return repr(value).removesuffix(".0") if self.kind == SECONDS and type(value) is float else str(value)
 
     def check(self, value: Any) -> None:
-        """Refuse a value that cannot be."""
+        """Refuse a value that is not valid."""
         if value is None and self.default is None:
             return
         types: Any = {TEXT: str, FLAG: bool, SECONDS: (int, float)}.get(self.kind, int)

@@ -47,8 +47,8 @@ class WorkOptions(TypedDict, total=False):
         timeout: seconds that one call may take. Default: no limit.
         add_log: field in which each sample keeps what the command printed (stdout, then stderr).
             Default: none.
-        errors: what happens to a failed sample: ``keep`` it in OUT.failed.tar, ``skip`` it,
-            ``ignore`` the exit code, or ``abort`` the run. Default: ``keep``.
+        errors: treatment of a failed sample: ``keep`` it in OUT.failed.tar, ``skip`` it, ``ignore``
+            the exit code, or ``abort`` the run. Default: ``keep``.
         max_errors: largest number of samples that may fail, as text: ``"N"`` or ``"P%"``. Default:
             ``"100"``.
         force: with outdir, make all shards again, also those that are done. Default: False.

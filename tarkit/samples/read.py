@@ -73,7 +73,7 @@ def read_samples(
             Samples with a member that cannot be delivered (a hard link, a sparse file) are dropped
             and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a
+        allow_pipe_in_lists: True if an ``@LIST`` may name ``pipe:`` commands; the author of such a
             list runs them here.
         literal: ``urls`` are names of shards as they are, such as
             :func:`tarkit.specs.shardspec.expand` gives them: a listing of a store may well have
@@ -83,8 +83,8 @@ def read_samples(
         mem: bytes of the shard that one sample may span; a larger one is an error that names its
             member and size. Also those of the window of a compressed shard, if it is more than what
             any stream may have.
-        large: another way for members that are too large (:mod:`tarkit.formats.tar.large`).
-        cache: where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
+        large: policy for members that are too large (:mod:`tarkit.formats.tar.large`).
+        cache: cache for parts of remote shards (:class:`tarkit.store.cache.PartCache`).
 
     Raises:
         UsageError: the process is one of several that would read the same.
@@ -169,8 +169,7 @@ def read_members(
         on_damage: error, or skip: go on at the next header that is good, and behind members that
             cannot be delivered.
         tally: counts what is skipped, and records damage.
-        large: what becomes of members too large for memory; None means that all are delivered as
-            bytes.
+        large: policy for members that are too large for memory; None: all are delivered as bytes.
 
     Raises:
         DataError: the stream is damaged.

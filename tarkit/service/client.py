@@ -105,15 +105,15 @@ class ShardClient:
     def connect(self) -> None:
         """Connect now: declare the data set, or check that it exists.
 
-        Every other method does it first.
+        Otherwise the first call of another method connects.
         """
         self._opened()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close the client.
 
-        After an exception of the body, or an exit with a code other than 0, shards in its hands
-        count as lost, as one of them may be why.
+        After an exception in the body, or an exit with a code other than 0, the held shards count
+        as lost, since one of them may be the reason.
         """
         if error is None:
             self.close()
@@ -182,9 +182,9 @@ class ShardClient:
     def counts(self) -> dict[str, int]:
         """Number of each answer to the reports of this process.
 
-        Accepted; late: accepted after the lease had ended; stale: the shard had been completed,
-        taken over or reset; unknown: never leased; repeated: stale, of a report that was sent again
-        because its answer was lost.
+        The answers are: accepted; late, accepted after the lease had ended; stale, the shard had
+        been completed, taken over or reset; unknown, never leased; repeated, stale because the
+        answer to an earlier report was lost and the report sent again.
         """
         return dict(worker.reports.counts) if (worker := self._own) else {}
 
@@ -285,7 +285,7 @@ class ShardClient:
 def _close_at_exit() -> None:
     """Send the reports of clients that the program never closed, if the service answers.
 
-    The shards in its hands count as lost: one of them may be why it ends.
+    Their held shards count as lost, since one of them may be why the program ends.
     """
     for client in list(_open_clients):
         try:

@@ -1,6 +1,6 @@
 """Addresses of shard services, their TLS and tokens, and calls of ``shards.proto``.
 
-A call that the service refuses raises at once; any other failure is tried again.
+A call that the service refuses raises at once; any other failure is retried.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host."""
+    """Return True if only this machine can reach a host."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -195,14 +195,14 @@ class ServiceConnection:
         return getattr(stub, "future", stub)(request(**fields), metadata=self._metadata)
 
     def call(self, name: str, patience: float | None = None, /, **fields: Any) -> Any:
-        """Make a call, try it again, and return its answer.
+        """Make a call, retry it, and return its answer.
 
         It raises the errors of :meth:`insist`.
         """
         return self.insist(lambda: self.start(name, **fields).result(), threading.Event(), patience)
 
     def insist(self, attempt: Callable[[], T], stopped: threading.Event, patience: float | None = None) -> T:
-        """Try until ``attempt()`` returns, and return its result.
+        """Retry until ``attempt()`` returns, and return its result.
 
         Raises:
             UsageError: the service refuses it, with its sentence.

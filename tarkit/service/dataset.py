@@ -201,9 +201,8 @@ class DataSet:
     def shard(self, epoch: int, position: int) -> TaskShard:
         """Return the shard at a position, from 0, of the order of an epoch, from 1.
 
-        ``indices`` has the numbers of its records, in the order in which they are wanted, if
-        records are shuffled; else it is (), and the records are those from ``start`` to before
-        ``end``.
+        ``indices`` has the numbers of its records in the wanted order, if records are shuffled;
+        else it is (), and the records are those from ``start`` up to, not including, ``end``.
         """
         shard = self.bounds(epoch, position)
         if not self.shuffle_records:
@@ -217,7 +216,7 @@ class DataSet:
         return replace(shard, indices=tuple(indices))
 
     def bounds(self, epoch: int, position: int) -> TaskShard:
-        """Return the shard at a position without its ``indices``, which take time."""
+        """Return the shard at a position, without its ``indices``, which take time to compute."""
         number = self._number(epoch, position)
         at = bisect_right(self._ends, number)
         file = self._all_files[at]
@@ -247,19 +246,17 @@ class DataSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the declaration, equal for equal shards in the same order.
+        """Return a hash of the declaration, equal for equal shards in the same order.
 
-        It does not cover ``task_type`` and the identities of files. 32 characters.
+        It does not cover ``task_type`` and the identities of files. It has 32 characters.
         """
         plain = replace(self, task_type=1, files=tuple(Shard(*file) for file in self.files))
         return blake2b(plain.to_json().encode(), digest_size=16).hexdigest()
 
     def differences(self, other: DataSet) -> str:
-        """List the fields in which another declaration differs.
+        """Describe the fields in which another declaration differs, "" if there are none.
 
-        Such as ``size 150, not 149; seed 1, not 2``.
-
-        "": in none, and no file was replaced.
+        For example: ``size 150, not 149; seed 1, not 2``. Replaced files are a difference, too.
         """
         parts = [
             f"{field.name} {printable(repr(mine))}, not {printable(repr(theirs))}"

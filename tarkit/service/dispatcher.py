@@ -120,9 +120,9 @@ class Dispatcher:
         return bool(self.ledgers) and all(each.progress().over for each in self.ledgers.values())
 
     def progress(self, *names: str) -> list[DataSetProgress]:
-        """Return the counts of these data sets, or of all.
+        """Return the counts of the named data sets, or of all.
 
-        The status page, the metrics and callers show them.
+        They are for the status page, the metrics and callers.
         """
         ledgers = [self.ledger(name) for name in names] or self.ledgers.values()
         found = [
@@ -142,12 +142,12 @@ class Dispatcher:
     def workers(self, ledger: Ledger) -> set[str]:
         """Return the workers of a data set.
 
-        They hold a shard of it, wait for one, or did so less than a lease ago.
+        They hold a shard of it, wait for one, or did so within the last lease.
         """
         return self.pending.workers(ledger).union(ledger.known_workers)
 
     def desert(self) -> None:
-        """Abort all data sets: no worker is left, and the service waits for none any more."""
+        """Abort all data sets, because no worker is left and the service does not wait for one."""
         self.deserted = True
         for worker in {worker for each in self.ledgers.values() for worker in each.workers()}:
             self._lose(worker)
@@ -354,7 +354,7 @@ class Dispatcher:
         """Note that a worker called.
 
         Raises:
-            UsageError: its name is empty or too long.
+            UsageError: the name of the worker is empty or too long.
         """
         if not 0 < len(worker.encode()) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")

@@ -55,7 +55,7 @@ class Heartbeats:
             self._forget(next((each for each in self.seen if each not in self.attached), worker))
 
     def told(self, worker: str) -> None:
-        """Note that a worker was answered with the end."""
+        """Note that a worker was informed of the end."""
         if worker in self.seen:
             self._told.add(worker)
 

@@ -64,7 +64,7 @@ Change = dict[str, str]
 
 
 def change_of(ledger: Ledger) -> Change:
-    """Take the rows of a ledger that changed since the last call."""
+    """Return the rows of a ledger that changed since the last call."""
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
     counts = [ledger.epoch, ledger.handed_out, ledger.records, ledger.last_token, ledger.longest, ledger.run]
@@ -76,7 +76,7 @@ def change_of(ledger: Ledger) -> Change:
 
 
 def declaration_of(dataset: DataSet) -> Change:
-    """Make the row of a new data set, with which the first change of its ledger is written."""
+    """Make the row of a new data set, which is written with the first change of its ledger."""
     return {_key(dataset.name, -1, 0): json.dumps(dataset.to_json())}
 
 
@@ -183,7 +183,7 @@ class Journal:
         return content
 
     def _take(self, lines: list[str], acknowledged: str) -> None:
-        """Take the rows of a file, up to a line that was not written to its end."""
+        """Read the rows of a file, up to a line that was not written completely."""
         self._digest = lines[0][:32]
         known, good = {_BEGINNING, lines[0][-32:]}, 1
         for line in lines[1:-1]:
@@ -214,7 +214,7 @@ class Journal:
                 self._rows.pop(key, None)
 
     def load(self, rules: LeaseRules, now: float) -> list[Ledger]:
-        """Make the ledgers of the state; its leases begin now, under the same tokens."""
+        """Make the ledgers of the state; its leases begin now, with the same tokens."""
         rows = sorted((json.loads(key), json.loads(value)) for key, value in self._rows.items())
         ledgers = []
         for _, of_dataset in groupby(rows, lambda row: row[0][0]):
@@ -266,14 +266,14 @@ class Journal:
         self._digest, self._size = digest, self._size + len(line)
 
     def _acknowledge(self) -> None:
-        """Write the digest of the last line, without a wait for the disk.
+        """Write the digest of the last line, without waiting for the disk.
 
-        A loss of power may leave the digest of an earlier line, which is not damage.
+        After a loss of power the file may have the digest of an earlier line, which is not damage.
         """
         os.pwrite(self._ack, f"{self._digest}\n".encode(), 0)
 
     def _write_anew(self) -> None:
-        """Replace the file by one without history."""
+        """Replace the file by one that has only the current state."""
         os.fsync(self._ack)  # else a loss of power may leave a digest that the new file does not name
         first, title = _line("", _TITLE.format(VERSION, self._digest))
         digest, line = _line(first, _text(self._rows.items()))

@@ -249,7 +249,7 @@ def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tupl
 
 
 def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
-    """Add a range to ranges, which stay sorted and apart."""
+    """Add a range to ranges, which stay sorted and not adjacent."""
     at = len(ranges)
     if ranges and first < ranges[-1][1]:
         at = bisect_left(ranges, (first,))
@@ -263,6 +263,6 @@ def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
 
 
 def missing_ranges(ranges: Sequence[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """Return the ranges of a task that are not in these."""
+    """Return the ranges of a task that the given ranges do not cover."""
     edges = [0, *(edge for pair in ranges for edge in pair), records]
     return [(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end]

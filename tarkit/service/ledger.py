@@ -111,7 +111,7 @@ class Ledger:
         return Lease(task.token, task.epoch, shard, self.seconds, todo)
 
     def complete(self, token: int, now: float, ranges: Iterable[tuple[int, int]] | None = None) -> Verdict:
-        """Take the report that a task is done.
+        """Take the report that a task, or ``ranges`` of its records, is done.
 
         With ``ranges``, only these of its records, as [first, end) in their order. Once all records
         are, the task is done.
@@ -158,11 +158,12 @@ class Ledger:
         return Verdict.ACCEPTED
 
     def renew(self, worker: str, now: float, *, works: bool = False) -> int:
-        """Renew the leases of a worker that was heard of.
+        """Renew the leases of a worker that was heard from; return their number.
 
-        They last no longer than ``ceiling`` after it last was at work.
+        They last no longer than ``ceiling`` after it was last given a task or reported one.
 
-        Returns how many it has.
+        Args:
+            works: the worker was given a task or reported one now.
 
         Args:
             works: it is now, as it was given a task or reports.
@@ -177,19 +178,19 @@ class Ledger:
         return len(known.held)
 
     def renew_seen(self, seen: Mapping[str, float]) -> None:
-        """Renew the leases of workers that were last heard of at these times.
+        """Renew the leases of workers that were last heard from at the given times.
 
-        Before ``expire``, where a call that renews the leases of all data sets would cost more than
-        all the rest of it.
+        It is called before ``expire``, since renewing all data sets in each call would cost too
+        much.
         """
         for worker, known in self._workers.items():
             if (at := seen.get(worker)) is not None and at + self.seconds > known.deadline:
                 self.renew(worker, at)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
-        """Take back tasks that a worker did not use, or all, which is not a failure.
+        """Take back tasks that a worker did not use, or all; return their number.
 
-        Returns their number.
+        That is not a failure of the tasks.
         """
         held = self.held(worker)
         given = [held[token] for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
@@ -311,7 +312,7 @@ class Ledger:
 
     @property
     def last_epoch(self) -> bool:
-        """True if no other epoch begins after this one."""
+        """True if no further epoch begins after this one."""
         return bool(self.dataset.epochs) and self.epoch >= self.dataset.epochs
 
     @property
@@ -335,7 +336,7 @@ class Ledger:
         return dict(known.held) if known else {}
 
     def workers(self) -> dict[str, list[OpenTask]]:
-        """Return the workers that hold tasks: worker -> these tasks."""
+        """Return the workers that hold tasks: worker -> tasks."""
         return {worker: list(known.held.values()) for worker, known in self._workers.items() if known.held}
 
     def dead(self, most: int | None = None) -> list[DeadShard]:
@@ -347,15 +348,15 @@ class Ledger:
         ]
 
     def learn(self, seconds: float) -> None:
-        """Note the seconds that a task took, from which the length of leases follows."""
+        """Record the duration of a task, from which the length of leases follows."""
         self._durations.append(seconds)
         self.longest = max(self._durations)
 
     def resume(self, epoch: int, handed_out: int, records: int, tasks: Iterable[OpenTask], now: float) -> None:
         """Replace the state; 0, 0, 0 and no tasks is the beginning.
 
-        Tokens that were given before and are not in it are stale. Entries with a token are leased
-        from now on. The state must be possible for the data set.
+        Earlier tokens that are not in the new state are stale. Entries with a token are leased from
+        now on. The caller must check that the state is possible for the data set.
         """
         self.epoch, self.handed_out, self.records = epoch, handed_out, records
         given = list(tasks)
@@ -374,9 +375,9 @@ class Ledger:
         self._changed = self._taken | self.tasks.keys()
 
     def take_changes(self) -> tuple[list[OpenTask], list[tuple[int, int]]]:
-        """Take the changes of ``tasks`` since the last call.
+        """Return the changes of ``tasks`` since the last call.
 
-        Returns the tasks that are new or changed, and the keys that are gone.
+        They are the tasks that are new or changed, and the keys of those that were removed.
         """
         changed = [self.tasks[key] for key in self._changed if key in self.tasks]
         gone = [key for key in self._changed if key not in self.tasks]
@@ -386,10 +387,10 @@ class Ledger:
         return changed, gone
 
     def begin_next_epoch(self) -> bool:
-        """Begin the next of strict epochs although tasks are leased, and return whether it did.
+        """Begin the next of strict epochs although tasks are leased; return True if it began.
 
-        A batch may need records of both. It does not if there is no other epoch, or this one has
-        tasks to hand out.
+        A batch may need records of both epochs. It does not begin if there is no further epoch, or
+        if this one has tasks to hand out.
         """
         left = not self.epoch or self.handed_out < self.dataset.shards or self._first or self._last
         if not self.dataset.strict_epochs or self.last_epoch or left:
@@ -400,7 +401,7 @@ class Ledger:
     # Its own steps.
 
     def _may_begin(self, todo: int) -> bool:
-        """Return whether another epoch may begin once ``todo`` tasks are handed out."""
+        """Return True if another epoch may begin once ``todo`` tasks are handed out."""
         if self.epoch and self.dataset.strict_epochs and (todo or self.leased):
             return False
         return not self.dataset.epochs or self.epoch < self.dataset.epochs

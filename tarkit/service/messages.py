@@ -39,7 +39,7 @@ class Call:
     stream: bool
 
     def stub(self, channel: Any) -> Any:
-        """Return the function that makes the call on a channel of gRPC."""
+        """Return the function that makes the call on a gRPC channel."""
         make = channel.unary_stream if self.stream else channel.unary_unary
         return make(self.path, self.request.SerializeToString, self.reply.FromString)
 

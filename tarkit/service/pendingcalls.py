@@ -62,7 +62,7 @@ class PendingCalls:
     async def hold(self, ledger: Ledger, worker: str, until: float | None, *, bound: bool) -> bool:
         """Wait until there may be a shard or the end.
 
-        Returns True if the worker is to finish first the shards that it holds.
+        Return True if the worker must first finish the shards that it holds.
 
         Raises:
             StoppingError: the service stops.

@@ -116,7 +116,7 @@ class Rate:
         self._points: deque[tuple[float, int]] = deque()
 
     def add(self, done: int) -> None:
-        """Note the number of shards that are done now."""
+        """Record the current number of done shards."""
         now = self._clock()
         if self._points and done < self._points[-1][1]:
             self._points.clear()  # the data set was reset
@@ -144,7 +144,7 @@ def progress_of_message(message: Any) -> DataSetProgress:
 
 
 def outcome_code(progress: Iterable[DataSetProgress]) -> int:
-    """Exit code of data sets that are over: 0; 3 if shards are dead; 1 if one is aborted."""
+    """Return the exit code of ended data sets: 0; 3 if shards are dead; 1 if one is aborted."""
     found = list(progress)
     if any(each.aborted for each in found):
         return EXIT_FAILED

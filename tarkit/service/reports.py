@@ -133,12 +133,12 @@ class Reports:
             self._worked[holding.thread] = now
 
     def idle(self, since: float) -> list[int]:
-        """Return the leases whose thread was given no shard and reported none since then."""
+        """Return the leases of threads that were given no shard and reported none since a time."""
         held = [(token, each.thread) for token, each in self._holdings.items() if each.thread and not each.over]
         return [token for token, thread in held if self._worked[thread] <= since]
 
     def lost(self, tokens: Iterable[int]) -> None:
-        """Note that the service counts these leases as lost; a report on them may still count."""
+        """Note that the service counts the leases as lost; a report on them may still count."""
         for token in tokens:
             if (holding := self._holdings.get(token)) is not None:
                 holding.thread = None
@@ -146,7 +146,7 @@ class Reports:
     def add(self, token: int, ranges: Iterable[tuple[int, int]] | None, error: str) -> bool:
         """Add a report: a shard, or ranges of it, is done; or with ``error``, it failed.
 
-        False: there is nothing new to send.
+        Return False if there is nothing new to send.
 
         Raises:
             UsageError: a range that the shard does not have; nothing has changed.
@@ -166,9 +166,9 @@ class Reports:
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """Take all reports that are to be sent, as fields of messages.
+        """Return all reports to send, as fields of messages.
 
-        And the same again until it is ``answered``.
+        The next call returns the same reports again until they are ``answered``.
         """
         self._again = bool(self._taken)
         if not self._again:

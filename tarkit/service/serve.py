@@ -1,4 +1,4 @@
-"""A shard service from its settings, which runs until all data sets have ended."""
+"""Run a shard service from its settings, until all data sets have ended."""
 
 from __future__ import annotations
 
@@ -223,9 +223,9 @@ def files_to_serve(
     Args:
         data: a folder, file, shard spec or table; what a function of the user's own is given as
             ``data_origin``.
-        reader_type: as :func:`tarkit.readers.create.create_data_reader` takes it.
+        reader_type: see :func:`tarkit.readers.create.create_data_reader`.
         function: ``module:function`` or ``file.py:function``, which makes a reader.
-        params: of that function.
+        params: arguments of that function.
 
     Raises:
         UsageError: the source has no records, or the reader or function does not exist.

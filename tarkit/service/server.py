@@ -73,7 +73,7 @@ class ShardCalls:
         return self._messages.Declared(shards=dataset.shards, made=made, heartbeat=self._heartbeat)
 
     async def Exchange(self, request: Any, context: Any) -> Any:
-        """Take reports, and give shards."""
+        """Take reports, and answer with shards."""
         dispatcher = self._dispatcher
         if request.want < 0 or not request.wait >= 0:
             raise UsageError(f"want is {request.want} and wait is {request.wait}; both must be 0 or more")
@@ -235,9 +235,9 @@ def _check_address(listen: str, security: Security, insecure: bool) -> None:
 
 
 def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
-    """Wrap the handlers of methods, so that they are for callers with the token.
+    """Wrap the handlers of methods, so that they reject callers without the token.
 
-    Others are refused before their message is read: it may be large.
+    They are rejected before their message is read, since it may be large.
     """
     wanted = f"Bearer {token}".encode()
 
@@ -257,7 +257,7 @@ def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
 
 
 def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
-    """Make the handler of a call for gRPC, in which errors become statuses."""
+    """Make the gRPC handler of a call, which converts errors to statuses."""
 
     def read(message: bytes) -> Any:
         try:
@@ -287,7 +287,7 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
 
 
 def _status(call: str, error: Exception) -> tuple[str, str]:
-    """Return the status and the message that a caller gets for an error."""
+    """Return the status and the message for an error, as sent to the caller."""
     if isinstance(error, TarkitError):
         found = (code for kind, code in _STATUSES.items() if isinstance(error, kind))
         return next(found, "INTERNAL"), str(error)

@@ -1,6 +1,6 @@
 """The HTTP port of a service: a status page, ``/metrics`` for Prometheus, ``/healthz``.
 
-It only reads. The page is plain HTML, without anything from elsewhere.
+It only reads. The page is plain HTML, without external resources.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def status_page(dispatcher: Dispatcher, state: str) -> str:
     """Make the status page from the current counts.
 
     Args:
-        state: where it is.
+        state: path of the state file.
     """
     return "".join([_HEAD, *_lines(dispatcher, state), "</body></html>\n"])
 
@@ -151,7 +151,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a caller that goes, or is slow."""
+        """Ignore a caller that disconnects, or is slow."""
 
 
 class _Server6(_Server):

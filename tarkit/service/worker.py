@@ -228,7 +228,7 @@ class ShardWorker:
     # Its threads.
 
     def _run(self, step: Callable[[], None], news: threading.Condition, wanted: Callable[[], object]) -> None:
-        """Run a thread: a step each time that it is wanted, until the worker is closed."""
+        """Run the loop of a thread: a step at each request, until the worker is closed."""
         try:
             while True:
                 with self._lock:
@@ -249,7 +249,7 @@ class ShardWorker:
         return {**exchange, "want": want, "wait": _HELD if self._waits else _NOT_HELD}
 
     def _pause(self) -> None:
-        """Stop asking for shards, and end the call that is open."""
+        """Stop requesting shards, and end the open call."""
         with self._lock:
             self._paused = True
             if self._call is not None:
@@ -273,9 +273,9 @@ class ShardWorker:
                 self._news.notify_all()
 
     def _wanted(self) -> int:
-        """Return the number of shards to ask for now.
+        """Return the number of shards to request now.
 
-        Not before half of those ahead are gone, so that calls bring several.
+        It is 0 until half of the fetched ones are gone, so that each call brings several.
         """
         number, ahead = self._number, len(self._shards) - self._waiting
         if self._paused or self.ended or ahead > number // 2 or (self._dry and not self._waits):

@@ -71,10 +71,10 @@ def generate_records(
     same files again.
 
     Args:
-        source, folder: at any place of the store that all machines reach by the same name.
-        model_file: its function must give the same records for the same file each time. A file that
-            spark-submit sent (``--files``) is found by its name. Without one, records are images,
-            by class.
+        source, folder: paths or URLs at any place that all machines reach by the same name.
+        model_file: file with a function that must give the same records for the same file each
+            time. A file that spark-submit sent (``--files``) is found by its name. Without one,
+            records are images, by class.
         codec, classes, image: see :mod:`tarkit.steps.prepare`; classes of None are the folders that
             images are in.
         force: replace the files of an earlier run.
@@ -148,9 +148,9 @@ def _write_slice(
 
 
 def _check(folder: str, written: Sequence[RecordFile]) -> None:
-    """Check that exactly these files are in the folder.
+    """Check that exactly the listed files are in the folder.
 
-    An attempt that was lost may have written more.
+    A lost attempt may have written more.
     """
     expected = {file.name for file in written}
     found = {entry.name: entry.url for entry in entries(folder)} if written else {}

@@ -1,4 +1,4 @@
-"""Runs of a Work over tar shards on Spark: an output and a done record for each shard."""
+"""Run a Work over tar shards on Spark: an output and a done record for each shard."""
 
 from __future__ import annotations
 

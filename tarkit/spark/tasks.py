@@ -123,7 +123,7 @@ def _guarded(function: Callable[[T], R], arguments: Iterable[T]) -> Iterator[tup
 
 
 def _reason(text: str) -> str:
-    """Return one line of Spark's report: a Python traceback's last, else its first."""
+    """Return one line of Spark's report: the last of a Python traceback, else the first."""
     head, found, traceback = text.partition("Traceback (most recent call last):\n")
     lines = traceback.splitlines() if found else head.splitlines()[:1]
     # A traceback is indented, but for the exception that ends it; what follows is Java's.

@@ -220,7 +220,7 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
 def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: hashlib._Hash | None) -> None:
     """Write pieces of a tar, and read them as one tar.
 
-    So content that is not a tar is found, and content that no reader accepts.
+    So content that is not a tar, or that no reader accepts, is detected.
     """
     of_input: list[Exception] = []
 

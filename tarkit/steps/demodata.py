@@ -1,4 +1,4 @@
-"""Samples to try things out with: small pictures drawn by code, the same at every call.
+"""Example samples: small pictures drawn by code, the same at every call.
 
 Pictures are PPM (netpbm, "PPM Format Specification", raw variant), which needs no library to write.
 """
@@ -21,9 +21,7 @@ def demo_samples(count: int) -> Iterator[Sample]:
     """Yield samples ``000000`` to ``count - 1``, small generated pictures.
 
     Each has ``ppm`` (the picture), ``cls`` (0 to 2, as text) and ``json`` (shape, colour, size),
-    all bytes.
-
-    Classes take turns.
+    all bytes. The classes alternate.
     """
     for number in range(count):
         kind = number % len(SHAPES)

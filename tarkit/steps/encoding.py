@@ -1,8 +1,8 @@
 """Encoding of samples as records, and of records as samples.
 
-A record may be a set of named values: the features of a tf.train.Example, the row of a table. Such
-a value is the field of its name if it is bytes; text is NAME.txt, and numbers, lists and null are
-NAME.json. A slash in a name, which no field has, is %2F.
+A record may be a set of named values: the features of a tf.train.Example, or the row of a table. A
+value of bytes is the field of its name; text is the field NAME.txt; numbers, lists and null are
+NAME.json. A slash in a name, which is not valid in a field, becomes %2F.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Encoding:
 
     @property
     def suffix(self) -> str:
-        """End of the name of a sample's file, after its key."""
+        """Extension of the name of a sample's file, after its key."""
         return "" if self.files else f".{self.field}" if self.field else ".example" if self.example else ".tar"
 
 
@@ -145,7 +145,7 @@ def values_of(sample: Sample, encoding: Encoding, *, rows: bool = False) -> dict
 def _feature(field: str, found: Any) -> Any:
     """Convert the value of a JSON field for ``encode_example``.
 
-    An empty list has no kind.
+    Null and an empty list become None.
     """
     kinds = {type(each) for each in found} if isinstance(found, list) else set()
     if found is None or found == []:

@@ -105,9 +105,9 @@ def index_all(
 def ensure_index(
     url: str, *, force: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
 ) -> IndexOutcome:
-    """Make the index of a shard, unless a fresh one exists.
+    """Make the index of a shard, unless a current one exists.
 
-    A fresh one fits the shard's end, and is not older.
+    A current index matches the end of the shard, and is not older.
     """
     if reads_once(url):
         # Opening a pipe without a writer waits for ever.
@@ -149,7 +149,7 @@ def _is_older(index: str, url: str) -> bool:
 
 
 def _compare(url: str, *, rule: str | KeyRule, listed: bool) -> IndexOutcome:
-    """Read the shard, and hold its index against it, byte for byte."""
+    """Read the shard, and compare its index with it, byte for byte."""
     tally, name, digest = Tally(), display_name(index_url(url)), hashlib.md5(usedforsecurity=False)
     try:
         text = read_whole(index_url(url), compression=None)

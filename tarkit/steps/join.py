@@ -38,7 +38,7 @@ class Joined:
         self._last: str | None = None
 
     def add(self, sample: Sample) -> None:
-        """Count a sample; its key must not make it one with another."""
+        """Count a sample, and check that it does not merge with another one."""
         key, url = sample["__key__"], sample["__url__"]
         if self._seen is not None:
             if key in self._seen:

@@ -211,7 +211,7 @@ def load_model_file(path: str) -> dict[str, Any]:
     """Return the definitions of a Python file.
 
     Args:
-        path: may be a URL.
+        path: path or URL of the file.
 
     Raises:
         MissingInputError: the file does not exist.
@@ -239,7 +239,7 @@ def load_model(text: str, path: str) -> dict[str, Any]:
     """Return the definitions of a Python file's text.
 
     Args:
-        path: for tracebacks and its ``__file__``.
+        path: path for tracebacks and for ``__file__``.
 
     Raises:
         UsageError: the file raises an exception.

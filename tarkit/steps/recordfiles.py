@@ -1,4 +1,4 @@
-"""Records into a numbered series of RecordIO files in a folder, each published whole."""
+"""Write records to a numbered series of RecordIO files in a folder, each published whole."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write_record_files(
 
 
 def clear_record_files(folder: str, *, force: bool = False, sources: Iterable[str] = ()) -> int:
-    """Make sure that no file of an earlier run would be taken for one of this run.
+    """Check that no file of an earlier run would count as one of this run.
 
     How many were removed.
 

@@ -1,4 +1,4 @@
-"""Tables to serialized Examples."""
+"""Convert tables to serialized Examples."""
 
 from __future__ import annotations
 

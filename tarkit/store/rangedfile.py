@@ -20,7 +20,7 @@ _REQUEST = 16 << 20
 
 @contextmanager
 def offsets_from(base: int, url: str) -> Iterator[None]:
-    """Correct the offsets of errors in the block: the bytes that are read begin at ``base``."""
+    """Add ``base`` to the offsets of errors in the block, whose bytes begin there in the file."""
     try:
         yield
     except LocatedError as error:
@@ -32,7 +32,7 @@ def offsets_from(base: int, url: str) -> Iterator[None]:
 
 @contextmanager
 def open_range(url: str, start: int, stop: int | None = None, *, known: Identity | None = None) -> Iterator[Read]:
-    """Open a range of a file; give a function ``read(n)``: 1 to n bytes, b"" at the end.
+    """Open a range of a file; return a function ``read(n)``: 1 to n bytes, b"" at the end.
 
     A local file is read piece by piece, any other by requests of 16 MiB; after each of them the
     identity of the file is checked.

@@ -1,4 +1,4 @@
-"""Batches of NumPy arrays, for JAX and for loops of one's own."""
+"""Batches of NumPy arrays, for JAX and for custom training loops."""
 
 from __future__ import annotations
 

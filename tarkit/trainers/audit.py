@@ -222,7 +222,7 @@ class _EpochJudge:
 def _evidence(given: GivenBatch) -> tuple[list[tuple[int, int]], list[str], str]:
     """Yield the evidence of a batch: its samples, their marks and the digests of their keys.
 
-    It is read again, since all of it at once would fill the memory.
+    It is read from the logs again, since all of it would not fit in memory.
     """
     with open(given.path, "rb") as file:
         file.seek(given.offset)

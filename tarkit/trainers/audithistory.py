@@ -1,4 +1,4 @@
-"""History of a training, as its processes wrote it: where they began, and their batches."""
+"""History of a training from the logs of its processes: where they began, and their batches."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def evidence_of(
 
 
 def key_digest(url: str, key: str) -> str:
-    """Return 8 digits for a sample: of its shard's name, without folder and query, and its key."""
+    """Return 8 digits of the hash of a sample: its key, and its shard's name without the folder."""
     words = f"{name_of_shard(url)}\0{key}".encode("utf-8", "surrogateescape")
     return blake2b(words, digest_size=_DIGITS // 2).hexdigest()
 

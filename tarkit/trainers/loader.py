@@ -19,7 +19,7 @@ _IN_TORCH = "for a DataLoader there is tarkit.trainers.torch.ShardDataset(...).l
 
 
 def log_gaps(counts: Counter[str], epoch: int, number: int) -> None:
-    """Report the samples that are missing in the batches of an epoch, if any are."""
+    """Log the number of samples that are missing in the batches of an epoch, if any."""
     if counts:
         shown = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         _log.warning("samples of epoch %d, up to batch %d: %s", epoch, number, shown)

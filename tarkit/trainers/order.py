@@ -1,8 +1,8 @@
-"""One order of an epoch's samples, dealt by arithmetic to any number of consumers.
+"""One order of an epoch's samples, computed by arithmetic for any number of consumers.
 
 The global batches of an epoch are a function of the number of samples in each shard, the settings,
-and the epoch's number; ranks and workers only decide who reads which of them. ``docs/order.md`` has
-the same with a worked example.
+and the epoch's number; ranks and workers only decide which process reads which of them.
+``docs/order.md`` describes the order with a worked example.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class EpochOrder:
         """
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
-        """Return the samples of a batch, or its slots from ``first`` to before ``end`` for a rank.
+        """Return the samples of a batch, or its slots from ``first`` up to ``end`` for a rank.
 
         Raises:
             IndexError: the epoch has no such batch.
@@ -199,7 +199,7 @@ class EpochOrder:
             at, count = at + some, count - some
 
     def _shuffle(self, lane: int, block: int) -> list[int]:
-        """Shuffle a block of a lane by random numbers that Python guarantees to stay the same."""
+        """Shuffle a block of a lane with random numbers that are equal in all Python releases."""
         settings = self.settings
         size = min(settings.block, self._lengths[lane] - block * settings.block)
         draw = Random(_hash(settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)).random
@@ -220,7 +220,7 @@ def rank_slots(size: int, rank: int, world: int) -> tuple[int, int]:
 
 
 def _digests(words: str, count: int) -> list[bytes]:
-    """Return hashes of these words and each number below ``count``, which sort as numbers."""
+    """Return hashes of a text with each number below ``count``; they compare as numbers."""
     begun, found = blake2b(words.encode(), digest_size=8), []
     for number in range(count):
         each = begun.copy()

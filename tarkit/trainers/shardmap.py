@@ -264,7 +264,7 @@ def _most_files() -> int:
 def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], _T]]:
     """Yield the results of the calls that raise no error of tarkit, with their arguments.
 
-    Some are made at a time.
+    Several calls run at a time.
     """
 
     def attempt(each: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], _T]]:
@@ -279,7 +279,7 @@ def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> lis
 
 
 def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[ManifestShard | str, str]]:
-    """Return the shards, in a manifest's order, each with the source of its number of samples."""
+    """Return the shards, in a manifest's order, each with the source of its sample count."""
     for name in spec_texts(urls):
         if is_manifest(name) and not name.startswith("@"):
             for manifest in expand(name, manifests=False):

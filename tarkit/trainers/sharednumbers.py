@@ -1,4 +1,4 @@
-"""Numbers that a training loop and its workers share, and the check of a given number."""
+"""Numbers that a training loop and its workers share, and a check of given numbers."""
 
 from __future__ import annotations
 

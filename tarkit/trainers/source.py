@@ -1,4 +1,7 @@
-"""Samples of shards as batches of an epoch, for any number of processes, without a trainer."""
+"""Read samples of shards as batches of an epoch, for any number of processes.
+
+It does not depend on a trainer's library.
+"""
 
 from __future__ import annotations
 

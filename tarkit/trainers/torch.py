@@ -106,11 +106,11 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     def set_epoch(self, epoch: int, first: int = 0) -> None:
         """Set the epoch of the next iteration, and its first batch.
 
-        Workers that persist see it, too. A ``loader()`` that was made before has this method, too,
-        and is to be called instead.
+        Persistent workers see it, too. If a ``loader()`` was made before, call its ``set_epoch``
+        instead.
 
         Raises:
-            UsageError: they are not whole numbers from 0 on.
+            UsageError: an argument is not a whole number from 0 on.
         """
         self._part_ranks()
         self.placings += 1
@@ -223,10 +223,8 @@ def _check_not_dispatched(dataset: ShardDataset) -> None:
 def _check_reader() -> None:
     """Refuse all readers but torchdata's StatefulDataLoader without ``batch_size``.
 
-    That one has a state of each epoch.
-
-    A data set does not know its DataLoader; but torch's fetcher calls ``iter()`` on it, and
-    torchdata has made that.
+    Only that one has a state of each epoch. A data set does not know its DataLoader, but it can see
+    who calls ``iter()``: torch's fetcher, which torchdata has made.
     """
     fetcher = sys._getframe(2)
     maker = fetcher.f_back and fetcher.f_back.f_back

@@ -160,7 +160,7 @@ class WebDataset(wds.WebDataset):  # type: ignore[misc, name-defined]
     >>> pairs = data.decode("rgb").to_tuple("jpg", "cls")  # doctest: +SKIP
 
     Args:
-        urls: as webdataset takes them: a path, URL or brace pattern, or a list of them; or a dict
+        urls: in the forms of webdataset: a path, URL or brace pattern, or a list of them; or a dict
             or file that describes a mix of data sets.
         given: webdataset's arguments after ``urls``, without names.
         options: see :class:`WebDatasetOptions`.

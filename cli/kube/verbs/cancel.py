@@ -75,7 +75,7 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
 def _suspend(cluster: Cluster, jobs: Sequence[Object], suspend: bool) -> int:
     """Suspend or resume Jobs, and return how many of them still existed.
 
-    An error has that number, too.
+    If a request fails, the error has the number of Jobs that were changed before.
     """
     number = 0
     for job in jobs:

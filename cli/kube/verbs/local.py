@@ -110,8 +110,8 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
 def _environment(environ: Mapping[str, str], *, everything: bool) -> dict[str, str]:
     """Return the environment variables of this machine that pods see.
 
-    Manifests set HOME to a scratch folder, so credentials that lie in the real one are pointed to;
-    and tarproc that was installed together with this program is found.
+    Manifests set HOME to a scratch folder, so variables point to the credentials in the real one,
+    and PATH includes the folder of the tarproc that was installed together with this program.
     """
     found = {name: value for name, value in environ.items() if everything or _OF_THIS_MACHINE.fullmatch(name)}
     if home := environ.get("HOME"):

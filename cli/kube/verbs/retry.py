@@ -111,8 +111,8 @@ def _jobs(
 ) -> tuple[Cluster | None, list[Object], set[str]]:
     """Return the cluster if it answers, the Jobs to retry (from it or -f), and the names in use.
 
-    A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the
-    Jobs that have failed.
+    A Job that was deleted is read from -f, and so is one with the name of a run. For a run, the
+    Jobs are those that have failed.
     """
     given = source.job(name)
     try:

@@ -1,4 +1,4 @@
-"""``kubetpl scale``: more pods at once, or fewer."""
+"""``kubetpl scale``: change the number of pods that run at once."""
 
 from __future__ import annotations
 

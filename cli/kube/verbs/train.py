@@ -1,4 +1,4 @@
-"""``kubetpl train``: an elastic training job, with the arguments of ``elasticdl train``."""
+"""``kubetpl train``: print an elastic training job, with the arguments of ``elasticdl train``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubetpl wait``: until a Job has ended, or all Jobs of a run, and how."""
+"""``kubetpl wait``: wait until a Job, or all Jobs of a run, have ended, and print the result."""
 
 from __future__ import annotations
 
@@ -106,9 +106,8 @@ def command(
 def _is_in_vain(state: RunState, views: Sequence[JobView]) -> bool:
     """Return True if a Job of an elastic training job has failed.
 
-    The other Jobs wait for it, and do not end by themselves.
-
-    A service that ends with dead shards only has given the others all that there was.
+    The other Jobs wait for it, and do not end by themselves. A service that ends with dead shards
+    only does not count: it has handed out all shards.
     """
     return any(
         train_role(job) and view.state == "failed" and JobStatus(view.name, view).exit_code == EXIT_FAILED

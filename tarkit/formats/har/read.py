@@ -32,8 +32,8 @@ class HarArchive:
 
     Raises:
         MissingInputError: the archive does not exist.
-        DataError: its index is damaged.
-        TruncatedError: its index is cut.
+        DataError: the index is damaged.
+        TruncatedError: the index is cut.
         StreamError: the archive cannot be read, or (from the methods) was replaced after its index
             was read.
         TemporaryStreamError: the archive cannot be read now.
@@ -122,7 +122,7 @@ class HarArchive:
 
         Args:
             on_damage: error, or skip the files that are missing because a part was cut.
-            tally: as for :meth:`items`.
+            tally: see :meth:`items`.
 
         Raises:
             TruncatedError: a part was cut, and ``on_damage`` is error.

@@ -37,7 +37,7 @@ class Access(NamedTuple):
 def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
     """Load the access to a cluster, without sending anything.
 
-    A ClusterDeniedError, if there is nothing to log in with.
+    ClusterDeniedError is raised if there are no credentials.
 
     Args:
         kubeconfig: files, separated by os.pathsep; None is the user's own.

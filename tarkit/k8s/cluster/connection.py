@@ -75,7 +75,7 @@ class Cluster:
     def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Objects, str]:
         """Return all objects of a kind, and the version from which a watch continues.
 
-        The list is read in pages of one moment.
+        The pages of the list are from one point in time.
         """
         query: dict[str, object] = {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields}
         found: Objects = []

@@ -153,14 +153,14 @@ def doubled(quantity: str) -> str | None:
 
 
 def deciding_container(pod: Object) -> Object:
-    """Return the container whose end is the pod's, or an empty one if none is named."""
+    """Return the container whose exit code is the pod's, or an empty one if none is named."""
     return main_container(api.spec_of(pod)) if api.spec_of(pod).get("containers") else {}
 
 
 def _terminated(pod: Object) -> Object | None:
     """Return the termination state of the first container that failed.
 
-    An init container last, as sidecars are ended with their pod.
+    An init container comes last, since sidecars are ended with their pod.
     """
     inits = api.status_of(pod).get("initContainerStatuses") or []
     for each in sorted(api.container_statuses(pod), key=lambda each: each in inits):

@@ -100,7 +100,7 @@ def index_of_shard(cluster: Cluster, job: Object, shard: str) -> int:
 def record_lines(cluster: Cluster, job: Object, index: int, shard: str | None) -> Iterator[str]:
     """Return the done records' lines about an index's shards, or about one shard.
 
-    Nothing if the Job does not say where they are.
+    The list is empty if the place of the records is not known from the Job.
     """
     shards = _shards_of(cluster, job, index)
     chosen = [pair for pair in shards if shard is None or output_name(pair[0]) == output_name(shard)]

@@ -1,6 +1,6 @@
-"""Everything that a cluster has on Jobs, and the done records of their shards, in one view.
+"""The status of Jobs from a cluster's objects and the done records of their shards.
 
-One list of each kind of object, however many Jobs there are; and none that is not needed.
+Each kind of object is listed once, for any number of Jobs, and only if it is needed.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class JobStatus:
 
     @property
     def done_all_the_same(self) -> bool:
-        """Return True if the Job has failed, but every shard is done, mostly by a retry.
+        """Return True if the Job has failed, but every shard is done, usually by a retry.
 
-        The exit code is then not 1.
+        The exit code is not 1 then.
         """
         return self.view is not None and self.view.state == "failed" and self.exit_code != EXIT_FAILED
 
@@ -144,7 +144,7 @@ def run_status(
     """Return the statuses of a run's Jobs that count, and the number of those that were retried.
 
     Args:
-        read_records: whether the done records are read although the cluster answers.
+        read_records: read the done records even if the cluster answers.
     """
     notes = []
     if only_retries(jobs, name):
@@ -164,7 +164,7 @@ def run_status(
 def status_from_records(name: str, source: RecordSource, why: TarkitError) -> JobStatus:
     """Return the status from the done records alone, without the cluster.
 
-    ``why`` is raised if they are not named.
+    ``why``, the error of the cluster, is raised if no done records are named.
     """
     if not (source.documents or source.outdir):
         if isinstance(why, ClusterUnreachableError):

@@ -178,7 +178,7 @@ def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int, int]:
 def _begin(job: Object, started: float) -> float:
     """Return the time since which the ended indexes were processed.
 
-    startTime is reset when a Job is resumed.
+    It is not the startTime, which is reset when a Job is resumed.
     """
     first = api.timestamp(api.created(job))
     return started if api.condition_of(job, "Suspended") is None or first is None else min(started, first)

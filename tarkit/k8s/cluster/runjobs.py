@@ -1,6 +1,6 @@
-"""The Jobs that a name stands for, of a Job or of a run.
+"""The Jobs that a name stands for: a Job, or the Jobs of a run.
 
-Which of a run's Jobs count, and which are retries.
+It also decides which of a run's Jobs count, and which are retries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> li
         retries_alone: accept retries of a Job that was deleted.
 
     Raises:
-        NoSuchObjectError: there is neither; it also says whether the namespace exists.
+        NoSuchObjectError: neither exists; the message also says whether the namespace exists.
     """
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
@@ -65,12 +65,12 @@ def is_run(jobs: Sequence[Object], name: str) -> bool:
 
 
 def only_retries(jobs: Sequence[Object], name: str) -> bool:
-    """Return True if only retries are left of a run whose first Job, of this name, is gone."""
+    """Return True if only retries are left of a run whose first Job was deleted."""
     return is_run(jobs, name) and all(api.retry_of(job) is not None for job in jobs)
 
 
 def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
-    """Return the error of a verb that needs one Job and got a run."""
+    """Return the error of a verb that needs one Job and was given a run."""
     return UsageError(f"{name} is a run of {counted(len(jobs), 'Job')}, {why}; name one: {_some_names(jobs)}")
 
 
@@ -78,7 +78,7 @@ def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
     """Return the Jobs of a run that have failed and were not retried.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no Job has failed.
     """
     failed = [job for job in run_state(jobs).jobs if state_of(job) == "failed"]
     if not failed:

@@ -27,7 +27,7 @@ def advice(job: Object, *, memory: bool) -> str:
     """Return advice about failed pods of an elastic training job, whose Jobs cannot be retried.
 
     Args:
-        memory: whether more of it may help.
+        memory: True if more memory may help.
     """
     role = train_role(job)
     option = f"--{'master' if role == SERVICE else role}_resource_request"

@@ -1,7 +1,6 @@
 """Reasons why nothing runs, or less than was requested: from a Job, its pods and events.
 
-Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; facts measured on
-1.36.
+Source of the messages: Kubernetes' scheduler, kubelet and admission plugins, measured on 1.36.
 """
 
 from __future__ import annotations

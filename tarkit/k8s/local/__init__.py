@@ -1,1 +1,1 @@
-"""Manifests run on this machine, by the rules of a cluster: ``run.run_documents`` is the door."""
+"""Run manifests on this machine, by the rules of a cluster; see ``run.run_documents``."""

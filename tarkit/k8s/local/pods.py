@@ -1,9 +1,9 @@
 """Jobs and Pods of a manifest as processes: the variables, words and folders of each container.
 
-The fields that the generators of tarkit print are done here; any other field is refused by its
-name, unless it concerns a cluster alone. Nothing is mounted: words and values that are a mount
-path, or lie in one, are rewritten; so are those that are the address of a service. A script is left
-alone, whatever it names: changed text would be another command, with other done records.
+The fields that the generators of tarkit print are supported; any other field is refused by its
+name, unless it only matters in a cluster. Nothing is mounted: words and values that are a mount
+path, or are below one, are rewritten; so are addresses of services. A script is never changed,
+whatever it names: changed text would be another command, with other done records.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Sources:
         return self._addresses.get(text, text)
 
     def write(self, name: str, folder: str, where: str) -> None:
-        """Write the files of a ConfigMap, once, as all pods of a Job may read them."""
+        """Write the files of a ConfigMap, once, since all pods of a Job may read them."""
         if name not in self._config_maps:
             missing = f"the ConfigMap {printable(name)} is not in this manifest; put its document there"
             raise UsageError(f"{where}: {missing}, or give a folder with --volume")
@@ -212,7 +212,7 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
         Examples: ``/scratch/x``, ``@/scratch/x``, ``--opt=/scratch/x``, ``-O/scratch/x``,
         ``file:///scratch/x``, ``service:80``.
 
-        The longest mount path counts, as mounts lie in one another; ``/scratch/../data/x`` is in
+        The longest mount path counts, since mounts may be nested; ``/scratch/../data/x`` is in
         /data.
         """
         if match := _OPTION.fullmatch(text):
@@ -272,9 +272,9 @@ def _variables(job: LocalJob, index: int) -> dict[str, str]:
 def _mounts_of(
     job: LocalJob, name: str, folder: str, sources: Sources, given: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Mount paths of a container, and the folders here.
+    """Yield the mount paths of a container, and the folders here.
 
-    Those are made, with the files of ConfigMaps.
+    The folders are created, with the files of ConfigMaps.
     """
     volumes = {each["name"]: each for each in spec_of(job.template).get("volumes") or ()}
     for mount in job.container.get("volumeMounts") or ():

@@ -163,7 +163,7 @@ class LocalPod:
         return 128 - status if status < 0 else status
 
     def terminate(self, now: float) -> None:
-        """Ask its processes to end; those that do not are killed after the time of grace."""
+        """Ask the processes to end; those that do not are killed after the grace period."""
         if not self.ending:
             self.ending, self._kill_at = True, now + self._grace
             signal_all(self._groups, None, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A manifest's Jobs and Pods, run on this machine by the rules of the Job controller."""
+"""Run the Jobs and Pods of a manifest on this machine by the rules of the Job controller."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class _Run:
                 self._note(f"{ledger.job.name}: {number} pods from now on")
 
     def _fill(self, ledger: JobLedger, watchdog: Watchdog) -> None:
-        """Start as many pods as there is room for."""
+        """Start as many pods as possible."""
         name, now = ledger.job.name, time.monotonic()
         while len(self._pods) < self._slots and (index := ledger.take(now)) is not None:
             attempt = 1
@@ -191,8 +191,7 @@ class _Run:
         """Return True if all trainers of a shard service ended some time ago.
 
         In that time its watchers see the end of the data sets, and the service ends by itself.
-
-        Then it is ended: with 0, unless it has not handed out everything.
+        Otherwise it is ended, with 0 unless it has not handed out all shards.
         """
         if not self._together or not all(each.outcome for each in self.ledgers if each.job.role in TRAINERS):
             self._alone_at = now
@@ -202,7 +201,7 @@ class _Run:
         )
 
     def look_for_empty(self) -> None:
-        """Note Jobs without an output sample.
+        """Note Jobs that have no output sample.
 
         A slice may be empty, so its pod does not fail for that.
         """

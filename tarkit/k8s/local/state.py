@@ -1,6 +1,6 @@
 """The folder of a run on this machine, and its lock.
 
-``logs/`` and ``claims/`` stay; ``pods/``, ``volumes/`` and ``scale/`` are gone after the run.
+``logs/`` and ``claims/`` stay; ``pods/``, ``volumes/`` and ``scale/`` are removed after the run.
 """
 
 from __future__ import annotations

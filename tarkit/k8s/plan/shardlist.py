@@ -42,7 +42,7 @@ def list_text(specs: Iterable[str]) -> bytes:
 
 
 def name_end(text: bytes) -> str:
-    """Return the end of the name of a ConfigMap with this list: a sum of its content."""
+    """Return the end of the name of a ConfigMap with this list: a checksum of its content."""
     return f"-shards-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
@@ -100,7 +100,7 @@ def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:
     """Return the SHA-256 of a list and its slices, in hex.
 
     Args:
-        counts: how many shards each slice has.
+        counts: number of shards in each slice.
     """
     return sha256_of([*names, *map(str, counts)])
 
@@ -124,7 +124,7 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
 def listed_sizes(spec: str) -> dict[str, int]:
     """Return the sizes of a glob's files, such as ``s3://bucket/raw/*.tar``, from one listing.
 
-    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known.
+    The result is empty for every other spec, and if the folder cannot be listed.
     """
     folder, _, last = spec.rpartition("/")
     if not re.search(r"[*?\[]", last) or not folder or re.search(r"[*?\[{}]", folder):
