@@ -121,7 +121,7 @@ def _samples(url: str, placed: Callable[..., Iterator[tuple[int, Sample]]]) -> I
     """Yield the lines for the samples of a shard.
 
     Args:
-        placed: gives them with their offsets.
+        placed: function that yields the samples with their offsets.
     """
     from tarkit.samples.sample import is_reserved
     from tarkit.store.read import open_read

@@ -264,7 +264,7 @@ class _Message:
 
         Args:
             at: position of the first field.
-            end: position behind the last field.
+            end: position after the last field.
             known: tags that are valid here.
 
         Raises:

@@ -194,7 +194,7 @@ def holds_files(name: str) -> bool:
 
 @contextmanager
 def named_writer(name: str, target: str) -> Iterator[Callable[[str, bytes], object]]:
-    """Open a file to write; give a function that writes a record by its name and content.
+    """Open a file to write; return a function that writes a record by its name and content.
 
     The file appears whole at the end. Some formats drop the name.
     """

@@ -29,7 +29,7 @@ class Tally:
         skipped: reason -> number of members that are not part of a sample.
         replaced: number of fields dropped by the policy for duplicate fields.
         reopened: number of samples with a key that came before, by the policy for repeated keys.
-        damage: one (url, first byte, byte behind the last, reason) for each stretch that was lost.
+        damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
         missing_fields: requested field -> number of samples that lack it.
         shards: number of shards that were read to their end.
         part_read: function that returns how much of the current shard was read, 0.0 to 1.0.

@@ -101,9 +101,9 @@ def read_records(
         source: a path or URL; or a binary file object, which is not closed.
         compression: gz, zlib, or another codec of :func:`tarkit.store.read.open_read`; None: none;
             "auto": by the first bytes.
-        on_damage: error; or skip: resume at the next record whose length has a right checksum, and
-            record the lost bytes in ``tally``.
-        tally: filled while records are drawn: ``members`` counts the delivered records, ``damage``
+        on_damage: error; or skip: resume at the next record whose length has a correct checksum,
+            and record the lost bytes in ``tally``.
+        tally: filled while records are taken: ``members`` counts the delivered records, ``damage``
             has an entry for each stretch that was lost, with offsets in the decompressed stream.
         mem: largest size of one record in bytes.
 
@@ -167,7 +167,8 @@ class _Walk:
     def decompress(self, compression: str | None) -> None:
         """Decompress from here on, with the given codec or by the first bytes.
 
-        A right checksum of the first length proves a plain file, whatever else its bytes look like.
+        A correct checksum of the first length proves a plain file, whatever else its bytes look
+        like.
         """
         codec = compression
         if compression == "auto":
@@ -355,7 +356,7 @@ class _Walk:
         return one
 
     def find_head(self, at: int) -> int:
-        """Find the next length below 1 TiB with a right checksum, from index ``at`` of the buffer.
+        """Find the next length below 1 TiB with a correct checksum, from buffer index ``at``.
 
         -1 if there is none.
         """

@@ -275,7 +275,7 @@ class Driven(NamedTuple):
 
     Attributes:
         setup: evaluated once.
-        tail: text behind the command.
+        tail: text after the command.
         end: commands that follow it.
     """
 

@@ -2,7 +2,7 @@
 
 A pattern is parsed once, into parts that know how many texts they stand for; so the millionth name
 is found by arithmetic. Tests compare the results with those of the library braceexpand, which makes
-all names before it gives the first.
+all names before it returns the first.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 def is_pattern(name: str) -> bool:
     """Return True if a name has a place for a number.
 
-    That is ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit behind it. Other
+    That is ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit after it. Other
     names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
     command (``pipe:… $(date +%d)``).
     """

@@ -113,7 +113,7 @@ def _command(url: str) -> Iterator[Piece]:
 
 
 def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
-    """Yield the parts of one link of a chain after its ``://``; return the text behind it.
+    """Yield the parts of one link of a chain after its ``://``; return the text after it.
 
     Args:
         rest: the URL from there on.

@@ -75,8 +75,8 @@ def local_path(url: str) -> str | None:
 def split_query(url: str) -> tuple[str, str]:
     """Split a URL into (URL without query and fragment, the query with its ``?`` or ``#``).
 
-    The second text is "" for schemes without queries. For webhdfs, the text behind the last ``?``
-    is a query only if all of its options are tarkit's; paths may have a ``?``.
+    The second text is "" for schemes without queries. For webhdfs, the text after the last ``?`` is
+    a query only if all of its options are tarkit's; paths may have a ``?``.
     """
     scheme = "" if is_chain(url) else scheme_of(url)
     if scheme in ("http", "https"):

@@ -155,7 +155,7 @@ class TaskShard:
 
     Attributes:
         end: number of the record after the last.
-        indices: numbers of the records in the wanted order; () is all of them in file order.
+        indices: numbers of the records in the requested order; () is all of them in file order.
         identity: identifies the content that the source must have; "": not known.
     """
 
@@ -221,7 +221,7 @@ def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:
 
 
 def column_names(columns: Sequence[str] | None) -> list[str] | None:
-    """Return the wanted columns of a table; None is all.
+    """Return the requested columns of a table; None is all.
 
     Raises:
         UsageError: the value is a text, which would be one column for each character, or is empty.

@@ -37,7 +37,7 @@ class Reporter:
 
     The methods of this class do nothing; override the needed ones.
 
-    Its methods are called from one thread, the samples' in the order of the input.
+    All methods are called from one thread; those for samples in the order of the input.
     """
 
     def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
@@ -134,7 +134,7 @@ class Engine:
             yield from self.with_fields(itertools.islice(samples, work.count), tally)
 
     def with_fields(self, samples: Iterator[Sample], tally: Tally | None) -> Iterator[Sample]:
-        """Yield the samples with only the wanted fields."""
+        """Yield the samples with only the requested fields."""
         work = self.work
         if work.fields is None:
             return samples

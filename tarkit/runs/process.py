@@ -114,7 +114,7 @@ def process(
         TypeError: an option does not exist.
         UsageError: an option has a wrong type or value, or does not go with another one.
         ShardsFailedError: with outdir, some shards could not be made; the others are published.
-        EmptyResultError: samples came in, and none went out; the output is published.
+        EmptyResultError: samples came in, and none came out; the output is published.
             ``allow_empty=True`` accepts it.
         TooManyErrorsError: more samples failed than ``max_errors``, or all of them.
         TarkitError: damaged or missing input, an output that cannot be written, and so on.

@@ -75,8 +75,8 @@ class WorkOptions(TypedDict, total=False):
             ``first`` or ``last`` and count it. Default: ``error``.
         on_repeated_key: a key comes back later in a shard: ``error``, or ``allow``, which takes
             each series of adjacent files as a sample. Default: ``error``.
-        on_damage: a shard is damaged: ``error``, or ``skip`` to the next good header and count what
-            was lost. Default: ``error``.
+        on_damage: a shard is damaged: ``error``, or ``skip`` to the next valid header and count
+            what was lost. Default: ``error``.
         allow_pipe: run ``pipe:`` commands that an ``@list`` names. Default: False, which runs only
             those that are given here.
         verbose: report more from tarproc. No effect in Python.

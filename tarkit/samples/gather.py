@@ -257,7 +257,7 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
 def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
     """Yield the samples of files; the files of one sample must be adjacent.
 
-    The files of a sample are read when it is drawn.
+    The files of a sample are read when it is taken.
     """
     for key, fields in itertools.groupby(files, lambda file: file.key):
         sample: Sample = {"__key__": key}

@@ -126,7 +126,7 @@ class ShardIndex:
 
         Args:
             start: number of the first sample, from 0.
-            end: number behind the last sample.
+            end: number after the last sample.
         """
         return self._end(start), self._end(end)
 
@@ -151,7 +151,7 @@ class ShardIndex:
 
         Args:
             start: number of the first sample, from 0.
-            end: number behind the last sample.
+            end: number after the last sample.
             size: largest number of bytes, unless the first sample alone has more.
         """
         found = [self._end(start)]

@@ -113,7 +113,7 @@ class IndexedShard:
 
         Args:
             start: number of the first sample, from 0.
-            end: number behind the last sample.
+            end: number after the last sample.
         """
         found: list[Sample] = []
         while start < end and (some := self._plain_samples(start, end)):
@@ -197,7 +197,7 @@ class IndexedShard:
         return sample if at == end <= len(data) else None
 
     def _is_good(self, header: bytes) -> bool:
-        """Return True if a header is that of a plain file, with a right checksum."""
+        """Return True if a header is that of a plain file, with a correct checksum."""
         if header[345] or not _is_regular(header):
             return False
         checksum = header[148:_TYPE]
@@ -242,7 +242,7 @@ class IndexedShard:
 
         Args:
             start: number of the first sample, from 0.
-            end: number behind the last sample.
+            end: number after the last sample.
 
         Raises:
             UsageError: the shard has no such samples.
@@ -319,7 +319,7 @@ class IndexedShard:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _field(word: bytes) -> tuple[str, bool]:
-    """Return a field, and True if it is a field behind every key without dots."""
+    """Return a field, and True if it can follow any key without dots."""
     field = as_text(word)
     return field, field[0] not in "._"
 
@@ -413,7 +413,7 @@ def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
     Args:
         file: the shard.
         header: offset of the last header.
-        end: offset behind the last sample.
+        end: offset after the last sample.
     """
     if file.size - end > _PIECE:
         return False
@@ -425,7 +425,7 @@ def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
 
 
 def _is_regular(header: bytes) -> bool:
-    """Return True if a header is that of a regular file, with a right checksum."""
+    """Return True if a header is that of a regular file, with a correct checksum."""
     try:
         return header[156] == _REGULAR and adler32(header) & 0xFFFF == expected_adler(header[148:_TYPE])
     except (ValueError, IndexError):  # a number or a header is not valid

@@ -70,7 +70,7 @@ def sample_pieces(
 def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_dot) -> Iterator[Piece]:
     """Join the pieces of several tars into one: drop the end-of-archive marks between them.
 
-    Most programs read nothing behind such a mark. Pieces that are not of a tar stay as they are, as
+    Most programs read nothing after such a mark. Pieces that are not of a tar stay as they are, as
     do those whose samples would become one sample.
     """
     split_name = key_rule(rule)

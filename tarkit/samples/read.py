@@ -69,10 +69,10 @@ def read_samples(
         rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
         on_duplicate_field: error, first or last.
         on_repeated_key: error, or allow.
-        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
+        on_damage: error, or skip: resume at the next valid header; the loss is in ``tally``.
             Samples with a member that cannot be delivered (a hard link, a sparse file) are dropped
             and counted.
-        tally: filled while samples are drawn: counts, skipped members, damage.
+        tally: filled while samples are taken: counts, skipped members, damage.
         allow_pipe_in_lists: True if an ``@LIST`` may name ``pipe:`` commands; the author of such a
             list runs them here.
         literal: ``urls`` are names of shards as they are, such as
@@ -166,8 +166,8 @@ def read_members(
         url: name of the shard for errors.
         rule: key rule, which says whether a member whose content cannot be delivered (a hard link,
             a sparse file) is a field of a sample; one that is not is only counted.
-        on_damage: error, or skip: go on at the next header that is good, and behind members that
-            cannot be delivered.
+        on_damage: error, or skip: resume at the next valid header, and after members that cannot be
+            delivered.
         tally: counts what is skipped, and records damage.
         large: policy for members that are too large for memory; None: all are delivered as bytes.
 

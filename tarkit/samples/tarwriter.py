@@ -357,9 +357,9 @@ class TarWriter(FileWriter):
     def separate(self) -> None:
         """End the archive, and begin a new one in the same file, so that no sample spans both.
 
-        Two adjacent samples may then have the same key. tarkit reads the archive behind the mark,
-        as does GNU tar with ``--ignore-zeros``; readers that stop at the mark see only what is
-        before it.
+        Two adjacent samples may then have the same key. tarkit reads the archive after the mark, as
+        does GNU tar with ``--ignore-zeros``; readers that stop at the mark see only what is before
+        it.
         """
         self._pending.append(headers.END_OF_ARCHIVE)
         self._last_key = None

@@ -1,7 +1,7 @@
 """Lazy steps over samples: functions from an iterable of samples to an iterator.
 
-Nothing is drawn from the input before a sample is drawn from the result. Arguments are checked at
-the call, samples when they are drawn.
+Nothing is taken from the input before a sample is taken from the result. Arguments are checked at
+the call, samples when they are taken.
 """
 
 from __future__ import annotations

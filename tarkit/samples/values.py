@@ -166,6 +166,6 @@ def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
 
 
 def _refuse_rest(stream: io.BytesIO, data: bytes, what: str) -> None:
-    """Reject bytes behind a value: they would be lost."""
+    """Reject bytes after a value: they would be lost."""
     if stream.tell() != len(data):
         raise ValueError(f"{len(data) - stream.tell()} bytes follow the {what}")

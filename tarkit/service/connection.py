@@ -205,7 +205,7 @@ class ServiceConnection:
         """Retry until ``attempt()`` returns, and return its result.
 
         Raises:
-            UsageError: the service refuses it, with its sentence.
+            UsageError: the service refuses the call; the message is that of the service.
             ServiceLostError: the service did not answer for ``patience`` seconds.
             Unwanted: ``stopped`` is set.
         """

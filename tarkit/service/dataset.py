@@ -201,7 +201,7 @@ class DataSet:
     def shard(self, epoch: int, position: int) -> TaskShard:
         """Return the shard at a position, from 0, of the order of an epoch, from 1.
 
-        ``indices`` has the numbers of its records in the wanted order, if records are shuffled;
+        ``indices`` has the numbers of its records in the requested order, if records are shuffled;
         else it is (), and the records are those from ``start`` up to, not including, ``end``.
         """
         shard = self.bounds(epoch, position)

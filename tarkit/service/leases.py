@@ -227,7 +227,7 @@ def merged_ranges(
     """Return the union of ranges and of more, which may overlap.
 
     Raises:
-        UsageError: a range is not in a task of so many records.
+        UsageError: a range is not in the task.
     """
     union = list(ranges)
     for first, end in checked_ranges(more, records):
@@ -239,7 +239,7 @@ def checked_ranges(ranges: Iterable[tuple[int, int]], records: int) -> list[tupl
     """Check that ranges are in a task, and return them.
 
     Raises:
-        UsageError: a range is not in a task of so many records.
+        UsageError: a range is not in the task.
     """
     found = list(ranges)
     for first, end in found:

@@ -1,7 +1,7 @@
 """Messages and calls of a protocol, as classes of the protobuf library.
 
 They are made from ``NAME.binpb``, the descriptors of ``NAME.proto``, so no code is generated, and
-any release of protobuf from 3.20 on serves. After a change of a .proto file, write it anew::
+any release of protobuf from 3.20 on serves. After a change of a .proto file, generate it again::
 
     cd tarkit/service
     python -m grpc_tools.protoc -I. --descriptor_set_out=shards.binpb shards.proto

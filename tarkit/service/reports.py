@@ -22,7 +22,7 @@ class HeldShard:
     Attributes:
         name: name of its file, or of the data set.
         start, end: the records from ``start`` up to, not including, ``end``.
-        indices: numbers of the records in the wanted order, if they are shuffled; else ().
+        indices: numbers of the records in the requested order, if they are shuffled; else ().
         epoch: number of the epoch, from 1.
         token: token of its lease.
         ranges: ranges to process, [first, end) in the order of its records: the whole shard, unless

@@ -95,7 +95,7 @@ class ServeReporter(Protocol):
         """
 
     def deserted(self, seconds: float) -> None:
-        """Called when the data sets are aborted: no worker was heard from for so many seconds."""
+        """Called when the data sets are aborted, since no worker was heard from for some time."""
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """Called when the service that listened stops, whether the data sets have ended or not."""

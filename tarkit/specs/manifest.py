@@ -1,8 +1,8 @@
 """Read and write the manifest of a data set, a JSON file that lists its shards.
 
-Each shard has its samples, bytes and MD5 in it. The text is what ``widsindex create`` writes and
-``wids`` reads (PyPI ``wids`` 0.1.11, ``wids_index.py`` and ``wids_specs.py``), ``wids_version`` 1.
-``docs/formats/manifest.md`` is the specification.
+For each shard it has the number of samples, the size in bytes and the MD5. The text is what
+``widsindex create`` writes and ``wids`` reads (PyPI ``wids`` 0.1.11, ``wids_index.py`` and
+``wids_specs.py``), ``wids_version`` 1. ``docs/formats/manifest.md`` is the specification.
 """
 
 from __future__ import annotations

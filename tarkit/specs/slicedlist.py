@@ -91,10 +91,10 @@ _CHANGED = "the list was changed after its slices were planned; make the manifes
 
 
 def check_name(name: str, list_url: str) -> str:
-    """Return the name of a shard if a list can hold it and it is read back unchanged.
+    """Return the name of a shard if a list can contain it and it is read back unchanged.
 
     Raises:
-        UsageError: a list cannot hold it.
+        UsageError: a list cannot contain the name.
     """
     if _SURELY_PLAIN.fullmatch(name):
         return name

@@ -62,7 +62,7 @@ def range_part(url: str, identity: Identity, start: int, stop: int, *more: objec
         url: URL of the file.
         identity: size and tag of the file.
         start: first byte.
-        stop: byte behind the last one.
+        stop: byte after the last one.
         more: further values that distinguish the part.
     """
     words = repr((url, *identity, start, stop, *more)).encode("utf-8", "surrogateescape")
@@ -118,7 +118,7 @@ class PartCache:
         Args:
             part: the part.
             begin: first byte, as an offset in the remote file.
-            end: byte behind the last one.
+            end: byte after the last one.
         """
         try:
             file = os.open(self._path(part.name), os.O_RDONLY | os.O_CLOEXEC)

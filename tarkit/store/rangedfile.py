@@ -40,7 +40,7 @@ def open_range(url: str, start: int, stop: int | None = None, *, known: Identity
     Args:
         url: path or URL of the file.
         start: first byte.
-        stop: byte behind the last one; None: up to the end.
+        stop: byte after the last one; None: up to the end.
         known: identity that the file must have.
 
     Raises:
@@ -80,7 +80,7 @@ class RangedFile(io.RawIOBase):
 
     Args:
         url: path or URL of the file.
-        stop: offset where the wanted part ends; no byte behind it is requested. None: all of it.
+        stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
 
     Attributes:
         size: size of the file in bytes.

@@ -184,7 +184,7 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
     Args:
         url: path or URL of the file.
         start: first byte.
-        stop: byte behind the last one.
+        stop: byte after the last one.
         size: size of the file in bytes.
         retry: policy for retries of a read over a network.
 

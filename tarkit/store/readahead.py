@@ -114,7 +114,7 @@ class _Pump:
 class ReadAhead(Window):
     """A :class:`tarkit.store.place.RawReader` that reads its source in a thread.
 
-    The thread starts with the first read. An error is raised behind the bytes that came before it.
+    The thread starts with the first read. An error is raised after the bytes that came before it.
 
     Args:
         source: reader to read ahead of and to close.

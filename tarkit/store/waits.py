@@ -209,7 +209,7 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
         Args:
             function: the function.
             items: the items.
-            most: number of items that are drawn before their turn.
+            most: number of items that are taken before their turn.
         """
         left, running = iter(items), collections.deque[concurrent.futures.Future[T]]()
         while True:

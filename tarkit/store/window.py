@@ -100,7 +100,7 @@ class Window:
 
         Args:
             mark: the bytes to find.
-            stop: offset in the stream; a mark behind it is not found, and the window is behind it
+            stop: offset in the stream; a mark after it is not found, and the window is after it
                 then.
         """
         while self.have(len(mark)):

@@ -121,7 +121,7 @@ def is_undone(
     point: AuditPoint, at: float, rank: int, own: Set[tuple[AuditPoint, int]],
     launches: dict[tuple[AuditPoint, int], dict[int, float]],
 ) -> bool:  # fmt: skip
-    """Return True if the training resumed, after ``at``, from a point not behind ``point``.
+    """Return True if the training resumed, after ``at``, from a point not after ``point``.
 
     Other ranks of the same launch may begin later; they undo nothing.
     """

@@ -11,7 +11,7 @@ def release_at_exit() -> None:
 
     TensorFlow's iterator waits for its thread when it is freed, and that thread may be in a Python
     generator. An error of the iterator keeps it alive in ``sys.last_traceback`` until Python has
-    ended its threads: the program would wait for ever, with its message already printed.
+    ended its threads: the program would wait forever, with its message already printed.
     """
     atexit.register(_release)
 

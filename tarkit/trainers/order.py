@@ -77,7 +77,7 @@ class OrderSettings:
         check_policy("equalize", self.equalize, EQUALIZE)
 
     def batches(self, samples: int) -> int:
-        """Return the number of global batches of an epoch with so many samples.
+        """Return the number of global batches of an epoch with ``samples`` samples.
 
         Raises:
             UsageError: no batch can be filled, or there are more than 10**8 runs.

@@ -195,7 +195,7 @@ def quote(text: str) -> str:
 def java_hash(path: str) -> int:
     """Return Java's ``String.hashCode`` without its sign.
 
-    It is the sum of the UTF-16 units, each times 31 to the power of the number of units behind it.
+    It is the sum of the UTF-16 units, each times 31 to the power of the number of units after it.
 
     >>> java_hash("/"), java_hash("/a")
     (47, 1554)

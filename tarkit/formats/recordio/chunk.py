@@ -38,7 +38,7 @@ For gzip, see zlib's documentation ("Maximum Compression Factor").
 
 
 class BadContentError(ValueError):
-    """A payload with a right checksum cannot be decompressed."""
+    """A payload with a correct checksum cannot be decompressed."""
 
 
 class ChunkHeader(NamedTuple):
@@ -245,7 +245,7 @@ def count_records(content: bytes) -> int:
 
 
 def take_records(content: bytes, position: int, count: int) -> tuple[list[bytes], int]:
-    """Return the next records of a content, and the position behind them.
+    """Return the next records of a content, and the position after them.
 
     Fewer than ``count`` if the content ends before.
     """

@@ -59,7 +59,7 @@ class RecordIndex:
 
         Args:
             start: number of the first record, from 0.
-            stop: number behind the last record.
+            stop: number after the last record.
         """
         begin = bisect_right(self.chunks, start, key=lambda chunk: chunk.first + chunk.records)
         end = bisect_right(self.chunks, stop - 1, key=lambda chunk: chunk.first)

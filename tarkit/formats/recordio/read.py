@@ -42,7 +42,7 @@ def read_records(
         source: a path, a URL of any place of the store, or a binary file object, which is not
             closed. A file that is compressed as a whole is decompressed, unless there is an index.
         start: number of the first record, from 0.
-        stop: number behind the last record; None: up to the end.
+        stop: number after the last record; None: up to the end.
         index: index of this file, from ``read_index``; only the chunks of the range are read.
         on_damage: error, or skip: resume after a damaged chunk, and record it in the tally.
         tally: ``members`` counts the records, ``damage`` lists the lost bytes.
@@ -78,7 +78,7 @@ def read_batches(
         source: a path, a URL of any place of the store, or a binary file object, which is not
             closed. A file that is compressed as a whole is decompressed, unless there is an index.
         start: number of the first record, from 0.
-        stop: number behind the last record; None: up to the end.
+        stop: number after the last record; None: up to the end.
         index: index of this file, from ``read_index``. Only the chunks of the range are read, by
             one range of bytes for each 64 MiB. Without it the file is read from its beginning up to
             ``stop``.
@@ -136,7 +136,7 @@ def _batches(
     Args:
         walk: the walk over the chunks of the file.
         start: number of the first record.
-        stop: number behind the last record; None: up to the end.
+        stop: number after the last record; None: up to the end.
         indexed: offset of a chunk -> its number of records, by the index of the file.
     """
     if stop is not None and walk.number >= stop:

@@ -27,13 +27,13 @@ before them.
 
 
 class Chunk(NamedTuple):
-    """A chunk with a right checksum.
+    """A chunk with a correct checksum.
 
     Attributes:
         offset: offset of its header in the stream, in bytes.
         first: number of its first record in the file.
         header: fields of its header.
-        payload: the bytes behind the header.
+        payload: the bytes after the header.
     """
 
     offset: int
@@ -107,7 +107,7 @@ class ChunkWalk:
                 yield chunk
 
     def damaged(self, chunk: Chunk, lost: int, reason: str) -> None:
-        """Report a chunk with a right checksum whose content is not valid.
+        """Report a chunk with a correct checksum whose content is not valid.
 
         Args:
             chunk: the chunk.

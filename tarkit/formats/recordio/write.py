@@ -34,7 +34,7 @@ class RecordWriter(FileWriter):
         target: a path, a URL of any place of the store, or a binary file object, which is not
             closed.
         compression: snappy (the framing format), none, or gzip. Newer versions of Go's library hang
-            for ever when they read gzip; the other two are read by all versions.
+            forever when they read gzip; the other two are read by all versions.
         max_chunk_size: largest size in bytes of the records in a chunk, before compression and
             without their lengths. A record that is larger becomes a chunk of its own.
         if_absent: True to keep an existing target and raise AlreadyPublishedError; see

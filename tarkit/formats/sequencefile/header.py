@@ -85,7 +85,7 @@ def _text(value: str) -> bytes:
 
 
 class _Fields:
-    """The fields behind the magic, read one by one."""
+    """The fields after the magic, read one by one."""
 
     def __init__(self, window: Window, url: str) -> None:
         self._window = window
@@ -136,7 +136,7 @@ class _Fields:
 
 
 def read_header(window: Window, url: str) -> Header:
-    """Read the header at the beginning of a file, and leave the window behind it.
+    """Read the header at the beginning of a file, and leave the window after it.
 
     Raises:
         CorruptHeaderError: the data is not a header, or its version is above 6.

@@ -63,10 +63,10 @@ def read_pairs(
         start: first byte of the part of the file to read. The records between two sync marks belong
             to the part in which they begin, so that adjacent parts give each record once. Only the
             part is read, and numbers of records count from its beginning. Not with a folder.
-        stop: byte behind the part; None: up to the end.
+        stop: byte after the part; None: up to the end.
         on_damage: error, or skip: resume at the next sync mark, and record the lost bytes in
             ``tally``.
-        tally: filled while pairs are drawn: number of pairs in members, lost bytes in damage,
+        tally: filled while pairs are taken: number of pairs in members, lost bytes in damage,
             skipped files of a folder.
         mem: largest size in bytes of a record, or of a buffer of a block, compressed or not; a
             larger one is an error.
@@ -208,7 +208,7 @@ def _cut(what: str, records: int | None = None) -> _BadRecordError:
 
 
 class _Reader:
-    """A reader of one file behind its header, or of a part of it.
+    """A reader of one file after its header, or of a part of it.
 
     The window stays at the beginning of a record or block until all of it was read.
 
@@ -455,7 +455,7 @@ class _Reader:
         return data if self._unpack is None else self._unpack(data, self._mem)
 
     def _vint(self, at: int, what: str) -> tuple[int, int]:
-        """Read the number ``at`` bytes behind the window; return it and the next position."""
+        """Read the number ``at`` bytes after the window; return it and the next position."""
         window = self._window
         if not window.have(at + 1) or not window.have(at + vint_size(window.buffer[window.at + at])):
             raise _cut(what)

@@ -47,7 +47,7 @@ def _check_sum(data: bytes, lengths: Sequence[int]) -> None:
 
 
 def _split_headed(data: bytes, lengths: Sequence[int], head_of: Callable[[int], bytes], what: str) -> Iterator[slice]:
-    """Return the slices behind the head of each part; each part must begin with its head.
+    """Return the slices after the head of each part; each part must begin with its head.
 
     Python does not loop over the parts: reading spends most of its time here.
     """

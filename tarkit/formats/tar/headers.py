@@ -222,7 +222,7 @@ class HeaderTemplate:
         format: one of FORMATS.
 
     Attributes:
-        constant: (bytes between name and size, bytes between size and checksum, bytes behind the
+        constant: (bytes between name and size, bytes between size and checksum, bytes after the
             checksum without a prefix, sum of all of them with a checksum of blanks), for a writer
             that joins headers itself.
 

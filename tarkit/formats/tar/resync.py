@@ -1,4 +1,4 @@
-"""Resume behind damage in a tar: find the next good header, and record the loss."""
+"""Resume after damage in a tar: find the next valid header, and record the loss."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MAX_TRUSTED_SIZE = 64 * 1024 * 1024
 
 
 def resynchronise(archive: Archive, error: DataError) -> Member:
-    """Move the archive to the next good header after an error; record and mark the loss.
+    """Move the archive to the next valid header after an error; record and mark the loss.
 
-    A member whose content cannot be delivered has a good header, and the archive is behind it: it
+    A member whose content cannot be delivered has a valid header, which the archive has passed: it
     is counted. The size in a damaged header is tried first, so that a tar inside the damaged member
     is not taken for a part of this one; if the size itself is damaged, that may happen.
 
@@ -81,7 +81,7 @@ def _go_to_header(archive: Archive) -> None:
 
 
 def _find_header(archive: Archive) -> int | None:
-    """Return the index in the buffer of the next good header from the position on.
+    """Return the index in the buffer of the next valid header from the position on.
 
     Headers with a magic are found at any byte, because the archive may have been cut and appended
     to; headers without it only where blocks begin.

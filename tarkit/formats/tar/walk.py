@@ -55,7 +55,7 @@ class LargeMembers:
     Attributes:
         member_limit: size of a member in bytes above which take() returns a stand-in for its
             content.
-        sample_limit: bytes of the shard that a sample spans; behind it spill() replaces content.
+        sample_limit: bytes of the shard that a sample spans; after it spill() replaces content.
     """
 
     member_limit = sys.maxsize
@@ -195,7 +195,7 @@ class Archive:
     def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
         """Yield exactly ``size`` bytes from the position on, in pieces of at most ``most`` bytes.
 
-        All pieces must be drawn.
+        All pieces must be taken.
 
         Raises:
             TruncatedError: the stream ends before.
@@ -276,7 +276,7 @@ class Archive:
             self.position += BLOCK
 
     def pass_over(self, name: bytes, reason: str) -> None:
-        """Count a member that is not delivered; the position is behind it.
+        """Count a member that is not delivered; the position is after it.
 
         Raises:
             UnsupportedMemberError: the member would be the field of a sample, with content of its

@@ -45,7 +45,7 @@ def _clean(folder: str) -> None:
 
 
 def ask_to_scale(folder: str, name: str, number: int) -> None:
-    """Ask the run with this state folder to give an elastic Job so many indexes.
+    """Ask the run with this state folder to give an elastic Job a new number of indexes.
 
     Raises:
         UsageError: no run is active there, or it has no elastic Job of this name.

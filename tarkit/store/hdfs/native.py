@@ -2,7 +2,7 @@
 
 The library is not made for forks: it keeps open connections to DataNodes in a variable of the
 process, for 3 seconds. Parent and child would send their requests on the same connection, and wait
-for ever or read each other's answers. So a forked process loads the library once more, from a copy
+forever or read each other's answers. So a forked process loads the library once more, from a copy
 of its file, because for the same file the system's loader returns the loaded library.
 """
 

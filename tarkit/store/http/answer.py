@@ -64,7 +64,7 @@ def retry_after(headers: Message, now: float) -> float | None:
 
 
 def content_range(headers: Message) -> tuple[int | None, int | None, int | None] | None:
-    """Return first byte, byte behind the last, and total length in Content-Range.
+    """Return first byte, byte after the last, and total length in Content-Range.
 
     A value that is not given is None; the result is None without such a header.
     """

@@ -111,7 +111,7 @@ def range_of_origin(
     Args:
         origin_of: function from the end of a part, or None for the whole object, to an origin.
         start: first byte.
-        stop: byte behind the last one.
+        stop: byte after the last one.
         size: expected size of the object in bytes.
         retry: policy for retries.
     """

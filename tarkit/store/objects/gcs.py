@@ -69,8 +69,8 @@ def _is_not_fallback(record: logging.LogRecord) -> bool:
 def _bucket_type_after_forks(kind: Any) -> Any:
     """Return a replacement of gcsfs's method that looks up the type of a bucket.
 
-    The method uses gRPC, and would wait for ever in a process that was forked from one that used
-    it. There the replacement returns gcsfs's value for an unknown type: the bucket is then read by
+    The method uses gRPC, and would wait forever in a process that was forked from one that used it.
+    There the replacement returns gcsfs's value for an unknown type: the bucket is then read by
     plain HTTP.
     """
 
