@@ -18,7 +18,7 @@ VERBS = {
     "Run a manifest on this machine": ("local",),
     "Jobs in a cluster": ("status", "wait", "logs", "retry", "scale", "cancel"),
 }
-"""Heading -> the verbs under it."""
+"""Heading -> its verbs."""
 
 
 class _Commands(VerbGroup):

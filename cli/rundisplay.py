@@ -32,7 +32,7 @@ _STRAY_NOTES = 1
 _STRAY_NAMES = 5
 _FAILURE_LINES = 10
 _ONE_LINE = 200
-"""Characters of what a command printed, which are shown as they are in the line of its failure."""
+"""Largest number of characters of a command's output that are shown in the line of its failure."""
 
 
 class RunDisplay(Reporter):

@@ -19,7 +19,7 @@ VERBS = {
     "Images and OpenPAI": ("zoo", "pai"),
     "First steps": ("demo", "completion"),
 }
-"""Heading -> the verbs under it."""
+"""Heading -> its verbs."""
 
 
 class _Verbs(VerbGroup):

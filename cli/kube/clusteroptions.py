@@ -34,7 +34,7 @@ def not_empty(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 job_argument = click.argument("name", callback=lambda context, parameter, name: valid_name(name))
-"""``NAME``: of a Job, or of a run."""
+"""Argument ``NAME``: the name of a Job or of a run."""
 cluster_options = option_group(
     click.option("-N", "--namespace", metavar="NAME", callback=not_empty, help="[default: the context's]"),
     click.option(
@@ -48,13 +48,13 @@ cluster_options = option_group(
     ),
     standard_options,
 )
-"""Which cluster, as the options of kubectl; and what all programs have."""
+"""Options for the cluster, named as in kubectl, and the options of all programs."""
 record_options = option_group(
     click.option("-O", "--outdir", metavar="OUT", help="Output folder as this machine names it.  [default: the Job's]"),
     click.option("--shards", "specs", multiple=True, metavar="SPEC", help="Input shards.  [default: the Job's]"),
     click.option("--check-inputs", is_flag=True, help="Check whether each input has changed since its shard was done."),
 )
-"""Where the done records are, if the Job cannot say so."""
+"""Options for the place of the done records, if the Job does not have it."""
 manifest_option = click.option(
     "-f",
     "--file",

@@ -18,7 +18,7 @@ from ..shared.results import Results, emptied
 MOST = 10
 _INDEX_TEXT = 60
 _WRONG = ("empty:", "failures:", "not running:", "failed shard", "note:")
-"""How the lines begin that a table has below a Job."""
+"""Beginnings of the lines that a table has below a Job."""
 
 
 def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:

@@ -51,4 +51,5 @@ switch_options = option_group(
         help="Format of the output.",
     ),
 )
-"""Where settings and templates come from, what is changed at last, and the format of the output."""
+"""Options for the sources of settings and templates, final changes, and the format of the output.
+"""

@@ -195,7 +195,7 @@ standard_options = option_group(
     ),
     version_option,
 )  # fmt: skip
-"""What each command has. On an error, --verbose shows the traceback as well."""
+"""Options of all commands. On an error, --verbose also shows the traceback."""
 
 
 class Seconds(click.FloatRange):
@@ -242,7 +242,7 @@ def work_options(*names: str) -> Callable[[F], F]:
 
 
 reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")
-"""How shards are read: the key rule, what to do about what should not be, commands in lists."""
+"""Options for reading shards: the key rule, the policies for errors, commands in lists."""
 
 
 gathering_options = option_group(
@@ -252,9 +252,7 @@ gathering_options = option_group(
         help="If files of a sample have the same last extension, such as a.0.jpg and a.1.jpg: stop, or accept that.",
     ),
 )  # fmt: skip
-"""How files become samples: what to do about those that are no part of one, and about the same
-extension twice.
-"""
+"""Options for making samples of files: the policies for other files and for equal extensions."""
 
 
 def reject_options(names: Collection[str], reason: str) -> None:

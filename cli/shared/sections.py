@@ -42,7 +42,7 @@ _SECTIONS = {
 }
 _OTHER = "Other"
 HEADINGS = {name: heading for heading, names in _SECTIONS.items() for name in names.split()}
-"""Name of an option -> the heading that it stands under."""
+"""Name of an option -> its heading."""
 _FEW = 24
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -79,7 +79,7 @@ class VerbGroup(click.Group):
     """
 
     verbs: ClassVar[Mapping[str, Sequence[str]]]
-    """Heading -> the verbs under it."""
+    """Heading -> its verbs."""
 
     def load(self, name: str) -> click.Command:
         """Return the command of a verb."""

@@ -38,7 +38,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 series_options = option_group(
     *(click.option(f"--{name}", show_default="default" in option, **option) for name, option in _OPTIONS.items())
 )
-"""--maxcount, --maxsize, --start, --manifest, --force."""
+"""Options --maxcount, --maxsize, --start, --manifest, --force."""
 
 
 def reject_series_options() -> None:

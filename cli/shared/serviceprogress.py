@@ -120,7 +120,7 @@ class ServiceProgress:
 
 
 _PATIENCE = 900.0
-"""Seconds for which a named watcher waits for its service to begin, or to come back."""
+"""Seconds for which a named watcher waits for its service to start, or to come back."""
 
 
 def watch_service(address: str, certificate: str | None, token: str | None, name: str, *, quiet: bool) -> int:

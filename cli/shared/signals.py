@@ -44,7 +44,7 @@ class EndingSignals:
 
     def __init__(self) -> None:
         self.came: type[BaseException] | None = None
-        """What was raised; None while no signal came."""
+        """Class of the exception that was raised; None before a signal."""
         self._raised: weakref.ref[BaseException] | None = None
         self._previous: dict[int, Any] = {}
         self._hook: Callable[[Any], object] = sys.unraisablehook

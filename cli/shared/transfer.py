@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tarkit.store.transfer import CopyOutcome, FileCopy
 
 _MOST_FILES = 10_000
-"""So many files are looked up before the first is copied, to know how much there is to do."""
+"""Largest number of files that are listed before the first is copied, to know the total."""
 
 _HELP = """{summary}
 

@@ -19,7 +19,7 @@ Examples:
   tarkit index --check --manifest dataset.json
 """
 _ERRORS = 100
-"""So many are shown."""
+"""Largest number of errors that are shown."""
 
 
 @click.command("index", epilog=_EPILOG)

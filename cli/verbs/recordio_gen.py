@@ -69,7 +69,7 @@ def _of_table(
 _KINDS: dict[str, Callable[..., Iterator[bytes]]] = {
     "files": _of_files, "shards": _of_shards, "csv": _of_table,
 }  # fmt: skip
-"""Kind of SOURCE -> its records; the keyword arguments are the options that it takes."""
+"""Kind of SOURCE -> function that makes its records; its keyword arguments are its options."""
 
 
 def _flag(name: str) -> str:

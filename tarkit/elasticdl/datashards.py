@@ -25,7 +25,7 @@ from tarkit.service.client import ClientOptions, DataSet, HeldShard, NoShard, Sh
 _log = logging.getLogger(__name__)
 _ADDRESS, _OLD_ADDRESS = "DLROVER_MASTER_ADDR", "MASTER_ADDR"
 TRAINING = 1
-"""The type of a task."""
+"""Task type of training."""
 
 
 @dataclass
@@ -290,4 +290,4 @@ class DataShardService:
 
 
 build_data_shard_service = DataShardService
-"""The function by which programs of the published clients make it."""
+"""Constructor under the name that programs of the published clients use."""

@@ -25,13 +25,13 @@ from tarkit.service.messages import Protocol, read_protocol
 _log = logging.getLogger(__name__)
 
 DEFAULT_NAME = "_EDL_DEFAULT_TRAINING_DATA"
-"""Name of the data set of a client that names none."""
+"""Name of the data set of a client that names no data set."""
 
 MINIBATCHES = 8
-"""Batches of a shard, where a client leaves their number to the service."""
+"""Number of batches of a shard, if a client leaves it to the service."""
 
 UNDECLARED = 60.0
-"""Seconds for which a call is held whose data set was not declared yet."""
+"""Seconds for which a call waits for the declaration of its data set."""
 _LOOK = 0.1
 
 # Processes may share a number; connections do not: the worker is its connection.

@@ -19,7 +19,7 @@ from tarkit.service.client import ClientOptions
 from tarkit.trainers.lasterror import release_at_exit
 
 _MOST_AHEAD = 1000
-"""Numbers of records that wait in the queue."""
+"""Largest number of record numbers that wait in the queue."""
 _LOOK = 0.1
 _T = TypeVar("_T")
 
@@ -97,7 +97,7 @@ class RecordIndexService(DataShardService):
         # Shards that were fetched, and those that were reported.
         self._turn = context.RawValue("Q")
         self._numbers: Iterator[int] = iter(())
-        """Numbers of the shard that was fetched last that are not in the queue yet."""
+        """Numbers of the last fetched shard that are not in the queue yet."""
         self._feed()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -26,10 +26,12 @@ from tarkit.k8s.wellknown import ELASTIC, SERVICE
 from tarkit.k8s.yamltext import Document
 
 _FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
-"""Port of a TensorFlow server; plus the index, so that several can be on one machine."""
+"""Port of a TensorFlow server with index 0; the index is added, so that one machine can have
+several.
+"""
 _TORCH_PORT = 29500
 _NUMBERS = {"chief": "100000", "evaluator": "200000"}
-"""Digits before the index, so that to the service no worker has the same number."""
+"""Digits before the index, so that no two workers have the same number for the service."""
 _WATCHERS = "ps", "evaluator"
 """Roles whose pods end only with the shard service."""
 _LONGEST = 128 << 10

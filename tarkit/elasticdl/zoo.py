@@ -27,13 +27,13 @@ from tarkit.errors import (
 )
 
 ENGINES = ("docker", "podman", "buildah")
-"""Container engines, in the order in which they are looked for."""
+"""Container engines, in the order of preference."""
 
 _IMAGE = re.compile(r"[\w][\w.:/@+-]*", re.ASCII)
 _INDEX = re.compile(r"https?://[^\s\\'\"/?#]+(/[\w.~+%@:/-]*)?", re.ASCII)
-"""A URL without a query, as that may be a token."""
+"""Pattern of a URL without a query, since a query may be a token."""
 _PATH = re.compile(r"[\w.,+@=/ -]+")
-"""Names without a character that a Dockerfile gives a meaning."""
+"""Pattern of names without characters that have a meaning in a Dockerfile."""
 
 
 class ZooFiles(NamedTuple):

@@ -17,11 +17,12 @@ from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, WHOLE, Settings
 from tarkit.k8s.yamltext import load_yaml, read_bytes
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
-"""Read from the current folder if they are there; a later one wins over an earlier one."""
+"""Files that are read from the current folder if they exist; a later one overrides an earlier one.
+"""
 
 _REPLACED = ("shards",)
-"""Lists of which the highest source counts alone: shards are not meant to be added to those of a
-file.
+"""Lists of which only the source of the highest precedence counts: the shards of a file are never
+merged with others.
 """
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from tarkit.errors import UsageError, printable
 
 INDEXES = 100_000
-"""Of an Indexed Job: pods at once, and indexes that may fail."""
+"""Limit of an Indexed Job: pods at once, and indexes that may fail."""
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 _MOST = 10_000_000
-"""So many completions have been seen to pass a server's validation. A longer range would only fill
-the memory.
+"""Largest number of completions that a server's validation is known to accept. A longer range would
+only fill the memory.
 """
 
 

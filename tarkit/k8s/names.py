@@ -33,19 +33,22 @@ def _check(form: str, longest: int | None, rule: str) -> Callable[[str], str | N
 
 
 dns_label = _check(_LABEL.pattern, LABEL_LENGTH, f"only a-z, 0-9 and -, {_ENDS}")
-"""Of containers, volumes, and Jobs with their pods' index: ``[a-z0-9-]``, 63 characters."""
+"""Check names of containers, volumes, and Jobs with their pods' index: ``[a-z0-9-]``, 63
+characters.
+"""
 
 dns_label_1035 = _check(
     "[a-z](?:[-a-z0-9]*[a-z0-9])?", LABEL_LENGTH, "only a-z, 0-9 and -, a letter first, a letter or digit last"
 )
-"""Of services before Kubernetes 1.36 (KEP 5311): as ``dns_label``, with a letter first."""
+"""Check names of services before Kubernetes 1.36 (KEP 5311): a DNS label that begins with a letter.
+"""
 
 dns_subdomain = _check(
     rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*",
     SUBDOMAIN_LENGTH,
     f"only a-z, 0-9, - and ., {_ENDS} and around each dot",
 )
-"""Of most objects: DNS labels with dots between them, 253 characters."""
+"""Check names of most objects: DNS labels with dots between them, 253 characters."""
 
 _label_value = _check(
     "[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", LABEL_LENGTH, f"only letters, digits, -, _ and ., {_ENDS}"

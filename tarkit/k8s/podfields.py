@@ -25,7 +25,7 @@ POD_PATHS: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where the part with the pod's ``metadata`` and ``spec`` is, by kind."""
+"""Path of the part with the pod's ``metadata`` and ``spec``, by kind."""
 
 SCRATCH = "scratch"
 _KEY_FILE = "google_application_credentials.json"

@@ -23,17 +23,16 @@ GENERATORS = {
     "service": "objects:SERVICE",
     "configmap": "objects:CONFIGMAP",
 }
-"""What makes manifests, by name: the module of tarkit.k8s.generators, and the ``Generator`` in it.
-"""
+"""Generators by name: the module of tarkit.k8s.generators, and the ``Generator`` in it."""
 
 _PODS = ("job", "pod", "jobs", "indexed")
 _JOBS = ("job", "jobs", "indexed")
 _SHARDED = ("indexed",)
 MANY = "mytask-{n}"
-"""The name of the Jobs of ``jobs``, unless another is given."""
+"""Default name of the Jobs of ``jobs``."""
 
 OWN_PARAMS = ("i", "n")
-"""What ``jobs`` itself replaces: the item that a Job is for, and its number."""
+"""Parameters that ``jobs`` itself replaces: the item of a Job, and its number."""
 
 
 def _one(

@@ -30,14 +30,14 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 ANNOTATIONS = 262_144
-"""Bytes of all annotations of an object; client-side ``kubectl apply`` keeps the whole manifest in
-one of them.
+"""Largest size of all annotations of an object; client-side ``kubectl apply`` keeps the whole
+manifest in one of them.
 """
 INDEX_FIELD = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
-"""The value of a variable that has the index of its pod."""
+"""Value of an environment variable that has the index of its pod."""
 SERVICE = "shards"
 """Role of the shard service of an elastic training job."""
 TRAINERS = "worker", "chief"
-"""Roles of those whose pods take shards of it."""
+"""Roles whose pods take shards from the service."""
 GPU = "nvidia.com/gpu"
-"""The resource that a GPU is, unless another is named."""
+"""Default name of the resource for GPUs."""

@@ -19,7 +19,7 @@ Document = dict[str, Any]
 _TAG = "tag:yaml.org,2002:"
 _UNSURE = "!unsure"
 _MOST_REPEATED = 100
-"""Times the size of a file, which it may have with its aliases written out."""
+"""Largest size of a file with its aliases expanded, in multiples of its size."""
 # Numbers to all parsers, and modes of files in octal; then what is a number or a truth value to
 # some of them.
 _PLAIN = {

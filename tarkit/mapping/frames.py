@@ -16,12 +16,12 @@ from typing import Any
 from tarkit.samples.sample import Sample
 
 MARK = b"\x93tarkit\n"
-"""At both ends of a message. What a mapper writes into the socket by mistake is in the place of one
-of the two.
+"""Mark at both ends of a message. Other bytes in its place show that a mapper wrote to the socket
+by mistake.
 """
 
 HEAD = struct.Struct(f"<{len(MARK)}sQQ")
-"""Before each message: the mark, bytes of its header, and of all fields."""
+"""Format of the head of each message: the mark, the length of its header, and of all fields."""
 
 _JOINED = 256 * 1024
 

@@ -14,11 +14,11 @@ from tarkit.errors import UsageError, escaped, shortened
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _MESSAGE = 4000
-"""Characters of an exception's message: more than a line for people, since a failed sample keeps
-it.
+"""Largest number of characters of an exception's message: longer than a line, since a failed sample
+keeps it.
 """
 _LINE = 100
-"""Characters of a source line that are shown."""
+"""Largest number of characters of a source line that are shown."""
 
 
 class AnswerError(TypeError):

@@ -23,7 +23,7 @@ from tarkit.samples.sample import Sample
 from tarkit.store.fieldfile import FieldFile
 
 POLL = 0.02
-"""Seconds between two looks at processes that are to end."""
+"""Seconds between two checks of processes that must end."""
 _LONGEST_WAIT = 86_400.0
 
 Batch = list[Sample]
@@ -77,7 +77,7 @@ class Outcome:
 
 
 Job = tuple[int, Batch]
-"""A batch on its way, with its ticket."""
+"""A batch that was submitted, with its ticket."""
 
 
 class Worker(ABC):

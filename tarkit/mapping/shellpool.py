@@ -45,11 +45,11 @@ _DRIVER = (
     '</dev/null >>"$__tarkit_out" 2>>"$__tarkit_err"; '
     "echo $?; done"
 )
-"""%s takes the commands that come after the command."""
+"""Script of the shell; %s takes the commands that follow the command."""
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _FIRST_POLL = 0.001  # seconds
 _PATIENCE = 1.0
-"""Seconds that what a command left running has to end, like the last program of ``> >(gzip >
+"""Seconds that processes left by a command have to end, like the last program of ``> >(gzip >
 sample.gz)``.
 """
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)

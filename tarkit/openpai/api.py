@@ -17,7 +17,7 @@ from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableEr
 from tarkit.names.redaction import redact
 
 _MOST_BYTES = 1 << 20
-"""Of an answer."""
+"""Largest size of an answer in bytes."""
 
 
 def submit(url: str, user: str, token: str | None, text: str, *, version: int = 2, seconds: float = 30.0) -> None:

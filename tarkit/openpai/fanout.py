@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _INDEX = "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"
 _TASKS = 128
-"""Unless their number is given."""
+"""Default of the number of tasks."""
 
 
 class Resources(NamedTuple):

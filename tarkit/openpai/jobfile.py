@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from tarkit.errors import DataError, printable
 
 _MOST_CHARACTERS = 4 << 20
-"""Of a file, with each alias of its YAML written out."""
+"""Largest number of characters of a file, with each alias of its YAML expanded."""
 _DEEPEST = 100
-"""Levels of its values: the readers of JSON and YAML, and what goes through their values, take some
-hundreds.
+"""Largest depth of its values: the readers of JSON and YAML, and recursive functions, support some
+hundreds of levels.
 """
 _TAG = "tag:yaml.org,2002:"
 # Unlike YAML 1.1 as PyYAML reads it: yes and on are texts, 1e3 is a number.

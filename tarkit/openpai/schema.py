@@ -16,7 +16,7 @@ TYPES = {
 }  # fmt: skip
 """The types of JSON Schema, as messages name them."""
 _SECRET = {"auth", "secrets", "jobEnvs"}
-"""Fields whose values are not shown; of their rules, all are about types."""
+"""Fields whose values are not shown; their rules only check types."""
 
 
 class Problem(NamedTuple):

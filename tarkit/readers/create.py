@@ -28,8 +28,8 @@ READERS = {
     "Parquet": ("parquet:ParquetDataReader", (".parquet",)),
     "ODPS": ("odps:ODPSDataReader", ()),
 }
-"""reader_type -> module below ``tarkit.readers`` and class, and the ends of its files' names; a
-reader of a format has the name of its module. RecordIO is everything else.
+"""reader_type -> module below ``tarkit.readers`` and class, and the extensions of its files; a
+reader of a format has the name of its module. RecordIO is the default.
 """
 
 _ODPS_VARIABLES = {

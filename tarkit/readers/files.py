@@ -44,8 +44,7 @@ class FileDataReader(AbstractDataReader):
     """
 
     takes_manifests = False
-    """Whether a name that ends with ``.json`` is that of a data set's manifest, which lists shards,
-    and not of data.
+    """True if a name that ends with ``.json`` is that of a data set's manifest, which lists shards.
     """
 
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
@@ -55,9 +54,9 @@ class FileDataReader(AbstractDataReader):
         self.records_per_task = records_per_task
         self.tally = Tally()
         self._contents: dict[str, Content] = {}
-        """Of each file that was counted or read: the others of its name are not read."""
+        """Content of each file that was counted or read: a later file of its name is not read."""
         self._indexes: dict[str, Any] = {}
-        """Of each file, what a derived class knows of where its records are."""
+        """For each file, what a derived class knows about the places of its records."""
 
     def create_shards(self) -> list[Shard]:
         """Return (file, first record, number of records) for each file, sorted by name."""

@@ -19,12 +19,12 @@ from tarkit.store.entries import identify
 
 _log = logging.getLogger(__name__)
 COUNT_ANEW = "count its records anew (tarkit serve: with another --state)"
-"""What to do about a source that is not the one whose records a service counted."""
+"""Advice about a source whose content changed since a service counted its records."""
 WHOLE = 8 << 20
-"""Bytes of a local file up to which its digest is always of all of it."""
+"""Size in bytes up to which a local file's digest is always of the whole file."""
 SAMPLE, _BLOCK = 1 << 20, 1 << 14
-"""Bytes of a sample of a larger one, and of each block of it. The blocks are spread evenly, from
-its first byte to its last one.
+"""Size in bytes of a sample of a larger file, and of each block of it. The blocks are spread
+evenly, from its first byte to its last one.
 """
 _ALL = "all"
 

@@ -70,7 +70,7 @@ class ODPSDataReader(AbstractDataReader):
         self._name = f"odps://{self._own_project or project}/{self._table_name}"
         self._partition, self._columns = partition, column_names(columns)
         self._counted: int | None = None
-        """Rows when the shards were created."""
+        """Number of rows when the shards were created."""
         self._records_per_task, self._retry, self.table = records_per_task, retry, table
 
     @property

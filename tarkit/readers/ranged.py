@@ -38,7 +38,7 @@ class RangedDataReader(FileDataReader):
 
     every = 1024
     _indexes: dict[str, list[int]]
-    """Of each file the offsets; none of a compressed one."""
+    """Offsets of each file; none of a compressed one."""
 
     def _counts_by_reading(self, url: str) -> bool:
         return True

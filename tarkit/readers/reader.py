@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import UsageError, quoted
 
 ANEW = "create the shards anew"
-"""What to do about a source that is another one than when its records were counted."""
+"""Advice about a source whose content changed since its records were counted."""
 
 
 IDENTITY = "identity"

@@ -19,7 +19,7 @@ class SequenceFileDataReader(FileDataReader):
     """
 
     _indexes: dict[str, PairIndex]
-    """Of each file; without offsets of one that is compressed as a whole."""
+    """Index of each file; without offsets if it is compressed as a whole."""
 
     def count(self, url: str) -> int:
         index = read_index(url)

@@ -9,7 +9,7 @@ from tarkit.readers.ranged import RangedDataReader
 from tarkit.store.rangedfile import RangedFile, offsets_from
 
 _AROUND = 16
-"""Bytes of a record beside its content: its length, and two checksums."""
+"""Number of bytes of a record besides its content: its length, and two checksums."""
 
 
 class TFRecordDataReader(RangedDataReader):

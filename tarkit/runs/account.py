@@ -19,8 +19,8 @@ from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import WholeOutput
 
 _ERROR_METADATA = "__error__"
-"""Its name where the key rule does not read that field back: by last-dot, it would be a sample of
-its own.
+"""Name of the report in a failed sample if the key rule does not read the name of the field back:
+by last-dot, it would be a separate sample.
 """
 _ERROR_TAIL = 4096
 

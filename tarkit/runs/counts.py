@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from tarkit.runs.donerecord import DoneRecord
 
 MISSING_NAMES = 3
-"""Missing inputs whose names are kept."""
+"""Largest number of missing inputs whose names are kept."""
 
 _RATE_AFTER = 100
-"""Samples after which a limit in percent is looked at; before, one failure is too many percent."""
+"""Number of samples after which a limit in percent is checked; before, one failure would exceed it.
+"""
 
 
 class Limit(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tarkit.runs.donerecord import DoneRecord
 
 ERROR_FIELD = "__error__.txt"
-"""The field of a failed sample that says what went wrong."""
+"""Field of a failed sample with the reason of the failure."""
 
 
 class Reporter:

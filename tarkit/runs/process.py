@@ -117,7 +117,7 @@ def process(
         EmptyResultError: samples came in, and none came out; the output is published.
             ``allow_empty=True`` accepts it.
         TooManyErrorsError: more samples failed than ``max_errors``, or all of them.
-        TarkitError: damaged or missing input, an output that cannot be written, and so on.
+        TarkitError: an input is damaged or missing, an output cannot be written, and so on.
     """
     given = {"output": output, "outdir": outdir, "command": command, "function": function, "parallel": parallel}
     named: dict[str, Any] = {name: value for name, value in given.items() if value is not None} | {**options}

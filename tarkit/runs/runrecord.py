@@ -27,7 +27,7 @@ from tarkit.store.read import read_whole
 _FORMAT = "tarkit-run-1"
 _NAME = re.compile(re.escape(RUN_RECORD).replace(r"\{\}", "[0-9a-f]{16}"))
 _FRESH = 60.0
-"""Seconds: the slices of a run that begin at once do not all write the same file again."""
+"""Seconds in which the slices of a run, which begin together, do not write the same file again."""
 
 
 @dataclass(frozen=True)

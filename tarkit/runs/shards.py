@@ -39,10 +39,10 @@ from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers
 
 _LOOK_AHEAD = 32
-"""Done records that are fetched before their turn."""
+"""Number of done records that are read ahead."""
 
 _MOMENT = 1.0
-"""Seconds that publishing gets after a signal."""
+"""Seconds that publishing may take after a signal."""
 
 
 @dataclass

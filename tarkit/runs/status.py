@@ -20,10 +20,10 @@ from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers
 
 _AT_ONCE = 16
-"""Records that are read at the same time."""
+"""Number of records that are read at the same time."""
 
 _AHEAD = 2_000
-"""Records that are asked for before their turn: each that waits takes some kilobytes."""
+"""Number of records that are requested ahead: each takes some kilobytes."""
 
 
 class RunProgress(NamedTuple):

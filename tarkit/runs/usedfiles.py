@@ -29,16 +29,15 @@ _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/run", "/boot"),
     *("/System", "/Library", "/private/etc"),
 )
-"""Folders of the system: what is in them changes with an installation, which no digest here is to
-show.
-"""
+"""Folders of the system: their files change with an installation, and are not recorded."""
 
 _HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/)")
 _ENDS = r"\s'\"`;|&<>()$*?\\"
 _PATH = re.compile(rf"(?:(?<![\w.~$}})/\]*?])|(?<=\s-[A-Za-z]))(?:{_HOME.pattern})?/(?!/)[^{_ENDS}]+")
 _QUOTED = re.compile(rf"""(?:'(/[^']+)'|"((?:{_HOME.pattern})?/[^"$`]+)")""")
 _TARGET = re.compile(r"(?:>[>|&]?|\btee(?:\s+-\w+)*)\s*['\"]?\Z")
-"""Before a path: the command writes there, so what it does is not decided by that file."""
+"""Pattern of the text before a path to which the command writes, so that the path is not an input.
+"""
 
 _LONGEST_SCRIPT = 1 << 20
 _LOADERS = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES)

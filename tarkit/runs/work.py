@@ -24,7 +24,7 @@ TEXT, INTEGER, SECONDS, BYTES, FLAG = "text", "integer", "seconds", "bytes", "fl
 _KINDS = {"bool": FLAG, "int": INTEGER, "float": SECONDS}
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _IN_MANIFESTS = ("-O", "-p", "-c")
-"""Flags that to_args() writes short, as people do."""
+"""Flags that to_args() writes in their short form, as users do."""
 
 Function = Callable[..., Any]
 

@@ -173,7 +173,8 @@ def read_members(
 
     Raises:
         DataError: the stream is damaged.
-        UnsupportedMemberError: a field of a sample whose content cannot be delivered.
+        UnsupportedMemberError: a member is a field of a sample, and its content cannot be
+            delivered.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()

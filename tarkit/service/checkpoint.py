@@ -28,7 +28,7 @@ _KEYS = {
     **dict.fromkeys(_STATES, list),
 }
 MOST_BYTES = 16 << 20
-"""Bytes of a checkpoint that is restored, at most."""
+"""Largest size in bytes of a checkpoint that is restored."""
 _DEAD = "it was not tried any more when the checkpoint was made"
 
 

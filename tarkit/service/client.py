@@ -149,8 +149,7 @@ class ShardClient:
         Returns at once.
 
         Raises:
-            UsageError: a range that the shard does not have, or a shard that another process
-                fetched.
+            UsageError: a range is not in the shard, or another process fetched the shard.
         """
         self._opened().report(shard, ranges, "")
 
@@ -324,8 +323,8 @@ def served_records(client: ShardClient, reader: AbstractDataReader, max_failures
     Raises:
         ReplacedError: the content of a source has changed since its records were counted; raised
             after its first task.
-        Exception: an error of the reader, after ``max_failures`` consecutive shards that could not
-            be read to their end.
+        Exception: the reader raised it, after ``max_failures`` consecutive shards could not be read
+            to their end.
         ServiceLostError: the service does not answer.
     """
     failures = 0

@@ -31,7 +31,7 @@ WATCHER = "tarkit-watcher"
 """Metadata of a call: the name of a watcher that the service waits for at its end."""
 _REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
 _QUIET = 5.0
-"""Seconds without an answer after which it is logged, and again whenever they have doubled."""
+"""Seconds without an answer after which that is logged, and again whenever they have doubled."""
 _OPTIONS = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),

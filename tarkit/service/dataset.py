@@ -18,9 +18,11 @@ from tarkit.readers.identity import same_content
 from tarkit.readers.reader import Shard, TaskShard, records_twice
 
 _PAIRS = 3
-"""Pairs of rounds."""
+"""Number of pairs of rounds."""
 _LEAST = 8
-"""Rows and columns, at least: in a smaller table some orders come more often than others."""
+"""Smallest number of rows and columns: in a smaller table some orders are more frequent than
+others.
+"""
 _WORD = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
@@ -80,10 +82,10 @@ INT32 = 2**31 - 1
 REMAINDERS = ("", "drop", "fill")
 
 MOST_NAME = 1024
-"""Bytes of a data set's name."""
+"""Largest size of a data set's name in bytes."""
 
 MOST_FILE = 8192
-"""Bytes of a file's name, and of its identity: each lease has both."""
+"""Largest size in bytes of a file's name, and of its identity: each lease has both."""
 
 MOST_RECORDS = 2**62
 
@@ -280,4 +282,4 @@ def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
 
 
 _order = lru_cache(maxsize=64)(Permutation)
-"""The orders of the epochs that are going on, of all data sets."""
+"""Cache of the current epochs' orders, of all data sets."""

@@ -39,13 +39,15 @@ from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate
 
 _log = logging.getLogger(__name__)
 _STOOD_STILL = 2.0
-"""Seconds without a look at the leases after which this process stood still, not the workers."""
+"""Seconds without a check of the leases after which this process, not the workers, counts as
+suspended.
+"""
 _REJOIN = 5.0
-"""Seconds that workers have to find a service that was started again, before the leases that it
-knows begin anew.
+"""Seconds that workers have to find a restarted service, before the leases that it knows begin
+again.
 """
 _FIRST_TOKENS = 1 << 40
-"""A data set that is declared begins its tokens at random, below this."""
+"""Upper bound of the random first token of a data set that is declared."""
 
 
 class Dispatcher:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _LEAST = 3.0
-"""Seconds for which workers are answered with the end, even if none is known."""
+"""Seconds for which workers are informed of the end, even if none is known."""
 _TICK = 0.1
 
 
@@ -29,9 +29,9 @@ class Heartbeats:
 
     def __init__(self, lost: Callable[[str], None], grace: float, most: int, clock: Callable[[], float]) -> None:
         self.seen: dict[str, float] = {}
-        """Worker -> when it was last heard of, the one of longest ago first."""
+        """Worker -> when it was last heard from, the earliest first."""
         self.attached: Counter[str] = Counter()
-        """Worker -> how many of its calls are open that last as long as its connection."""
+        """Worker -> number of its open calls that last as long as its connection."""
         self.calls: dict[str, dict[str, int]] = {}
         """Worker -> data set -> number of its last call for shards."""
         self.closing = False
@@ -39,9 +39,9 @@ class Heartbeats:
         self._lost, self._grace, self._most, self._clock = lost, grace, most, clock
         self._told: set[str] = set()
         self.last: float | None = None
-        """When a worker, or a watcher beside one, was last heard of; None: never."""
+        """When a worker, or a watcher beside one, was last heard from; None: never."""
         self.expected: frozenset[str] = frozenset()
-        """Watchers that take no records. The service waits at its end until each has learnt of it.
+        """Watchers that take no records. The service waits at its end until each is informed of it.
         """
         self.trainers: frozenset[str] = frozenset()
         """Watchers beside workers. At the end of all data, the service waits for them, too."""

@@ -38,29 +38,28 @@ from tarkit.store.sinks import write_all
 VERSION = 4
 _TITLE = "state of a tarkit shard service, version {}, after {}"
 _BEGINNING = "0" * 32
-"""Digest of the last acknowledged line, where none was."""
+"""Digest of the last acknowledged line, if there was none."""
 _SQLITE = re.compile(rb"SQLite format 3\0.{44}(.{4}).{4}tark", re.DOTALL)
 """The first bytes of a file of a version before 4."""
 SKIPPED_TOKENS = 1 << 20
-"""Tokens that are left out at each start.
-
-Where the files are older copies, workers may have tokens of leases that are not in them; given
-again, they would report another shard as done.
+"""Number of tokens that are skipped at each start. If the files are older copies, workers may have
+tokens of leases that are not in them; if these were used again, they would report another shard as
+done.
 """
 _CHANGES = 4 << 20
-"""Bytes of changes, at least, after which a file is written anew."""
+"""Smallest size in bytes of the changes after which a file is rewritten."""
 _log = logging.getLogger(__name__)
 _FEW = 4
-"""Callers who waited for the last write, up to whom the next one begins at once."""
+"""Largest number of callers of the last write for which the next one begins at once."""
 _GATHER, _TIMES = 0.002, 10
-"""Seconds in which no more callers come before a write begins; waited for so often at most."""
+"""Seconds without new callers before a write begins, and the largest number of such waits."""
 _RETRY = 1.0
 _STALLED = 5.0
 """Seconds that the last write to a disk may take."""
 
 
 Change = dict[str, str]
-"""Rows that are new, changed or gone: key -> value."""
+"""Rows that are new, changed or removed: key -> value."""
 
 
 def change_of(ledger: Ledger) -> Change:
@@ -111,7 +110,7 @@ class Journal:
         self._rows: Change = {}
         self._digest = _BEGINNING
         self._size = self._most = 0
-        """Bytes of the file: as it is, and when it is written anew."""
+        """Current size of the file in bytes, and the size at which it is rewritten."""
         self._file = self._ack = -1
         if path == ":memory:":
             return
@@ -340,10 +339,10 @@ class GroupCommit:
         self._declared: list[DataSet] = []
         self._changed: dict[str, Ledger] = {}
         self._changes: list[Change] = []
-        """Taken from the ledgers, and not written yet."""
+        """Changes that were taken from the ledgers, and not written yet."""
         self._to_write = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
-        """Callers that wait for a write that is not begun."""
+        """Callers that wait for a write that has not begun."""
         self._writing: list[asyncio.Future[None]] = []
         """Callers that wait for ``_changes``."""
         self._many = False

@@ -137,9 +137,8 @@ class NoShard(enum.Enum):
     """A leased task may come back, or an epoch may begin when it is done."""
     END = "end"
     DRAIN = "drain"
-    """All tasks that are left are with workers that wait: each is to finish those that it holds.
-
-    A ledger never answers it.
+    """All remaining tasks are with workers that wait: each must finish the tasks that it holds. A
+    ledger never returns it.
     """
 
 

@@ -31,7 +31,7 @@ from tarkit.service.leases import (
 from tarkit.service.progress import DataSetProgress, DeadShard
 
 ENDLESS = 2**62
-"""Number of tasks that are available where epochs have no end."""
+"""Number of available tasks if epochs have no end."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Ledger:
         self.handed_out = 0
         """Number of tasks of the epoch that were leased at least once, the first of its order."""
         self.run = ""
-        """Identity of its run, where the service has one."""
+        """Identity of its run, if the service has one."""
         self.last_token = 0
         self.records = 0
         """Number of records that are done, of all epochs."""
@@ -117,7 +117,7 @@ class Ledger:
         are, the task is done.
 
         Raises:
-            UsageError: a range that the task does not have; nothing has changed.
+            UsageError: a range is not in the task; nothing has changed.
         """
         task = self._by_token.get(token)
         if task is None:

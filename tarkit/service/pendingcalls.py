@@ -14,13 +14,12 @@ from tarkit.service.ledger import Ledger
 
 _log = logging.getLogger(__name__)
 _STANDSTILL = 5.0
-"""Seconds of standstill: no shard was handed out or reported, and all that hold one wait.
-
-Then the next of strict epochs begins; in the last epoch, they are answered one by one to finish the
-shards that they hold.
+"""Seconds of standstill: no shard was handed out or reported, and all workers that hold one wait.
+Then the next of strict epochs begins; in the last epoch, the workers are asked one by one to finish
+the shards that they hold.
 """
 _NO_DRAIN = 4
-"""Factor of that time for a worker that does not know DRAIN: to it, the answer is the end."""
+"""Factor of that time for a worker that does not know DRAIN, and takes it for the end."""
 
 
 @dataclass(frozen=True, eq=False)

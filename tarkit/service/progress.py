@@ -11,9 +11,9 @@ from typing import Any
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted
 
 MOST_DEAD = 1000
-"""Dead shards of a data set that are listed; all of them are counted."""
+"""Largest number of dead shards of a data set that are listed; all of them are counted."""
 _WINDOW = 60.0
-"""Seconds over which a rate is an average."""
+"""Seconds of the average of a rate."""
 
 
 @dataclass(frozen=True)

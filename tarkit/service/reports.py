@@ -90,7 +90,7 @@ class Reports:
         self._taken: list[dict[str, Any]] = []
         self._again = False
         self._worked: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
-        """Thread -> when it last was given a shard, or a report was its own or on its shard."""
+        """Thread -> when it was last given a shard, or reported one."""
 
     @property
     def tokens(self) -> Collection[int]:
@@ -149,7 +149,7 @@ class Reports:
         Return False if there is nothing new to send.
 
         Raises:
-            UsageError: a range that the shard does not have; nothing has changed.
+            UsageError: a range is not in the shard; nothing has changed.
         """
         holding = self._holdings.get(token)
         if holding is None or holding.over:

@@ -28,12 +28,12 @@ from tarkit.store.publish import open_publish
 STATE = "tarkit-serve.state"
 """File of the state by default, in the current folder."""
 NO_STATE = "none"
-"""In place of a file: the state is in memory, and ends with the service."""
+"""Value in place of a file: the state is in memory, and ends with the service."""
 _LOOK = 0.25
 _REJOIN = 10.0
-"""Seconds in which workers and watchers of before find a service that was started again."""
+"""Seconds in which earlier workers and watchers find a restarted service."""
 _TELL = 60.0
-"""Seconds at most for which watchers are answered that a data set is aborted."""
+"""Largest number of seconds for which watchers are informed that a data set is aborted."""
 
 
 @dataclass(frozen=True)

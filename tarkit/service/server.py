@@ -36,7 +36,7 @@ from tarkit.service.progress import DataSetProgress
 _VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
 _log = logging.getLogger(__name__)
 _KEEPALIVE = 20.0
-"""Seconds after which a connection on which nothing comes is tried."""
+"""Seconds after which a silent connection is probed."""
 _STOP = 0.5
 """Seconds in which answers reach their callers when the service stops."""
 _STATUSES = {
@@ -49,7 +49,7 @@ _STATUSES = {
 }
 
 MakeAnswers = Callable[[Dispatcher], Answers]
-"""Makes the answers to the calls of a protocol."""
+"""Function that makes the answers to the calls of a protocol."""
 
 
 class ShardCalls:

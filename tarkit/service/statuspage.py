@@ -31,7 +31,7 @@ from tarkit.service.leases import Verdict
 from tarkit.service.progress import DataSetProgress
 
 _MOST = 100
-"""Rows of a table."""
+"""Largest number of rows of a table."""
 _HEAD = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>tarkit serve</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="5">
 <style>:root { color-scheme: light dark } body { font: 15px/1.45 system-ui, sans-serif; margin: 1.2rem }

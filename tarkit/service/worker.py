@@ -27,8 +27,8 @@ _LINGER = 0.1
 _GIVING_BACK = 5.0
 _NOT_HELD = 0.001
 _AHEAD, _MOST_AHEAD = 0.1, 64
-"""Seconds of work that are fetched ahead: longer than a call takes, too short for other workers to
-miss it. As shards, which are 1 at least and so many at most.
+"""Seconds of work that are fetched ahead, longer than a call takes and too short to delay other
+workers; and the largest number of shards, which is at least 1.
 """
 
 
@@ -69,7 +69,7 @@ class ShardWorker:
         self._stopped = threading.Event()
         # A data set that is missing is an error before anything is begun.
         self.ended_before = bool(connection.call("Exchange", worker=self.id, name=name).end)
-        """True if the data set had ended before this worker came."""
+        """True if the data set had ended before this worker took part."""
         if self.ended_before:
             _log.warning(
                 "%s had ended before this worker came, which gets no record of it; to train once more, reset it, give "

@@ -21,13 +21,13 @@ R = TypeVar("R")
 
 
 _KILLED_AFTER = 3.0
-"""Seconds after which Spark has killed the Python process of a task that is not needed any more;
-its default is two.
+"""Seconds after which Spark has killed the Python process of a task that is no longer needed; its
+default is two.
 """
 _PATIENCE = 30.0
 """Seconds to wait for files that such a process still writes."""
 _BETWEEN = 0.2
-"""Seconds between two looks at them."""
+"""Seconds between two checks of these files."""
 
 
 class TaskError(TarkitError):

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from tarkit.samples.sample import Sample
 
 SHAPES = ("disc", "square", "stripes")
-"""What is on a picture; a sample's class is an index into this."""
+"""Shapes on the pictures; a sample's class is an index into this."""
 
 SIDE = 48
-"""Pixels."""
+"""Width and height of a picture in pixels."""
 
 
 def demo_samples(count: int) -> Iterator[Sample]:

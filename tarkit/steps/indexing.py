@@ -31,8 +31,8 @@ from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20
 MADE, RENEWED, FRESH = "made", "renewed", "fresh"
-"""What became of an index: there was none, it was stale (or force asked for another), or it was
-left as it is.
+"""States of an index: it was created, it was stale (or ``force`` is set) and was replaced, or it
+was current.
 """
 
 

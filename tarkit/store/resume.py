@@ -160,7 +160,7 @@ class ResumingReader:
 
     Raises:
         MissingInputError: the object does not exist.
-        StreamError: an error that a retry does not change.
+        StreamError: an error occurred that a retry does not change.
         TemporaryStreamError: all attempts failed; with offset, reason and number of attempts.
     """
 

@@ -126,7 +126,7 @@ class _EpochJudge:
         self._result.left_out = max(0, self._starts[-1] - self._order.batches * self._order.settings.batch)
         self._used: dict[int, list[tuple[int, int, GivenBatch]]] = defaultdict(list)
         self._reached: dict[tuple[AuditPoint, int, int], int] = defaultdict(int)
-        """The last batch of which these slots were used, by processes that began at a point."""
+        """Last batch of which these slots were used, by processes that began at a point."""
 
     def take(self, given: GivenBatch, *, undone: bool) -> None:
         """Count a batch."""

@@ -14,7 +14,7 @@ from tarkit.trainers.auditlog import SUFFIX, read_lines
 from tarkit.trainers.order import ORDER_VERSION
 
 _ORDER = ("shards", "seed", "run", "block", "equalize")
-"""What all processes of a training have in common, of their states."""
+"""Fields of a state that are equal in all processes of a training."""
 
 
 class AuditPoint(NamedTuple):

@@ -33,8 +33,8 @@ from tarkit.world import Consumer
 _log = logging.getLogger(__name__)
 
 TORCH_WORDS = {"torch": "rgb", **{f"torch{word}": word for word in ("l", "rgb", "rgba", "l8", "rgb8", "rgba8")}}
-"""Images as tensors: word -> the word for the array of which the tensor is made, of shape (channel,
-height, width).
+"""Images as tensors: word -> the word for the array from which the tensor is made, of shape
+(channel, height, width).
 """
 
 _COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
@@ -79,7 +79,7 @@ class BatchMaker:
         self._has_evidence = has_evidence
         self._decoded = None if self._fields is None else set(chain(*self._fields))
         self.stays_bytes = collate is list and (fields, decode, transform) == (None, None, None)
-        """Whether a batch is a list of samples whose fields are as the shards have them."""
+        """True if a batch is a list of samples with unchanged fields."""
         self._lost: set[int] = set()
         """Shards that cannot be read in this epoch."""
         self._reported: set[int] = set()

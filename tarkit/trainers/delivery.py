@@ -9,12 +9,12 @@ from tarkit.trainers.auditlog import Evidence
 from tarkit.trainers.sharednumbers import SharedNumbers
 
 KINDS = "failed", "filtered", "filled"
-"""Samples of a rank's part of a batch that could not be read or decoded; that the transform
-dropped; and places of these that have another sample of the batch.
+"""Kinds of gaps in a rank's part of a batch: samples that could not be read or decoded; samples
+that the transform dropped; and gaps that were filled with another sample of the batch.
 """
 _ROWS = 8192
 _NUMBER_BITS = 40
-"""Of the number of a batch, below that of its iteration."""
+"""Number of bits of the number of a batch, below those of its iteration."""
 
 
 class Delivery(NamedTuple):

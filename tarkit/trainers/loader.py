@@ -51,15 +51,16 @@ class EpochLoader:
         self._audit = source.audit_log()
         self._counts = UseCounts()
         self._last: Delivery | None = None
-        """The batch in the hands of the loop."""
+        """The batch that the loop uses now."""
         self._ended = False
         self.counts: Counter[str] = Counter()
-        """Of the batches of this epoch that were delivered to this rank: samples that ``failed`` or
-        were ``filtered`` out, and places of these that were ``filled``; see ``on_error`` and
+        """Counts for the batches of this epoch that were delivered to this rank: samples that
+        ``failed`` or were ``filtered`` out, and gaps that were ``filled``; see ``on_error`` and
         ``transform`` of the source.
         """
         self._next = self._at = 0, 0
-        """Epoch and batch with which the next iteration begins, and with which this one goes on."""
+        """Epoch and batch with which the next iteration begins, and with which this one continues.
+        """
 
     def __len__(self) -> int:
         return len(self.source)

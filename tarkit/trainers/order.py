@@ -22,14 +22,14 @@ from tarkit.errors import UsageError
 from tarkit.formats.tally import check_policy
 
 ORDER_VERSION = 2
-"""In the order of version 1, each epoch began with the first run: its states can be used where one
-begins.
+"""Version of the order. In version 1, each epoch began with the first run: its states can be used
+at the start of an epoch.
 """
 EQUALIZE = ("drop", "pad", "repeat")
 _MOST_RUNS = 10**8
 _MOST_LANES = 1 << 20
-"""An order keeps some of each lane and run in memory: a count that a damaged index or state has
-must not fill it.
+"""Largest number of lanes and runs, of which an order keeps data in memory: a damaged index or
+state must not fill it.
 """
 
 
@@ -153,8 +153,8 @@ class EpochOrder:
         self._ends = list(accumulate(length for _, _, length in runs))
         unequal = 0 if settings.seed is None else abs(self.samples - self.batches * settings.batch)
         self._begin = epoch * unequal
-        """Where in the sequence of runs the epoch begins. A sequence that always began with its
-        first run would leave out, or repeat, the same samples of a data set of few runs in each
+        """Position in the sequence of runs where the epoch begins. If it always began with the
+        first run, the same samples of a data set of few runs would be left out or repeated in each
         epoch.
         """
 

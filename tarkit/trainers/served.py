@@ -22,11 +22,11 @@ from tarkit.trainers.source import BatchSource
 from tarkit.world import loader_worker
 
 _WAIT = 0.05
-"""Seconds for a shard. A loop takes the batches of its workers in turn: a worker that waits longer
-holds up the others, whose batches may be what it waits for.
+"""Seconds to wait for a shard. A loop takes the batches of its workers in turn: a worker that waits
+longer delays the others, whose batches may be the ones that it waits for.
 """
 _LOOK = 0.05
-"""Seconds between two looks at what the loop has used."""
+"""Seconds between two checks of the used batches."""
 
 
 class ServedBatches:
@@ -46,16 +46,16 @@ class ServedBatches:
             raise UsageError("the data set has no service=")
         self._source, self._counts, self._worker = source, counts, worker
         self._client = copy.copy(source.service)
-        """One of its own: a worker reads several times, and a client that was closed cannot be used
+        """A separate client: a worker reads several times, and a closed client cannot be used
         again.
         """
         self._turn = counts.turn[0]
         self._loop_process = None if loader_worker() is None else os.getppid()
         self._shards = {url: number for number, url in enumerate(source.samples.urls)}
         self._same: set[tuple[int, str]] = set()
-        """Numbers of shards that have the content which the service counted, and its identity."""
+        """Numbers of shards whose content is that which the service counted, and its identity."""
         self._made: deque[list[ServedRecord]] = deque()
-        """Of each batch that is not acknowledged, the records."""
+        """For each batch that is not acknowledged, its records."""
         self._settled = 0
         self._error: TarkitError | None = None
         self._stop = threading.Event()

@@ -113,14 +113,14 @@ class ShardMap:
         self._remote = {
             number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)
         }
-        """Those that are read over a network."""
+        """Numbers of shards that are read over a network."""
         self.counts = [shard.nsamples for shard, _ in self._listed]
-        """Samples of each shard."""
+        """Number of samples of each shard."""
         self._ends = list(accumulate(self.counts))
         mean = max(1, len(self) // max(1, len(self.urls)))
         self._held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
         self._files: OrderedDict[int, IndexedShard] = OrderedDict()
-        """Shards that may have a descriptor, the one that was used last at the end."""
+        """Shards that may have an open descriptor, the last used one at the end."""
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

@@ -180,12 +180,12 @@ class BatchSource:
             has_evidence=audit is not None,
         )
         self.iterations = 0
-        """That its loaders have begun."""
+        """Number of iterations that its loaders have begun."""
         self._asked = rank, world
         self.is_placed = rank is not None or world is not None
-        """Whether the caller or a service says which part this is."""
+        """True if the caller or a service determines the part of this process."""
         self._consumer: Consumer | None = None
-        """That of the process from which it was sent here."""
+        """Rank and world of the process that sent it here."""
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here

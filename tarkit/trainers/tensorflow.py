@@ -30,9 +30,7 @@ _NAME_THEM = (
     "distribute_datasets_from_function; rank=0, world=1 reads all of it"
 )
 _KEEPING = "apply", "enumerate", "map", "prefetch", "repeat", "scan", "with_options"
-"""Steps behind which a batch is still one batch, in its place. The others of a tf.data.Dataset may
-change that.
-"""
+"""Steps that keep each batch, in its place. Other steps of a tf.data.Dataset may change that."""
 
 
 def _alike(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -107,8 +105,8 @@ class TensorBatches(EpochLoader):
         self._prefetch = prefetch
         self._uncounted = False
         self._step = self._miscounted = ""
-        """What is behind the data set that is read, and was behind one that was used: a step, after
-        which batches are others.
+        """First step in the pipeline after the data set that changes batches, of the one that is
+        read and of one that was used.
         """
         self._unread = [0]
         """Batches that the last iteration of ``dataset()`` has not read yet."""

@@ -92,7 +92,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._shared = SharedNumbers(3)
         self._process = os.getpid()
         self.placings = 0
-        """How often the caller has set where the next iteration begins."""
+        """Number of times that the caller has set where the next iteration begins."""
         self.begins = 0, 0
         """Epoch and batch with which a loader that is made now begins."""
         super().__init__(urls, batch=batch, fields=fields, decode=decode, collate=collate, **options)
@@ -392,7 +392,7 @@ class _NumberedBatches:
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader
         self.running: tuple[Iterator[Any], int] | None = None
-        """The iteration, and the number of the batch that it is to give."""
+        """The iteration, and the number of its next batch."""
 
     def __len__(self) -> int:
         return len(self._loader.source.samples)

@@ -26,7 +26,7 @@ wds = library("webdataset", "tarkit.trainers.webdataset", "webdataset")
 _log = logging.getLogger(__name__)
 
 Stage = Callable[[Iterable[Mapping[str, Any]]], Iterator[Sample]]
-"""From shards, dicts with a ``url``, to samples."""
+"""A function from shards, dicts with a ``url``, to samples."""
 
 
 def tarfile_to_samples(

@@ -25,7 +25,7 @@ from ..jobtext import short_line, show_status
 
 _say = partial(say, "kubetpl wait")
 _IDLE = 30.0
-"""Seconds without a pod that runs, after which a line points to the reason."""
+"""Seconds without a running pod after which a line points to the reason."""
 _EPILOG = """\b
 Examples:
   kubetpl wait grey --timeout 12h --progress && kubetpl status grey

@@ -14,7 +14,7 @@ MAX_CHUNK_SIZE = 32 << 20
 _GATHERED = 1 << 19
 """Size in bytes of the records that are compressed together."""
 _MOST_RECORDS = 1 << 26
-"""Largest number of records in a chunk; without it, empty records would be collected for ever."""
+"""Largest number of records in a chunk; without it, empty records would be collected forever."""
 
 
 class RecordWriter(FileWriter):

@@ -31,10 +31,10 @@ from tarkit.k8s.names import dns_subdomain
 from tarkit.store import waits
 
 _GROUPS = {"jobs": "/apis/batch/v1"}
-"""Of kinds; the others are of the core group."""
+"""API groups of kinds; other kinds are in the core group."""
 _BUSY = (429, 500, 502, 503, 504)
 _PASSING = (*_BUSY, 410)
-"""What may be answered later: 410 is of a list, or of a watch, that began too long ago."""
+"""Statuses after which a retry may succeed. 410: a list or watch began too long ago."""
 _PAGE = 500
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0

@@ -19,13 +19,13 @@ from tarkit.k8s.wellknown import RUN
 T = TypeVar("T")
 
 PATIENCE = 300.0
-"""Seconds for which a cluster may not answer, unless the user says otherwise."""
+"""Default of the seconds for which a cluster may be unreachable."""
 _ONE_WATCH = 30.0
-"""Seconds; then it begins anew. Proxies cut what is silent for minutes, and what does not change is
-looked into.
+"""Seconds after which a watch is restarted. Proxies cut connections that are silent for minutes,
+and the list shows changes that the watch missed.
 """
 _ONE_LOOK = 5.0
-"""Seconds between two looks at many Jobs, or at what may not be watched."""
+"""Seconds between two lists of many Jobs, or of objects that may not be watched."""
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 

@@ -53,7 +53,7 @@ ADVICE = (
     (r'secret "', "create the Secret, or --secret"),
     (r"runAsNonRoot|run as root|non-numeric user", "--run-as UID"),
 )  # fmt: skip
-"""Parts of a message, and what to change."""
+"""Patterns in a message, and the change that they suggest."""
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,17 @@ from tarkit.names.url import scheme_of
 from tarkit.runs.work import PROGRAM, Variable, Work, options
 
 PARALLELISM = 128
-"""Pods at once, by default."""
+"""Default of the number of pods at once."""
 
 _INDEXES = ("JOB_COMPLETION_INDEX", "TARKIT_INDEX")
 _TOLD = ("TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT")
 
 _OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "command": "--command"}
-"""Options that kubetpl itself gives to tarproc, and by which flag."""
+"""Options that kubetpl itself passes to tarproc, and the flags for them."""
 _NEVER = ("output", "retry_failed", "count", "manifest")
 
 _OWN_IMAGE = "ubuntu:24.04"
-"""Of the template that comes with tarkit; it has no tarproc."""
+"""Image of tarkit's own template, which has no tarproc."""
 _MAX_FAILED = "5%"
 _RETRIES = 3
 

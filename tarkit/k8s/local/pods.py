@@ -43,8 +43,8 @@ _KNOWN = {
     "rules": "action onExitCodes onPodConditions",
     "onExitCodes": "containerName operator values",
 }
-"""The fields that are done here, or change nothing for a command on this machine, by the part that
-they are in.
+"""Fields that are supported here, or have no effect on this machine, by the part that contains
+them.
 """
 _WORDS = {
     "completionMode": ("Indexed", "NonIndexed"),
@@ -52,7 +52,7 @@ _WORDS = {
     "action": ("Count", "FailIndex", "FailJob", "Ignore"),
     "operator": ("In", "NotIn"),
 }
-"""The words that are done here: another one would be followed in the sense of one of these."""
+"""Values of fields that are supported here; another value would be treated like one of these."""
 _OPTION = re.compile(r"((?:@|--?[A-Za-z][\w-]*=@?|-[A-Za-z]@?|)(?:file://)?)(/\S*)")
 
 

@@ -23,7 +23,7 @@ from tarkit.k8s.wellknown import ELASTIC
 _DEFAULT_BACKOFF_LIMIT = 6
 _DOUBLINGS = 6
 _MOST_PODS = 1_000_000
-"""Pods of a Job that one run keeps count of: some 100 bytes each."""
+"""Largest number of pods of a Job that one run counts: some 100 bytes each."""
 
 
 class Condition(NamedTuple):
@@ -126,7 +126,9 @@ class JobLedger:
     last_exit: dict[int, int] = field(default_factory=dict)
     outcome: Condition | None = None
     samples_lost: int = 0
-    """Samples that came into its slices, if none came out of all of them and that is not meant."""
+    """Number of samples that came into its slices, if none came out and ``--allow-empty`` is not
+    set.
+    """
 
     def __post_init__(self) -> None:
         self.wanted: int = self.job.completions

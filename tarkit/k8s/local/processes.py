@@ -18,9 +18,9 @@ from typing import NamedTuple
 from tarkit.store.childstart import signals_after_start
 
 MARK = "TARKIT_LOCAL_POD"
-"""The variable that holds the folder of the pod that a process is of."""
+"""Environment variable of a pod's processes: the folder of the pod."""
 _LONGEST_EXEC = 100
-"""Milliseconds."""
+"""Milliseconds to wait for a process that executes another program."""
 _GRACE = 5.0
 _TAIL_BYTES = 2048
 

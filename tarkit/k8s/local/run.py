@@ -22,11 +22,11 @@ from tarkit.specs.shardspec import expand
 _TICK = 0.02
 _ALONE = 5.0
 _LAST = 60.0
-"""Seconds for which a shard service goes on without a trainer; and with pods that only end once it
-has, or sees that no trainer is left, which may be about to be started again.
+"""Seconds for which a shard service runs on without a trainer, or with pods only that end after it;
+trainers may be about to be restarted.
 """
 _DELAYS = 64
-"""Times the first delay before a retry, which the last one is."""
+"""Largest delay before a retry, in multiples of the first."""
 
 
 def run_documents(

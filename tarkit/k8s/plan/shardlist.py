@@ -17,17 +17,17 @@ from tarkit.specs.slicedlist import SlicedList, open_list, sha256_of, write_list
 from tarkit.store.entries import entries
 
 MOUNT_PATH = "/etc/tarkit"
-"""Where the Job mounts the ConfigMap."""
+"""Folder where the Job mounts the ConfigMap."""
 
 FILE_NAME = "shards.gz"
 
 LIST_SPEC = f"@{MOUNT_PATH}/{FILE_NAME}"
-"""The shard spec that a pod gives to tarproc."""
+"""Shard spec that a pod passes to tarproc."""
 
 _NO_SPEC = ("#", "@", "pipe:", "\ufeff")
 MOST_BYTES = 200 * 1024
-"""As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with
-all the others.
+"""Largest size of the ConfigMap as JSON. ``kubectl apply`` keeps a copy of a manifest in an
+annotation; all annotations together are limited to 256 KiB.
 """
 
 

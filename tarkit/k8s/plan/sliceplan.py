@@ -23,10 +23,10 @@ from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_o
 from tarkit.store.entries import pinned
 
 USUAL_MOST = 10_000
-"""Slices, unless the user sets their number."""
+"""Largest number of slices, unless the user sets it."""
 
 _MOST_READ_BY_ALL = 200_000
-"""Names in a list without planned slices, all of which each pod reads."""
+"""Largest number of names in a list without planned slices, since each pod reads all of them."""
 
 
 @dataclass

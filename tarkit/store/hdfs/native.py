@@ -38,10 +38,9 @@ _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "2", "dfs.client.failover.s
 
 
 _kept: set[Any] = set()
-"""Clients and files of the library that must not be deleted.
-
-In this process, those in use; those of the parent process, for ever. Deleting one waits for
-threads, which stay with the parent in a fork, and finishes a file that the parent writes.
+"""Clients and files of the library that must not be deleted. In this process, those in use; those
+of the parent process, forever. Deleting one waits for threads, which stay with the parent in a
+fork, and finishes a file that the parent writes.
 """
 
 

@@ -57,7 +57,7 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
 
     Raises:
         MissingInputError: the answer is 404 or 410.
-        StreamError: any other answer that a retry does not change.
+        StreamError: the answer is another error, which a retry does not change.
         TemporaryStreamError: all attempts failed.
         UsageError: the URL is not valid.
     """
