@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 
 class _Lines(logging.Handler):
-    """Print the library's log messages.
+    """A log handler that prints the library's messages.
 
     Without them, a program that waits for a store would seem to hang.
     """

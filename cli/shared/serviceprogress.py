@@ -46,7 +46,7 @@ def show_outcome(progress: list[DataSetProgress], why: str = "too many shards ar
 
 
 class ServiceProgress:
-    """Print the progress of ``tarkit serve``.
+    """Reporter that prints the progress of ``tarkit serve``.
 
     A context manager.
 

@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class EndingSignals:
-    """Raise the first signal that ends a process inside a block, and ignore further ones.
+    """A block in which the first signal that ends a process is raised; further ones are ignored.
 
     The exception may be dropped: Python does so in callbacks and ``__del__``, and so do libraries
     with an ``except:`` that passes or raises another error, most of all while they are imported.

@@ -51,7 +51,7 @@ class _Pending:
 
 
 class DataShardService:
-    """Fetch shards, and report them as done by the number of records of finished batches.
+    """A client that fetches shards, and reports them as done when batches have used their records.
 
     Args:
         batch_size: number of records of a batch.

@@ -102,7 +102,7 @@ def _fill_job(job: Document, settings: Settings) -> None:
     """Fill the fields of a Job.
 
     Args:
-    job: a Job, or the part of a CronJob that is like one.
+        job: a Job, or the equivalent part of a CronJob.
     """
     spec = part(job, "spec")
     pod = part(spec, "template", "spec")

@@ -209,9 +209,6 @@ def mount(spec: Document, container: Document, name: str, source: Document, *pat
 
     Args:
         name: text from which the volume's name is made, since names of objects may be longer.
-
-    Args:
-        name: is made a name that a volume can have, which an object's may not be.
     """
     name = safe_label(name)
     put_named(listed(spec, "volumes"), {"name": name, **source})

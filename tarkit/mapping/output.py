@@ -27,7 +27,7 @@ class Output:
 
     @classmethod
     def of_file(cls, path: str) -> Output:
-        """Take over a file that is complete: a short one is read and removed at once."""
+        """Take over a complete file: a short one is read and removed at once."""
         size = os.path.getsize(path)
         if size > IN_MEMORY:
             return cls(path=path, size=size)

@@ -36,7 +36,7 @@ class Failure:
     Attributes:
         kind: one word: exit, timeout, left-running, shell-died, exception, folder, mount,
             too-large, unwritable, incomplete.
-        message: one line for people.
+        message: one line for the user.
         code: exit code of the command or of its process (negative for a signal), or None.
         detail: the traceback of an exception.
         url: shard of the failed sample, if known.
@@ -130,7 +130,7 @@ Mark = TypeVar("Mark")
 
 
 class Pool(ABC, Generic[W]):
-    """Run batches in processes that stay alive.
+    """A pool of processes that stay alive and run batches.
 
     Args:
         slots: number of processes.

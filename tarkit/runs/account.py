@@ -108,7 +108,7 @@ class Sinks(WholeOutput):
 
 
 class Account:
-    """Writes the outcomes of batches to the output or the failed samples, and counts them.
+    """The account of a run: writes each outcome to the output or the failed samples, and counts it.
 
     Args:
         before: counts of earlier work in the same run, which count for the limit of failures.

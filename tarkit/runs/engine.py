@@ -78,7 +78,7 @@ class Reporter:
 
 
 class Engine:
-    """Runs samples through a pool, as the work defines.
+    """A reader of samples and a pool that maps them, as the work defines.
 
     Args:
         scratch: folder for data that is too large for memory; None keeps all data in memory.

@@ -51,7 +51,7 @@ def outputs_of(folder: str) -> list[str]:
 
 
 class RetryRun:
-    """Retries the failed samples of a folder, and counts its shards, in one call of ``run()``."""
+    """A run over the failed samples of a folder; it also counts the folder's shards."""
 
     def __init__(self, engine: Engine, counts: Counts) -> None:
         self._engine = engine

@@ -84,7 +84,7 @@ class _ShardEnds(_Mark):
 
 
 class ShardRun:
-    """Runs shards through an engine, and counts them, in one call of ``run()``.
+    """A run of shards through an engine; it also counts them.
 
     Args:
         counts: filled while it runs.

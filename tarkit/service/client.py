@@ -172,8 +172,8 @@ class ShardClient:
         A closed client cannot be used again.
 
         Args:
-            give_back: False: those that were fetched count as lost, as one of them may be why their
-                worker ended.
+            give_back: give back fetched shards, too; False: they count as lost, since one of them
+                may be the reason for the end of the worker.
         """
         self._close(give_back=give_back, seconds=None)
 

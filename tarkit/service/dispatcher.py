@@ -51,7 +51,7 @@ _FIRST_TOKENS = 1 << 40
 
 
 class Dispatcher:
-    """Hand out shards and take reports, for any number of workers.
+    """A dispatcher, which hands out shards and takes reports, for any number of workers.
 
     An asynchronous context manager.
 

@@ -318,7 +318,7 @@ def _entry(
 
 
 class GroupCommit:
-    """Writes to a journal, each for all waiting callers.
+    """A writer of a journal, in which one write serves all waiting callers.
 
     It writes in a thread, while more changes are collected for the next write. If there are many
     callers, a write begins when no more of them arrive, a few milliseconds later: each write and

@@ -164,9 +164,6 @@ class Ledger:
 
         Args:
             works: the worker was given a task or reported one now.
-
-        Args:
-            works: it is now, as it was given a task or reports.
         """
         known = self._workers.get(worker)
         if known is None:

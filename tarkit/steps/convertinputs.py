@@ -108,8 +108,8 @@ class Inputs:
         """Yield samples made of records.
 
         Args:
-        empty_keys: whether an empty key stays; else its record is named by its number, as one
-            without a key.
+            empty_keys: keep an empty key; otherwise such a record, like one without a key, is named
+                by its number.
         """
         mem = self.encoding.mem
         for key, content in read_named(source, name, on_damage=self.on_damage, tally=self.tally, mem=mem):

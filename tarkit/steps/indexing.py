@@ -65,13 +65,13 @@ def index_all(
 ) -> Generator[IndexOutcome, None, None]:
     """Write an index beside each shard that has no current one, several at a time.
 
-    Returns:
-        The results, in order. A failed shard does not stop the others.
-
     Args:
         force: make all of them again.
         check: write nothing, and read each shard to compare its index with it.
         listed: read each shard for its MD5, so that the results have entries of a manifest.
+
+    Returns:
+        The results, in order. A failed shard does not stop the others.
 
     Raises:
         UsageError: a shard of this name has no index, or nothing can be written at its place.

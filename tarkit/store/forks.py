@@ -23,8 +23,8 @@ def is_inherited(library: str) -> bool:
 class Owner:
     """The process that opened a stream.
 
-    After a fork the threads, and the turn on a connection or file, stay with the parent: a child
-    that reads, writes or closes the stream would take bytes from the parent, or wait forever.
+    After a fork, the threads and the use of a connection or file stay with the parent: a child that
+    reads, writes or closes the stream would take bytes from the parent, or wait forever.
     """
 
     def __init__(self) -> None:

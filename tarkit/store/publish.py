@@ -97,9 +97,9 @@ class Unpublished:
 class PublishStream(WholeOutput):
     """A stream of bytes to write.
 
-    The final name does not exist before ``commit``, and never after ``discard``. If the stream is
-    forgotten, it discards, and reports that. A process that was forked meanwhile can neither write
-    to it nor publish it, and its discard does nothing.
+    The final name does not exist before ``commit``, and never after ``discard``. A stream that is
+    garbage-collected before is discarded, with a warning. A process that was forked meanwhile can
+    neither write to it nor publish it, and its discard does nothing.
 
     Args:
         sink: the sink that publishes.

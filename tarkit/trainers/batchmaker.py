@@ -41,7 +41,7 @@ _COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
 
 
 class BatchMaker:
-    """Makes batches of samples.
+    """A maker of batches of samples.
 
     Args:
         samples: data set that reads the samples.

@@ -313,8 +313,8 @@ def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the data set's states in the state of a loader.
 
     Args:
-    later: batches that the loop was given after the workers made their states
-        (``snapshot_every_n_steps``).
+        later: number of batches that the loop was given after the workers made their states
+            (``snapshot_every_n_steps``).
     """
     if isinstance(value, dict):
         later = value.get("_steps_since_snapshot", later)

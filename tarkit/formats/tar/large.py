@@ -11,7 +11,7 @@ from tarkit.store.fieldfile import LARGE, FieldFile
 
 
 class SkipLarge(LargeMembers):
-    """Skip content that is not in the reader's buffer yet, and deliver a range of its length."""
+    """A policy that skips large content, and delivers a range of its length in its place."""
 
     member_limit = 0
 
@@ -22,7 +22,7 @@ class SkipLarge(LargeMembers):
 
 
 class RefuseLarge(LargeMembers):
-    """Raise an error that names the member, before it is read.
+    """A policy that raises an error, with the name of the member, before large content is read.
 
     Args:
         mem: largest size of one sample in bytes.
@@ -43,7 +43,7 @@ class RefuseLarge(LargeMembers):
 
 
 class KeepInFiles(LargeMembers):
-    """Deliver a :class:`FieldFile` for large content.
+    """A policy that delivers a :class:`FieldFile` for large content.
 
     That is a member of more than ``member_limit`` bytes, and the further members of a sample that
     spans more than ``sample_limit``.

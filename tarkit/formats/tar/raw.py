@@ -50,7 +50,7 @@ class _Recording:
 
 
 class _CopyLarge(LargeMembers):
-    """Copy large content to the output while it is read."""
+    """A policy that copies large content to the output while it is read."""
 
     member_limit = LARGE
 
@@ -62,7 +62,7 @@ class _CopyLarge(LargeMembers):
 
 
 class _KeepLarge(KeepInFiles):
-    """Keep the raw bytes of a large member in parts.
+    """A policy that keeps the raw bytes of a large member in parts.
 
     They are the bytes before its content, the content in a file, and the padding.
     """
