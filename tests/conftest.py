@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -70,7 +71,7 @@ ASKED_FOR = {
 SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
 """Fixtures, or parameters that name them: a server that runs for the whole session."""
 LEAVES = {f"os.{call}" for call in ("exec", "fork", "forkpty", "kill", "killpg", "posix_spawn", "system")}
-LEAVES |= {"socket.connect", "subprocess.Popen"}
+LEAVES |= {"multiprocessing.spawn", "socket.connect", "subprocess.Popen"}
 """Audit events: a process is started, gets a signal, or a server is connected to."""
 left: list[str] | None = None
 """Those events of the unit test that runs; None outside of unit tests."""
@@ -80,6 +81,15 @@ def _note_what_leaves(event: str, arguments: tuple[Any, ...]) -> None:
     # Signal 0 only asks whether a process lives.
     if left is not None and event in LEAVES and (not event.startswith("os.kill") or arguments[1]):
         left.append(f"{event}{arguments}"[:200])
+
+
+def _audited_spawn(path: Any, arguments: Any, passed: Any, spawn: Any = multiprocessing.util.spawnv_passfds) -> Any:
+    """Start a process as multiprocessing does, which raises no audit event for it."""
+    sys.audit("multiprocessing.spawn", path)
+    return spawn(path, arguments, passed)
+
+
+multiprocessing.util.spawnv_passfds = _audited_spawn
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 @click.option("--name", "dataset_name", default="data", show_default=True, help="Name of the data set of --data.")
 @click.option(
     "--records-per-shard", "--records_per_shard", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
-    help="Number of records in a task, the range that a worker leases.",
+    help="Number of records in a shard, the range that a worker leases.",
 )  # fmt: skip
 @click.option(
     "--epochs", "--num_epochs", "--num-epochs", "epochs", type=click.IntRange(0), default=1, show_default=True,
@@ -127,27 +127,27 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 @click.option("--strict-epochs", is_flag=True, help="Begin an epoch only when the previous one is complete.")
 @click.option(
     "--remainder", type=click.Choice(["keep", "drop", "fill"]), default="keep", show_default=True,
-    help="For shorter tasks: keep them, drop their records, or fill them with earlier records, which repeat.",
+    help="For shorter shards: keep them, drop their records, or fill them with earlier records, which repeat.",
 )  # fmt: skip
 @click.option(
     "--lease-floor", type=Seconds(min_open=True), show_default="60, or the longest one if that is shorter",
-    metavar="SECONDS", help="Shortest lease: a worker that is silent for longer loses its tasks.",
+    metavar="SECONDS", help="Shortest lease: a worker that is silent for longer loses its shards.",
 )  # fmt: skip
 @click.option(
     "--lease-ceiling", type=Seconds(min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
-    help="Longest lease: a live worker that fetches and reports no task for longer loses its tasks.",
+    help="Longest lease: a live worker that fetches and reports no shard for longer loses its shards.",
 )  # fmt: skip
 @click.option(
     "--max-errors", "lease_errors", type=click.IntRange(1), default=3, show_default=True, metavar="N",
-    help="Number of failures after which a task is dead.",
+    help="Number of failures after which a shard is dead.",
 )  # fmt: skip
 @click.option(
     "--max-losses", "lease_losses", type=click.IntRange(1), default=10, show_default=True, metavar="N",
-    help="Number of lost workers, with no record done between them, after which a task is dead.",
+    help="Number of lost workers, with no record done between them, after which a shard is dead.",
 )  # fmt: skip
 @click.option(
     "--max-dead", "most_dead", type=click.IntRange(1), default=10_000, show_default=True, metavar="N",
-    help="Number of dead tasks after which a data set is aborted.",
+    help="Number of dead shards after which a data set is aborted.",
 )  # fmt: skip
 @click.option("--tls-key", metavar="FILE", help="PEM of the private key.")
 @click.option("--tls-certificate", metavar="FILE", help="PEM of the certificate chain.")

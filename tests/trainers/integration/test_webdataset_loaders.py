@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
+import pickle
 import subprocess
 import sys
 import tarfile
@@ -75,3 +77,18 @@ def test_torch_the_programs_of_the_page(
     for name in ("dataset", "pipeline"):
         exec(program_of("training-webdataset.md", name), {})
         assert capsys.readouterr().out.count("32, 8, 8, 3") == 6
+
+
+def read_in_process(dataset: Any, answers: Any) -> None:
+    answers.put([sample["__key__"] for sample in dataset])
+
+
+def test_it_can_be_sent_to_a_spawned_process(shards: str) -> None:
+    dataset = pickle.loads(pickle.dumps(WebDataset(shards, shardshuffle=False)))
+    assert [sample["__key__"] for sample in dataset] == every_key(COUNTS)
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=read_in_process, args=(dataset, answers))
+    process.start()
+    assert answers.get(timeout=300) == every_key(COUNTS)
+    process.join()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gc
 import io
-import multiprocessing
-import pickle
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainshards import copy_shard, every_key, write_shards
+from trainshards import copy_shard, write_shards
 
 from tarkit.errors import CorruptHeaderError, DuplicateFieldError, MissingInputError, RepeatedKeyError, UsageError
 from tarkit.formats.tally import Tally
@@ -123,18 +121,3 @@ def test_policies_reach_the_reader(shards: str) -> None:
     tally = Tally()
     assert len(list(WebDataset(shards, shardshuffle=False, tally=tally))) == sum(COUNTS)
     assert tally.shards == len(COUNTS) and tally.samples == sum(COUNTS)
-
-
-def read_in_process(dataset: Any, answers: Any) -> None:
-    answers.put(keys(dataset))
-
-
-def test_it_can_be_sent_to_a_spawned_process(shards: str) -> None:
-    dataset = pickle.loads(pickle.dumps(WebDataset(shards, shardshuffle=False)))
-    assert keys(dataset) == every_key(COUNTS)
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=read_in_process, args=(dataset, answers))
-    process.start()
-    assert answers.get(timeout=300) == every_key(COUNTS)
-    process.join()
