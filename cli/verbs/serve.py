@@ -213,10 +213,11 @@ def command(
     if data or custom_reader:
         files = files_to_serve(data or "", reader_type, custom_reader, params)
         datasets = [DataSet.of_files(dataset_name, files, records_per_shard, **shape)]
-    protocols: dict[str, MakeAnswers] = {"tarkit": ShardCalls, "elasticdl": ElasticDLCalls}
+    # A protocol of other clients is one more of these.
+    protocols: tuple[MakeAnswers, ...] = (ShardCalls, ElasticDLCalls)
     with ServiceProgress(settings.state, quiet=quiet) as progress:
         try:
-            run_until_signal(serve(datasets, settings, progress, (*protocols.values(),)))
+            run_until_signal(serve(datasets, settings, progress, protocols))
         except Terminated:
             # Who ends a service that only answers so knows that no worker is left to ask.
             if not progress.is_over:

@@ -308,7 +308,7 @@ def ordered_map(
     """Yield each batch with its outcome, and each mark as it is, in the order of the items.
 
     Args:
-        items: batches, and other objects that mark a place between them; taken one at a time, and
+        items: batches, and marks between them, neither lists nor None; taken one at a time, and
             only when there is room for a batch.
         pool: pool that runs the batches.
         window: largest number of bytes of the samples that are held: they wait for a slot, run, or

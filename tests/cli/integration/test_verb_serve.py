@@ -112,7 +112,7 @@ def test_a_service_whose_workers_are_gone_ends_with_1_and_goes_on_from_its_state
     assert code == 1
     assert err[-1].endswith(
         "no worker has called for 0.2 s (--desertion), and records are left: the state is kept, and the same command "
-        "goes on"
+        "resumes"
     )
     assert out == [
         "iris: aborted, as no worker has called for 0.2 s (--desertion); shards: done 0, dead 0, left 3; records "
