@@ -44,9 +44,9 @@ def tarproc(**options: Any) -> int:
     command are the new sample; its key is read from __key__ or sample.__key__. If any part of the
     command fails (bash -eo pipefail), the sample fails. Without OUT, nothing is written.
 
-    A field above 32 MiB, or above a sixteenth of --mem if that is more, is kept in $TMPDIR instead
-    of memory, and needs twice its size there while the command runs. With --map, all fields are
-    held in memory.
+    A field above 32 MiB, or above a sixteenth of --mem if that is more, is kept in a file in
+    $TMPDIR, or in --working-dir, and needs twice its size there while the command runs. With
+    --map, all fields are held in memory.
 
     The output of commands is printed whole for each sample, in the order of the samples: stdout to
     stdout and stderr to stderr; if OUT is -, all of it to stderr.

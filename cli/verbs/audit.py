@@ -23,7 +23,7 @@ Examples:
 \b
 Exit codes: 0 each epoch is complete, and each sample was used once; 1 the last epoch is not
 complete; 2 the shards are not those of the training; 3 complete, but samples failed or were
-dropped; 65 samples are missing, twice, or others than they should be; 66 the folder has no audit.
+dropped; 65 samples are missing, were used twice, or differ from the shards; 66 the folder has no audit.
 """
 
 

@@ -33,7 +33,9 @@ _PIECE = 1 << 20
     "on_damage",
     help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
 )
-@click.option("--raw", is_flag=True, help="Copy the bytes of any file without checking them.")
+@click.option(
+    "--raw", is_flag=True, help="Copy the bytes of any file unchanged: not decompressed, and not checked as a tar."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no summary.")
 @work_option("allow_pipe")
 @standard_options

@@ -42,8 +42,9 @@ def command(
     """Write an index beside each shard: NAME.idx for NAME.tar.
 
     With an index, readers fetch only the samples they need, and count samples without reading the
-    shard. Its format is that of NVIDIA DALI's wds2idx, version v1.2. Each shard is read once and
-    checked: a damaged shard is an error, and gets no index.
+    shard. Its format is that of NVIDIA DALI's wds2idx, version v1.2. A shard without a current
+    index is read once and checked: damage is an error, and it gets no index. Of a shard with a
+    current index, only the end is checked; --check compares everything.
 
     An existing index is kept if it fits its shard and is not older; a stale one is replaced. A
     shard that fails does not stop the others.

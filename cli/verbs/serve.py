@@ -58,7 +58,7 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 )  # fmt: skip
 @click.option(
     "--state", default="tarkit-serve.state", show_default=True, metavar="FILE",
-    help="File of the state, from which the same command resumes after any end; none keeps it in memory.",
+    help="File with the progress, from which the same command resumes; the word none keeps it in memory.",
 )  # fmt: skip
 @click.option(
     "--ready-file", default="", metavar="FILE", help="File with the address; it exists while workers can call."
@@ -78,7 +78,7 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 )
 @click.option(
     "--as", "watcher", default="", metavar="NAME",
-    help="With --watch: name of this watcher. The service waits at its end until NAME has seen it.",
+    help="With --watch: name of this watcher. At its end, the service waits up to --drain seconds until NAME knows.",
 )  # fmt: skip
 @click.option(
     "--watchers", multiple=True, callback=_sizes, metavar="NAME=N",
@@ -86,7 +86,7 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 )  # fmt: skip
 @click.option(
     "--trainers", multiple=True, callback=_sizes, metavar="NAME=N",
-    help="The same for watchers beside workers; while one of them watches, its worker counts as alive.",
+    help="Watchers, one beside each worker, to wait for like --watchers; while it watches, its worker is alive.",
 )  # fmt: skip
 @click.option(
     "--desertion", type=Seconds(min_open=True), metavar="SECONDS",
@@ -127,7 +127,7 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
 @click.option("--strict-epochs", is_flag=True, help="Begin an epoch only when the previous one is complete.")
 @click.option(
     "--remainder", type=click.Choice(["keep", "drop", "fill"]), default="keep", show_default=True,
-    help="For shorter shards: keep them, drop their records, or fill them with earlier records, which repeat.",
+    help="For a last shard with fewer records: keep it, drop it, or fill it with earlier records, which repeat.",
 )  # fmt: skip
 @click.option(
     "--lease-floor", type=Seconds(min_open=True), show_default="60, or the longest one if that is shorter",

@@ -138,7 +138,7 @@ def work_in(container: Document) -> Work | None:
     ``$(NAME)`` is kept unchanged.
 
     Raises:
-        UsageError: this tarproc does not have an argument.
+        UsageError: an argument is unknown to this version of tarproc.
     """
     if not runs_tarproc(container):
         return None

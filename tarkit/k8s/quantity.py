@@ -48,7 +48,7 @@ def canonical(value: str | int | float) -> str:
 
 
 def total(one: str | int | float, other: str | int | float) -> str:
-    """Add two quantities, in canonical form, with suffixes of their kind.
+    """Add two quantities, in canonical form.
 
     The sum of two kinds is binary.
     """

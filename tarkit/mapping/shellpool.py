@@ -226,7 +226,7 @@ class ShellPool(Pool[_Slot]):
             extract(sample, f"{folder}/{number:08d}", self._base)
 
     def _wait_for_space(self) -> bool:
-        """Wait until a folder is removed or a command ends; return False if there is neither."""
+        """Wait until a folder is removed or a command ends; return False at once if none can."""
         if self._remover.wait_for_one():
             return True
         if not any(slot.jobs for slot in self._workers):

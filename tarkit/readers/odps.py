@@ -41,7 +41,7 @@ class ODPSDataReader(AbstractDataReader):
 
     Raises:
         MissingExtraError: pyodps is not installed.
-        UsageError: the reader does not have an argument.
+        UsageError: an argument is unknown to this reader.
     """
 
     def __init__(

@@ -160,7 +160,9 @@ class Work:
     outdir: str | None = _unrecorded(
         "-O", "Write one shard for each input; skip those that are done.", metavar="OUTDIR"
     )
-    parallel: int | None = _unrecorded("-p", "Number of commands that run at once.  [default: 1]", bounds=(0, 4096))
+    parallel: int | None = _unrecorded(
+        "-p", "Number of commands, or --map processes, that run at once; 0 means 1.  [default: 1]", bounds=(0, 4096)
+    )
     list_sha256: str | None = _unrecorded(
         "", "With --slice: refuse a list of inputs that differs from the planned one.", metavar="HEX"
     )
@@ -197,15 +199,18 @@ class Work:
         choices=("error", "ignore"),
     )
     base: str = _option("-b", "Name the files in the folder BASE.FIELD.", "sample")
-    multi: bool = _option("-m", "Make a new sample of files whose base is not --base.", False)
-    subdirs: bool = _option("", "Make a new sample of each folder that the command makes.", False)
+    multi: bool = _option("-m", "For each base other than --base, make one more sample of its files.", False)
+    subdirs: bool = _option("", "Make one more sample of each folder that the command creates.", False)
     separator: str = _option(
-        "-s", "Text between key and base (--multi) or key and folder (--subdirs).  [default: none; /]", ""
+        "-s",
+        "Text that joins the key with the base (--multi) or the folder (--subdirs).  "
+        "[default: nothing for --multi, / for --subdirs]",
+        "",
     )
     include: str | None = _option(
-        "-I", "Write only files whose name, such as sample.jpg, has a match.", metavar="REGEX"
+        "-I", "Write only files whose name, such as sample.jpg, matches anywhere.", metavar="REGEX"
     )
-    exclude: str | None = _option("-E", "Leave out files whose name has a match.", metavar="REGEX")
+    exclude: str | None = _option("-E", "Do not write files whose name matches anywhere.", metavar="REGEX")
     require: str | None = _option(
         "",
         "Fail a sample whose result lacks one of these fields; 'jpg|png,cls' is jpg or png, and cls.",
@@ -221,8 +226,8 @@ class Work:
     add_log: str | None = _option("", "Keep the command's output (stdout, then stderr) in this field.", metavar="FIELD")
     errors: str = _option(
         "-e --errors --error-handling",
-        "If a sample fails: keep it in OUT.failed.tar or drop it (both exit with 3), ignore the exit code, or abort "
-        "the run.",
+        "If a sample fails: keep it in OUT.failed.tar, skip it (both exit with 3), ignore its command's exit code, or "
+        "abort the run.",
         "keep",
         choices=("keep", "skip", "ignore", "abort"),
     )

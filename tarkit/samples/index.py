@@ -144,7 +144,7 @@ class ShardIndex:
         return end + -end % BLOCK
 
     def bounds(self, start: int, end: int, size: int) -> list[int]:
-        """Return the borders of the samples from ``start`` that span ``size`` bytes at most.
+        """Return the offsets of the samples from ``start`` on, of at most ``size`` bytes in all.
 
         That is where each of them begins, and where the last one ends. Sample ``end`` and later
         ones are not included; the first sample always is.

@@ -38,7 +38,9 @@ _say = partial(say, "kubetpl logs")
 @click.command("logs", epilog=_EPILOG)
 @job_argument
 @click.option(
-    "--failed", is_flag=True, help="Show only indexes whose last pod failed; the default once the Job has failed."
+    "--failed",
+    is_flag=True,
+    help="Show only indexes whose last pod failed; the default for a failed Job without --index and --shard.",
 )
 @click.option("--index", "indexes", metavar="SET", help="Show only these indexes: 3,7-9.")
 @click.option("--shard", metavar="URL", help="Show only the index that processes this shard: a URL, or its name.")
@@ -49,7 +51,7 @@ def command(
     name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, container: str | None,
     verbose: bool, **access: Any,
 ) -> int:  # fmt: skip
-    """Print the log of the last pod of each index of Job NAME, its lines prefixed with [INDEX].
+    """Print the log of the last pod of each index of Job NAME; each line begins with [INDEX].
 
     For indexes whose pods are gone, it prints the reason and the done records of their shards. To
     follow one pod, use kubectl logs -f.

@@ -277,8 +277,8 @@ def command(verbose: bool, **options: Any) -> int:
     The arguments are those of elasticdl train; an argument that has no effect here is an error that
     names what to use. The service hands out ranges of records; its state is on a claim, so that it
     resumes after it was killed. Workers find it by DLROVER_MASTER_ADDR; kubetpl scale NAME-worker
-    -j 8 changes their number while they run. Parameter servers and evaluators end when all records
-    are done. The pods have no access to the API.
+    -j 8 changes their number while they run. Parameter servers and evaluators end --end_grace
+    seconds after the last record is done. The pods have no access to the API.
     """
     from tarkit.k8s.yamltext import dump_documents
 

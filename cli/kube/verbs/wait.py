@@ -58,9 +58,10 @@ def command(
     """Wait until Job NAME is complete or has failed, and print the result in one line.
 
     NAME may also be a run of kubetpl jobs: it waits until all its Jobs have ended, and prints a
-    line for each failed Job, and the totals; or a kubetpl train, whose Jobs need one another: it
-    waits until one has failed, or all have ended. If no pod runs for 30 s, it prints a line on
-    stderr. It waits through lost connections and restarts of the API server.
+    line for each failed Job, and the totals. Of a job of kubetpl train, it waits until one of its
+    Jobs has failed or all have ended, since the others cannot end without it. If no pod runs for
+    30 s, it prints a line on stderr. It waits through lost connections and restarts of the API
+    server.
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(_say, limit, seconds(patience, "--patience"))

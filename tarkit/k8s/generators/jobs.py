@@ -54,7 +54,7 @@ def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: 
 
 
 JOBS = Generator(
-    "A Job for each item of a list, in one stream; {i} stands for the item, {n} for its number.",
+    "A Job for each item of --over, in one YAML stream; {i} is replaced by the item, {n} by its number.",
     "kubetpl jobs -n 'job{i}' -I example.com/etl:1 -c 'tarproc … raw-{i}.tar' \\\n"
     "      --over '{0000..0147}' | kubectl apply -f -",
     documents,
