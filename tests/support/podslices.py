@@ -18,3 +18,8 @@ def slice_of(url: str, index: int) -> list[str]:
     found = open_list(url)
     assert found is not None
     return found.shards(index)
+
+
+def names_of(n: int) -> list[str]:
+    """Of different lengths, so that slices have different numbers of bytes."""
+    return [f"s3://b/raw/{number:x}{'y' * (number % 7)}.tar" for number in range(n)]

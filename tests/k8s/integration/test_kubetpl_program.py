@@ -10,21 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from containercommands import HARD, check
 from kubetplrun import MAIN, alone, at, documents, printed
 
-from tarkit.k8s.podfields import substitute
-
 KUBETPL = str(Path(sys.executable).parent / "kubetpl")
-HARD = [
-    "", " ", "\n", "\n\n x\n\n\n", "  lead\nx", "\tx\n", "x\n ", "x \ny", "cat <<EOF\n\n\n  a\nEOF\n",
-    "$(A)$$(A)$$$(A)", "$(A", "echo $$ $(HOME) ${HOME} $(date)", "-c", "--", "-", "true", "1", "null", "{}", "[]", "#",
-    "\u2028", "\x85x", "\ufeffx", "x\r\ny\r\n", "\rx",
-]  # fmt: skip
-# A container's variables, in the order in which a kubelet knows them.
-ENV = {"TMPDIR": "/scratch", "HOME": "/scratch", "A": "value of A", "B": "$(A)"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,27 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """For the whole module, since Hypothesis runs a test's function many times in one."""
     with pytest.MonkeyPatch.context() as patch:
         yield alone(tmp_path_factory.mktemp("commands"), patch)
-
-
-def untouched(text: str) -> bool:
-    """Whether there is nothing in it that a kubelet would change."""
-    return "$$" not in text and not any(f"$({name})" in text for name in (*ENV, "JOB_COMPLETION_INDEX"))
-
-
-def seen(container: dict[str, Any], text: str) -> str:
-    """A text as the container gets it: a kubelet knows the variables one after the other."""
-    known: dict[str, str] = {}
-    for each in container["env"]:
-        if "value" in each:
-            known[each["name"]] = substitute(each["value"], known)
-    return substitute(text, known)
-
-
-def check(container: dict[str, Any], command: str) -> None:
-    (text,) = container["args"]
-    assert seen(container, text) == command
-    if untouched(command):
-        assert text == command
 
 
 def test_kubectl_reads_the_same(tmp_path: Path, kubectl_program: str) -> None:

@@ -7,35 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from manifestshards import listed, shards
 
 import tarkit
 from tarkit.errors import TarkitError
 from tarkit.specs.manifest import (
-    ManifestShard,
     compare_manifest,
     read_manifest,
     write_manifest,
 )
 from tarkit.steps.indexing import index_all
-
-
-def shards(folder: Path) -> list[str]:
-    """Those of tests/specs/data/manifest/ORIGIN.md."""
-    names = []
-    for shard, count in enumerate((3, 1, 4)):
-        names.append(f"{folder}/s-{shard}.tar")
-        with tarkit.TarWriter(names[-1]) as writer:
-            for number in range(count):
-                writer.write({"__key__": f"k{shard}{number}", "cls": number, "txt": "x" * 300 * number})
-    return names
-
-
-def listed(names: list[str], **options: Any) -> list[ManifestShard]:
-    found = []
-    for outcome in index_all(names, listed=True, **options):
-        assert outcome.listed is not None
-        found.append(outcome.listed)
-    return found
 
 
 def test_a_run_lists_its_shards_when_all_are_made(tmp_path: Path) -> None:

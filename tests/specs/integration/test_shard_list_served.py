@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from httpserver import Fault, FaultServer
-from podslices import slice_inputs, slice_of
+from podslices import names_of, slice_inputs, slice_of
 from s3_client import s3_bucket
 
 import tarkit
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 
 OUT = "gs://out/d"
 QUICK = Retry(attempts=3, base=0.0, cap=0.0, sleep=lambda seconds: None)
-
-
-def names_of(n: int) -> list[str]:
-    """Of different lengths, so that slices have different numbers of bytes."""
-    return [f"s3://b/raw/{number:x}{'y' * (number % 7)}.tar" for number in range(n)]
 
 
 @pytest.fixture(params=["path", "file", "memory", "s3", "hdfs", "webhdfs"])

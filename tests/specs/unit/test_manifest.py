@@ -14,6 +14,7 @@ import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manifestshards import listed, shards
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
@@ -29,30 +30,10 @@ from tarkit.specs.manifest import (
     write_manifest,
 )
 from tarkit.specs.shardspec import expand, fixed_names
-from tarkit.steps.indexing import index_all
 from tarkit.trainers.shardmap import ShardMap
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "formats" / "manifest.md").read_text(encoding="utf-8")
 WIDS = Path(__file__).resolve().parents[1] / "data" / "manifest" / "widsindex.json"
-
-
-def shards(folder: Path) -> list[str]:
-    """Those of tests/specs/data/manifest/ORIGIN.md."""
-    names = []
-    for shard, count in enumerate((3, 1, 4)):
-        names.append(f"{folder}/s-{shard}.tar")
-        with tarkit.TarWriter(names[-1]) as writer:
-            for number in range(count):
-                writer.write({"__key__": f"k{shard}{number}", "cls": number, "txt": "x" * 300 * number})
-    return names
-
-
-def listed(names: list[str], **options: Any) -> list[ManifestShard]:
-    found = []
-    for outcome in index_all(names, listed=True, **options):
-        assert outcome.listed is not None
-        found.append(outcome.listed)
-    return found
 
 
 def text(**entry: Any) -> str:

@@ -6,15 +6,13 @@ import os
 import random
 import struct
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from podslices import slice_inputs, slice_of
-from s3_client import s3_bucket
+from podslices import names_of, slice_inputs, slice_of
 
 from tarkit.errors import DataError, MissingInputError, StreamError, UsageError
 from tarkit.specs.inputslice import plan_slice
@@ -23,33 +21,9 @@ from tarkit.specs.slicedlist import SUFFIX, check_name, even_counts, open_list, 
 from tarkit.store.read import read_range
 
 if TYPE_CHECKING:
-    from hdfs import Hdfs
+    pass
 
 OUT = "gs://out/d"
-
-
-def names_of(n: int) -> list[str]:
-    """Of different lengths, so that slices have different numbers of bytes."""
-    return [f"s3://b/raw/{number:x}{'y' * (number % 7)}.tar" for number in range(n)]
-
-
-@pytest.fixture(params=["path", "file", "memory", "s3", "hdfs", "webhdfs"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where a list is kept."""
-    if request.param == "s3":
-        with s3_bucket(request.getfixturevalue("s3_endpoint")) as bucket:
-            yield bucket.url("shards.list")
-        return
-    if request.param in ("hdfs", "webhdfs"):
-        pytest.importorskip("hdfs_native", reason="NO HDFS CLIENT: pip install hdfs-native")
-        cluster: Hdfs = request.getfixturevalue("hdfs")
-        yield f"{getattr(cluster, request.param)}/t-{uuid.uuid4().hex}/shards.list"
-        return
-    yield {
-        "path": f"{tmp_path}/shards.list",
-        "file": f"file://{tmp_path}/shards.list",
-        "memory": f"memory://lists-{uuid.uuid4().hex}/shards.list",
-    }[request.param]
 
 
 def test_unequal_and_empty_slices(tmp_path: Path) -> None:

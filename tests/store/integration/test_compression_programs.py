@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import lzma
-import random
 import shutil
 import struct
 import subprocess
 import sys
 import textwrap
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from codecsamples import LARGE, SMALL, packed, read_all
 
 from tarkit.errors import CompressionError, TooLargeError
 from tarkit.store.codecmemory import xz_dictionary
 from tarkit.store.compression import (
     CODECS,
-    DecompressingReader,
-    new_compressor,
     sniff,
 )
 
@@ -45,27 +41,6 @@ PROGRAMS = {
     ],
 }
 UNPACK = {"gz": "gzip", "zst": "zstd", "bz2": "bzip2", "xz": "xz", "lz4": "lz4"}
-RNG = random.Random(20240229)
-SMALL = b"".join(b"%d little words, " % RNG.randrange(50) for _ in range(12)) + RNG.randbytes(40)
-LARGE = b"".join(RNG.choice((RNG.randbytes(300), b"abc" * 99, SMALL)) for _ in range(3000)) + b"\0" * 300_000
-
-
-def read_all(
-    data: bytes, codec: str, read: Callable[[int], bytes] | None = None, step: int = 10_000, memory: int = 0
-) -> bytes:
-    reader = DecompressingReader(read or io.BytesIO(data).read, codec, "shard", memory)
-    parts = []
-    while part := reader.read(step):
-        assert len(part) <= step
-        parts.append(part)
-    assert reader.read(step) == b""
-    return b"".join(parts)
-
-
-def packed(data: bytes, codec: str) -> bytes:
-    compressor = new_compressor(codec)
-    half = len(data) // 2
-    return compressor.compress(data[:half]) + compressor.compress(data[half:]) + compressor.flush()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from streamreading import read_all
 
 from tarkit.errors import (
     CompressionError,
@@ -29,22 +30,12 @@ from tarkit.errors import (
 )
 from tarkit.extras import MissingExtraError
 from tarkit.store.publish import open_publish
-from tarkit.store.read import ReadStream, open_read
+from tarkit.store.read import open_read
 from tarkit.store.retry import Retry
 
 DATA = bytes(range(256)) * 1000
 CANARY = "c4n4ry-t0k3n-0815"
 ONCE = Retry(attempts=1)
-
-
-def read_all(stream: ReadStream, step: int = 10_007) -> bytes:
-    with stream:
-        parts = []
-        while part := stream.read(step):
-            assert len(part) <= step
-            parts.append(part)
-        assert stream.read(step) == b""
-    return b"".join(parts)
 
 
 def names(folder: Path) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import lz4.frame
 import pytest
+from codecsamples import LARGE, SMALL, packed, read_all
 
 from tarkit.errors import CompressionError, TooLargeError, UsageError
 from tarkit.store.codecmemory import zstd_window
@@ -44,27 +45,6 @@ PYTHON: dict[str, Callable[[bytes], bytes]] = {
     "lz4": lambda data: lz4.frame.compress(data, content_checksum=True, block_linked=False),
     "zlib": zlib.compress,
 }
-RNG = random.Random(20240229)
-SMALL = b"".join(b"%d little words, " % RNG.randrange(50) for _ in range(12)) + RNG.randbytes(40)
-LARGE = b"".join(RNG.choice((RNG.randbytes(300), b"abc" * 99, SMALL)) for _ in range(3000)) + b"\0" * 300_000
-
-
-def read_all(
-    data: bytes, codec: str, read: Callable[[int], bytes] | None = None, step: int = 10_000, memory: int = 0
-) -> bytes:
-    reader = DecompressingReader(read or io.BytesIO(data).read, codec, "shard", memory)
-    parts = []
-    while part := reader.read(step):
-        assert len(part) <= step
-        parts.append(part)
-    assert reader.read(step) == b""
-    return b"".join(parts)
-
-
-def packed(data: bytes, codec: str) -> bytes:
-    compressor = new_compressor(codec)
-    half = len(data) // 2
-    return compressor.compress(data[:half]) + compressor.compress(data[half:]) + compressor.flush()
 
 
 def short_reads(data: bytes, seed: int) -> Callable[[int], bytes]:

@@ -18,6 +18,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from streamreading import read_all
 from times import fast
 
 from tarkit.errors import (
@@ -35,46 +36,13 @@ from tarkit.store.fieldfile import FieldFile
 from tarkit.store.local import FileReader
 from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish
-from tarkit.store.read import ReadStream, open_read
+from tarkit.store.read import open_read
 
 DATA = bytes(range(256)) * 1000
 
 
-def read_all(stream: ReadStream, step: int = 10_007) -> bytes:
-    with stream:
-        parts = []
-        while part := stream.read(step):
-            assert len(part) <= step
-            parts.append(part)
-        assert stream.read(step) == b""
-    return b"".join(parts)
-
-
 def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
-
-
-@pytest.fixture(autouse=True)
-def _note_other_children() -> None:
-    OTHERS.clear()
-    OTHERS.update(all_children())
-
-
-OTHERS: set[int] = set()
-
-
-def all_children() -> list[int]:
-    own = str(os.getpid())
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[1] == own:
-                found.append(int(entry))
-    return found
 
 
 # Reading files
