@@ -198,6 +198,10 @@ standard_options = option_group(
 """Options of all commands. On an error, --verbose also shows the traceback."""
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, one object a line.")
+"""Option --json of the verbs whose result may be parsed by a script."""
+
+
 class Seconds(click.FloatRange):
     """A number of seconds from 0 on, without nan, which click's range would accept."""
 

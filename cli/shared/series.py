@@ -1,26 +1,31 @@
-"""The numbered series of shards that ``tarkit split`` and ``tarkit create`` write."""
+"""Options and messages of the verbs that write samples: one shard, or a series of shards."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, counted, printable
+from tarkit.errors import counted, printable
 from tarkit.names.redaction import redact
 
-from .program import option_group, reject_options, say, size
+from .meter import Meter
+from .program import json_option, option_group, reject_options, say, size, work_options
+from .results import Results
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
-    from tarkit.samples.shardwriter import ShardWriter
+    from typing_extensions import Unpack
 
-_OPTIONS: dict[str, dict[str, Any]] = {
+    from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SERIES: dict[str, dict[str, Any]] = {
     "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Most samples in a shard."},
     "maxsize": {"type": size, "default": "3G", "help": "Most bytes of content in a shard."},
     "start": {"type": click.IntRange(0), "default": 0, "help": "Number of the first shard."},
@@ -33,128 +38,82 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "Replace existing shards of this pattern; remove the remaining ones at the end.",
     },
 }
+_OUTPUT_HELP = "Shard to write; - is standard output; out-%06d.tar is a series."
 
 
-series_options = option_group(
-    *(click.option(f"--{name}", show_default="default" in option, **option) for name, option in _OPTIONS.items())
-)
-"""Options --maxcount, --maxsize, --start, --manifest, --force."""
+def shards_options(*, output: str = _OUTPUT_HELP, metavar: str = "OUT", required: bool = True) -> Callable[[F], F]:
+    """Return a decorator that adds the options of :class:`tarkit.steps.shardsoutput.ShardsOutput`.
 
-
-def reject_series_options() -> None:
-    """Raise a usage error if an option for a series is given and the output is one shard."""
-    reject_options(_OPTIONS, "goes with a series of shards, such as -o out-%06d.tar")
-
-
-@dataclass(frozen=True)
-class Series:
-    """The series of shards that the options ask for.
-
-    The other attributes are those of ``ShardWriter``.
-
-    Attributes:
-        program: name of the program, for messages.
+    Args:
+        output: help of --output.
+        metavar: placeholder of its value.
+        required: True if there must be an output.
     """
+    named = click.option("-o", "--output", required=required, metavar=metavar, help=output)
+    series = (click.option(f"--{name}", show_default="default" in each, **each) for name, each in _SERIES.items())
+    dry_run = click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing.")
+    return option_group(named, *series, work_options("mtime", "format", "index"), dry_run, json_option)
 
-    program: str
-    pattern: str
-    maxcount: int
-    maxsize: int
-    start: int
-    manifest: str | None
-    force: bool
 
-    def earlier(self) -> list[str]:
-        """List the existing shards of the series; without --force, they are an error.
+@contextmanager
+def open_shards(
+    program: str,
+    output: str,
+    meter: Meter,
+    results: Results,
+    inputs: Callable[[ShardsOutput], Collection[str | PurePath]] = lambda shards: (),
+    **options: Unpack[OutputOptions],
+) -> Iterator[ShardsOutput]:
+    """Open the output of a verb, and print the names of the shards of a series as published.
 
-        With --force, the list is empty if the shards cannot be listed.
-        """
-        from tarkit.specs.outputcheck import check_tar_output, existing_shards
+    With --json, the summary has these names.
 
-        check_tar_output(self.pattern)
-        try:
-            found = existing_shards(self.pattern, self.start)
-        except StreamError as error:
-            if isinstance(error, TemporaryStreamError):
-                raise
-            if not self.force:
-                error.hint = "--force writes the series without a look at what is there"
-                raise
-            reason = "shards of an earlier run are replaced, but none is removed, since they cannot be listed"
-            say(self.program, f"{reason}: {error}")
-            return []
-        if found and not self.force:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            first = f"{printable(redact(found[0]))}{more} of this pattern {'are' if more else 'is'} there"
-            raise UsageError(
-                f"{first} from an earlier run; --force replaces or removes them, --start N continues after them"
-            )
-        self._reject_earlier_manifest()
-        return found
+    Args:
+        program: name of the program, for messages.
+        inputs: called after the output was checked; returns the names of the inputs, none of which
+            may be an output.
+        options: those of :func:`shards_options` without --json, and ``rule``.
+    """
+    from tarkit.names.outputnames import is_pattern
+    from tarkit.steps.shardsoutput import ShardsOutput
 
-    def _reject_earlier_manifest(self) -> None:
-        """Reject an existing manifest, which may list shards that this run does not write."""
-        from tarkit.specs.manifest import check_manifest_name
-        from tarkit.store.entries import stat
+    if not is_pattern(output):
+        reject_options(_SERIES, "goes with a series of shards, such as -o out-%06d.tar")
 
-        if self.manifest is None:
+    def published(name: str) -> None:
+        if click.get_current_context().params["as_json"]:
             return
-        check_manifest_name(self.manifest)
-        with suppress(MissingInputError):
-            stat(self.manifest)
-            if not self.force:
-                shown = printable(redact(self.manifest))
-                raise UsageError(
-                    f"{shown} is there from an earlier run; --force replaces it. "
-                    f"To list shards of several runs: tarkit index --manifest {shown} SHARD..."
-                )
+        with meter.hidden():
+            results.now(redact(name))
 
-    def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
-        """Refuse an input that the series would replace or remove, perhaps before it is read."""
-        from tarkit.names.outputnames import number_of_shard
-        from tarkit.names.url import one_name
-        from tarkit.specs.outputcheck import check_other_than
+    shards = ShardsOutput(output, **options)
+    if shards.warning is not None:
+        reason = "shards of an earlier run are replaced, but none is removed, since they cannot be listed"
+        say(program, f"{reason}: {shards.warning}")
+    with shards.open(inputs(shards), published) as opened:
+        yield opened
+    if shards.removed:
+        first = printable(redact(shards.removed[0]))
+        verb = "would remove" if options.get("dry_run") else "removed"
+        say(program, f"{verb} {counted(len(shards.removed), 'shard')} of an earlier run, from {first} on")
 
-        outputs = {one_name(os.fspath(name)) for name in earlier}
-        # Without --force, nothing of the series is there.
-        for name in inputs if self.force else ():
-            number = number_of_shard(self.pattern, str(name))
-            if one_name(os.fspath(name)) in outputs or (number is not None and number >= self.start):
-                raise UsageError(
-                    f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or "
-                    "removes; write the series under another name or into another folder"
-                )
-        check_other_than(earlier, inputs)
 
-    @contextmanager
-    def open(
-        self, inputs: Collection[str | PurePath], earlier: list[str], post: Callable[[str], object],
-        *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error", index: bool = False,
-    ) -> Iterator[ShardWriter]:  # fmt: skip
-        """Open a writer of the series.
+def summarize(
+    program: str, shards: ShardsOutput, results: Results, *, notes: Sequence[str] = (), quiet: bool = False, **more: Any
+) -> None:
+    """Print what was written: a line on stderr, or with --json an object on stdout.
 
-        When the context ends without an error, shards of an earlier run that were not replaced are
-        removed.
-        """
-        from tarkit.names.outputnames import has_index_name
-        from tarkit.samples.index import remove_index
-        from tarkit.store.entries import remove
-        from tarkit.writer import ShardWriter
-
-        self._reject_own_inputs(inputs, earlier)
-        with ShardWriter(
-            self.pattern, self.maxcount, self.maxsize, post, self.start, encoder=False,
-            rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key, index=index,
-            manifest=self.manifest,
-        ) as writer:  # fmt: skip
-            yield writer
-        stale = sorted(set(earlier) - set(writer.shards))
-        for name in stale:
-            # The index first: killed in between, a shard is left, which the next run finds.
-            if has_index_name(name):
-                remove_index(name)
-            with suppress(MissingInputError):
-                remove(name)
-        if stale:
-            first = printable(redact(stale[0]))
-            say(self.program, f"removed {counted(len(stale), 'shard')} of an earlier run, from {first} on")
+    Args:
+        notes: phrases for the line, such as those of :func:`tarkit.cli.shared.results.met`.
+        quiet: print no line.
+        more: further entries of the object.
+    """
+    if click.get_current_context().params["as_json"]:
+        names = [redact(name) for name in shards.shards]
+        removed = [redact(name) for name in shards.removed]
+        found = {"samples": shards.total, "bytes": shards.size, "shards": names, "removed": removed, **more}
+        results.line(json.dumps(found))
+    if not quiet:
+        samples = counted(shards.total, "sample")
+        where = f" in {counted(len(shards.shards), 'shard')}" if shards.is_series else ""
+        say(program, "; ".join([f"{samples}{where}, {shards.size} bytes of content", *notes]))

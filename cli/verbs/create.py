@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import DataError, MissingInputError, UsageError, counted
-from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_option, work_options
+from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_option
 from ..shared.results import Results
-from ..shared.series import Series, reject_series_options, series_options
+from ..shared.series import open_shards, shards_options, summarize
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
+
     from tarkit.samples.gather import MemberFile
     from tarkit.samples.sample import KeyRule
-    from tarkit.writer import ShardWriter, TarWriter
+    from tarkit.steps.shardsoutput import ShardsOutput
 
 _NAME = "tarkit create"
 _EPILOG = """\b
@@ -34,26 +35,17 @@ Examples:
 
 @click.command("create", epilog=_EPILOG)
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="OUT",
-    help="Shard to write; - is standard output; out-%06d.tar is a series.",
-)
-@series_options
+@shards_options()
 @click.option("--plan", metavar="FILE", help="File of lines NAME SOURCE that list the members; - is standard input.")
 @click.option("--allow-pipe", is_flag=True, help="Allow the plan to run commands: sources such as pipe:CMD.")
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Folder in which relative paths begin.")
 @gathering_options
 @work_option("key_rule")
-@work_options("mtime", "format", "index")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
 @standard_options
 def command(
     paths: tuple[str, ...], output: str, plan: str | None, allow_pipe: bool, directory: str, on_same_extension: str,
-    skip_others: bool, key_rule: str, mtime: float | None, format: str, index: bool, quiet: bool, verbose: bool,
-    **limits: Any,
+    skip_others: bool, key_rule: str, quiet: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Make a shard, or a series of shards, of files and folders, or of a plan's sources.
 
@@ -80,66 +72,46 @@ def command(
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
     if plan is None and allow_pipe:
         raise UsageError("--allow-pipe goes with --plan")
-    from tarkit.names.outputnames import is_pattern
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
-    from tarkit.specs.outputcheck import check_other_than, check_tar_output
-    from tarkit.writer import TarWriter
 
     rule = rule_of(key_rule)
     if not os.path.isdir(directory):
         raise MissingInputError("-C names no folder", url=directory)
-    series = Series(_NAME, output, **limits) if is_pattern(output) else None
-    earlier: list[str] = []
-    if series is not None:
-        earlier = series.earlier()
-    else:
-        reject_series_options()
-        check_tar_output(output)
-    files, notes = (
-        _gathered(paths, earlier or [output], rule, directory, skip_others)
-        if plan is None
-        else (_planned(plan, rule, directory, skip_others, allow_pipe), [])
-    )
-    if series is None:
-        check_other_than([output], (file.source for file in files if not str(file.source).startswith("text:")))
-    if on_same_extension == "error":
-        refuse_same_extension(files, rule)
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    files: list[MemberFile] = []
+    notes: list[str] = []
 
-        def published(name: str) -> None:
-            with meter.hidden():
-                results.now(redact(name))
-
-        if series is None:
-            with TarWriter(output, encoder=False, rule=rule, mtime=mtime, format=format, index=index) as shard:
-                size = _write(files, shard, meter)
-            written = counted(shard.samples, "sample")
+    def sources(shards: ShardsOutput) -> list[str | PurePath]:
+        if plan is None:
+            outputs = shards.earlier or [output]
+            found, found_notes = _gathered(paths, outputs, rule, directory, skip_others)
+            notes.extend(found_notes)
         else:
-            sources = [file.source for file in files]
-            with series.open(
-                sources, earlier, published, key_rule=key_rule, mtime=mtime, format=format, index=index
-            ) as shards:
-                size = _write(files, shards, meter)
-            written = f"{counted(shards.total, 'sample')} in {counted(len(shards.shards), 'shard')}"
-    if rule is not rule_of("first-dot"):
-        say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
-    if not quiet:
-        say(_NAME, "; ".join([f"{written}, {size} bytes of content", *notes]))
+            found = _planned(plan, rule, directory, skip_others, allow_pipe)
+        files.extend(found)
+        if on_same_extension == "error":
+            refuse_same_extension(files, rule)
+        return [file.source for file in files if not str(file.source).startswith("text:")]
+
+    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+        with open_shards(_NAME, output, meter, results, sources, rule=key_rule, **options) as shards:
+            _write(files, shards, meter)
+        if rule is not rule_of("first-dot"):
+            say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
+        summarize(_NAME, shards, results, notes=notes, quiet=quiet)
     return 0
 
 
-def _write(files: Sequence[MemberFile], writer: TarWriter | ShardWriter, meter: Meter) -> int:
-    """Write the samples of the files; return their size in bytes."""
+def _write(files: Sequence[MemberFile], shards: ShardsOutput, meter: Meter) -> None:
+    """Write the samples of the files."""
     from tarkit.samples.gather import samples_of
 
-    size = done = 0
+    done = 0
     for sample in samples_of(files):
-        size += writer.write(sample)
+        shards.write(sample)
         done += len(sample) - 1
         if meter.is_due():
-            meter.show(f"{done} of {len(files)} files so far, {size} bytes", done / len(files))
-    return size
+            meter.show(f"{done} of {len(files)} files so far, {shards.size} bytes", done / len(files))
 
 
 def _gathered(

@@ -62,9 +62,9 @@ def command(
     """
     from tarkit.formats.tally import Tally
     from tarkit.names.url import display_name
+    from tarkit.samples.indexing import FRESH, MADE, RENEWED, index_all
     from tarkit.specs.manifest import check_manifest_name, compare_manifest, read_manifest, write_manifest
     from tarkit.specs.shardspec import expand
-    from tarkit.steps.indexing import FRESH, MADE, RENEWED, index_all
 
     numbers = {MADE: 0, RENEWED: 0, FRESH: 0, "failed": 0}
     if manifest is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.errors import UsageError, counted
-from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import reader_options, refuse_terminal_input, say, standard_options, work_options
+from ..shared.program import reader_options, refuse_terminal_input, standard_options
 from ..shared.results import Results, exit_code_of, met
-from ..shared.series import Series, series_options
+from ..shared.series import open_shards, shards_options, summarize
 
+if TYPE_CHECKING:
+    from tarkit.steps.shardsoutput import ShardsOutput
+
+_NAME = "tarkit split"
 _EPILOG = """\b
 Examples:
   tarkit split big.tar -o 'part-%06d.tar.gz' --maxcount 1000
@@ -23,16 +26,13 @@ Examples:
 
 @click.command("split", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
-@click.option("-o", "--output", required=True, metavar="PATTERN", help="Shards to write, such as out-%06d.tar.")
-@series_options
-@work_options("mtime", "format", "index")
+@shards_options(output="Shards to write, such as out-%06d.tar.", metavar="PATTERN")
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, mtime: float | None, format: str, index: bool, quiet: bool,
-    key_rule: str, on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool, verbose: bool,
-    **limits: Any,
+    inputs: tuple[str, ...], output: str, quiet: bool, key_rule: str, on_duplicate_field: str, on_repeated_key: str,
+    on_damage: str, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Cut shards into a numbered series of shards.
 
@@ -53,42 +53,41 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    from tarkit.formats.tally import Tally
+    from tarkit.formats.tar.large import KeepInFiles
+    from tarkit.names.outputnames import shard_name
+    from tarkit.samples.read import read_samples
+    from tarkit.specs.shardspec import counted_shards, fixed_names
+
     if output == "-" or output.startswith("pipe:"):
         raise UsageError(
             "-o takes a name with a number, such as out-%06d.tar; a series of shards does not go into a pipe"
         )
-    series = Series("tarkit split", output, **limits)
-    earlier = series.earlier()
-    with Meter("tarkit split", quiet=quiet) as meter, Results(only_messages=True) as results:
-        from tarkit.formats.tally import Tally
-        from tarkit.formats.tar.large import KeepInFiles
-        from tarkit.samples.read import read_samples
-        from tarkit.specs.shardspec import counted_shards, fixed_names
-
-        def published(name: str) -> None:
-            with meter.hidden():
-                results.now(redact(name))
-
-        tally = Tally()
+    shard_name(output, 0)
+    tally = Tally()
+    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
-        # Looked up before the first shard is written, which a glob might match, and with --force
-        # replace.
-        known = [*found] if series.force or None in map(fixed_names, urls) else []
-        with series.open(
-            known, earlier, published,
-            key_rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key, index=index,
-        ) as writer:  # fmt: skip
+        known: list[str] = []
+
+        def inputs_of_series(_: ShardsOutput) -> list[str]:
+            # Looked up before the first shard is written, which a glob might match, and with
+            # --force replace.
+            known.extend(found if options["force"] or None in map(fixed_names, urls) else ())
+            return known
+
+        with open_shards(
+            _NAME, output, meter, results, inputs_of_series,
+            rule=key_rule, on_repeated_key=on_repeated_key, **options,
+        ) as shards:  # fmt: skip
             samples = read_samples(
                 known or found, literal=True, split=True, rule=key_rule, on_duplicate_field=on_duplicate_field,
                 on_repeated_key=on_repeated_key, on_damage=on_damage, tally=tally, large=KeepInFiles(),
             )  # fmt: skip
             for sample in samples:
-                writer.write(sample)
+                shards.write(sample)
                 if meter.is_due():
-                    so_far = f"{writer.total} samples so far, {counted(len(writer.shards), 'shard')} written"
+                    so_far = f"{shards.total} samples so far, {counted(len(shards.shards), 'shard')} written"
                     meter.show(so_far, None if number is None else tally.shards_read() / number)
-    code = exit_code_of(tally)
-    if code or not quiet:
-        parts = [f"{counted(writer.total, 'sample')} in {counted(len(writer.shards), 'shard')}", *met(tally)]
-        say("tarkit split", "; ".join(parts))
+        code = exit_code_of(tally)
+        summarize(_NAME, shards, results, notes=met(tally), quiet=quiet and not code)
     return code

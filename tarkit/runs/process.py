@@ -317,7 +317,7 @@ def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tup
 
 def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
     """Index the shards, including those that were made before, and list them in a manifest."""
-    from tarkit.steps.indexing import index_all
+    from tarkit.samples.indexing import index_all
 
     listed = []
     for outcome in index_all(outputs, parallel=work.parallel or 1, listed=True, rule=work.key_rule):

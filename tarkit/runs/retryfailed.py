@@ -32,9 +32,9 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import ERROR_FIELD, Engine, without_reports
 from tarkit.runs.runrecord import is_run_record, read_run_record
+from tarkit.samples.indexing import ensure_index
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.steps.indexing import ensure_index
 from tarkit.store.entries import Entry, entries, remove
 from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores

@@ -33,7 +33,7 @@ from tarkit.runs.counts import MISSING_NAMES, Counts
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine
 from tarkit.runs.usedfiles import UsedFile
-from tarkit.steps.indexing import ensure_index
+from tarkit.samples.indexing import ensure_index
 from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers

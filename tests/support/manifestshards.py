@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import tarkit
+from tarkit.samples.indexing import index_all
 from tarkit.specs.manifest import ManifestShard
-from tarkit.steps.indexing import index_all
 
 
 def shards(folder: Path) -> list[str]:

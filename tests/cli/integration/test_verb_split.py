@@ -37,7 +37,7 @@ def test_by_count(run: Run, shard: Path, tmp_path: Path) -> None:
     result = run("tarkit", "split", shard, "-o", tmp_path / "o-%03d.tar", "--maxcount", "10")
     paths = [tmp_path / f"o-{number:03d}.tar" for number in range(3)]
     assert (result.code, result.lines) == (0, [str(path) for path in paths])
-    assert result.stderr == "tarkit split: 25 samples in 3 shards\n"
+    assert result.stderr == "tarkit split: 25 samples in 3 shards, 2500 bytes of content\n"
     assert [len(keys(path)) for path in paths] == [10, 10, 5]
     assert keys(*paths) == keys(shard)
     assert run("tarkit", "cat", *paths).stdout == shard.read_bytes()
@@ -83,7 +83,11 @@ def test_patterns_that_can_not_be(output: str, words: str, run: Run, shard: Path
 
 def test_no_samples(run: Run, tmp_path: Path) -> None:
     result = run("tarkit", "split", "-o", tmp_path / "o-%d.tar", stdin=bytes(10240))
-    assert (result.code, result.stdout, result.stderr) == (0, b"", "tarkit split: 0 samples in 0 shards\n")
+    assert (result.code, result.stdout, result.stderr) == (
+        0,
+        b"",
+        "tarkit split: 0 samples in 0 shards, 0 bytes of content\n",
+    )
 
 
 def test_shards_of_an_earlier_run_are_an_error_unless_forced(run: Run, shard: Path, tmp_path: Path) -> None:

@@ -27,14 +27,14 @@ LEVELS: tuple[dict[str, str], ...] = (
         "tar.headers tar.large tar.raw tar.resync tar.walk"
     },
     {
-        "samples": "cachedshard codecs gather images index indexedshard pieces read sample "
+        "samples": "cachedshard codecs gather images index indexedshard indexing pieces read sample "
         "shardwriter tarwriter transforms"
     },
-    {"steps": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables"},
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
+    {"steps": "convert demodata encoding join prepare recordfiles shardsoutput sourcefiles tables"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},

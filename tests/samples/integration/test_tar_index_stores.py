@@ -19,7 +19,7 @@ from tarkit.readers.reader import Task, TaskShard
 from tarkit.readers.tar import TarDataReader
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
-from tarkit.steps.indexing import index_all
+from tarkit.samples.indexing import index_all
 from tarkit.store.entries import remove
 
 # aiohttp warns of large bodies that are bytes, which is how s3fs and gcsfs themselves send them.

@@ -36,11 +36,10 @@ from tarkit.formats.tally import Tally
 from tarkit.names.outputnames import index_url
 from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
 from tarkit.readers.tar import TarDataReader
-from tarkit.samples import indexedshard
+from tarkit.samples import indexedshard, indexing
 from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import Sample, last_dot
-from tarkit.steps import indexing
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "formats" / "tar-index.md").read_text(encoding="utf-8")

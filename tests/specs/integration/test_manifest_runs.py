@@ -11,12 +11,12 @@ from manifestshards import listed, shards
 
 import tarkit
 from tarkit.errors import TarkitError
+from tarkit.samples.indexing import index_all
 from tarkit.specs.manifest import (
     compare_manifest,
     read_manifest,
     write_manifest,
 )
-from tarkit.steps.indexing import index_all
 
 
 def test_a_run_lists_its_shards_when_all_are_made(tmp_path: Path) -> None:
