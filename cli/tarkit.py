@@ -12,14 +12,38 @@ from .shared.sections import VerbGroup
 
 NAME = "tarkit"
 VERBS = {
-    "Shards": ("show", "create", "split", "cat", "index"),
-    "Other formats": ("convert", "recordio-gen"),
-    "Runs and training": ("status", "serve", "audit"),
-    "Files, locally and in stores": ("ls", "get", "put", "rm"),
-    "Images and OpenPAI": ("zoo", "pai"),
-    "First steps": ("demo", "completion"),
+    "Shards": {
+        "show": "List the samples of shards, or the records of files of other formats, with their sizes.",
+        "create": "Make a shard, or a series of shards, of files and folders, or of a plan's sources.",
+        "split": "Cut shards into a numbered series of shards.",
+        "cat": "Join shards into one.",
+        "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
+    },
+    "Other formats": {
+        "convert": "Convert tar shards to record files, back, or between formats of record files.",
+        "recordio-gen": "Make RecordIO files of tf.train.Examples.",
+    },
+    "Runs and training": {
+        "status": "Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed.",
+        "serve": "Hand out ranges of records to trainers whose workers come and go.",
+        "audit": "Check that a training used each sample exactly once an epoch, from the records in DIR.",
+    },
+    "Files, locally and in stores": {
+        "ls": "List folders, locally or in a store, by name; names of folders end with a slash.",
+        "get": "Copy files and folders from a store to the local disk.",
+        "put": "Copy local files and folders to a store, or to another place on the disk.",
+        "rm": "Remove files, locally or in a store.",
+    },
+    "Images and OpenPAI": {
+        "zoo": "Put a model zoo, a folder of trainers, into an image for kubetpl train.",
+        "pai": "Check, convert and submit jobs of OpenPAI: job JSON (version 1) and job YAML (protocol 2).",
+    },
+    "First steps": {
+        "demo": "Make three small shards to try commands on.",
+        "completion": "Print a shell script that completes command lines of tarproc, tarkit and kubetpl.",
+    },
 }
-"""Heading -> its verbs."""
+"""Heading -> its verbs, each with the first sentence of its help."""
 
 
 class _Verbs(VerbGroup):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import click
@@ -78,8 +78,8 @@ class VerbGroup(click.Group):
     The file of a verb is loaded only if the verb is used.
     """
 
-    verbs: ClassVar[Mapping[str, Sequence[str]]]
-    """Heading -> its verbs."""
+    verbs: ClassVar[Mapping[str, Mapping[str, str]]]
+    """Heading -> its verbs, each with the first sentence of its help."""
 
     def load(self, name: str) -> click.Command:
         """Return the command of a verb."""
@@ -101,7 +101,7 @@ class VerbGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.list_commands(ctx)))
-        for heading, names in self.verbs.items():
+        for heading, verbs in self.verbs.items():
             with formatter.section(heading):
                 # The whole first sentence: cut in its middle, it is a riddle.
-                formatter.write_dl([(f"{name:{width}}", self.load(name).get_short_help_str(200)) for name in names])
+                formatter.write_dl([(f"{name:{width}}", summary) for name, summary in verbs.items()])

@@ -46,13 +46,9 @@ def loaded_by(program: str, *words: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("program", ["tarproc", "tarkit"])
+@pytest.mark.parametrize("program", ["tarproc", "tarkit", "kubetpl"])
 def test_help_loads_only_what_prints_it(program: str) -> None:
     assert loaded_by(program, "--help") & NOT_FOR_HELP == set()
-
-
-def test_help_of_kubetpl_loads_no_event_loop_and_no_library() -> None:
-    assert loaded_by("kubetpl", "--help") & {"asyncio", "fsspec", "kubernetes", "ssl", "yaml"} == set()
 
 
 def test_a_command_over_one_shard_loads_nothing_for_other_options(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from programs import commands
 from setupcfg import CONFIG, ROOT
 from tarkit.cli import kubetpl, tarkit
-from tarkit.cli.shared.sections import HEADINGS, sections
+from tarkit.cli.shared.sections import HEADINGS, VerbGroup, sections
 
 from tarkit.extras import PACKAGES, MissingExtraError
 from tarkit.k8s.settings import GENERATORS
@@ -103,12 +103,20 @@ def test_long_help_is_in_sections_and_short_help_is_not(name: str, context: clic
 
 @pytest.mark.parametrize(("program", "verbs"), [("tarkit", tarkit.VERBS), ("kubetpl", kubetpl.VERBS)])
 def test_verbs_are_listed_under_headings_with_whole_sentences(
-    program: str, verbs: dict[str, tuple[str, ...]], run: Run
+    program: str, verbs: dict[str, dict[str, str]], run: Run
 ) -> None:
     sections = dict(re.findall(r"(?m)^(\S.*):\n((?:  .*\n)+)", run(program, "--help").stdout.decode()))
     found = {heading: re.findall(r"(?m)^  (\S+)", text) for heading, text in sections.items()}
-    assert {heading: tuple(names) for heading, names in found.items() if heading != "Options"} == verbs
+    assert {heading: names for heading, names in found.items() if heading != "Options"} == {
+        heading: [*names] for heading, names in verbs.items()
+    }
     assert not any("..." in text for text in sections.values())
+
+
+@pytest.mark.parametrize("group", [tarkit.tarkit, kubetpl.kubetpl])
+def test_the_summary_of_a_verb_is_the_first_sentence_of_its_help(group: VerbGroup) -> None:
+    for verbs in group.verbs.values():
+        assert {name: group.load(name).get_short_help_str(200) for name in verbs} == verbs
 
 
 def test_every_verb_has_one_heading() -> None:

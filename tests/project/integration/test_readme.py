@@ -54,7 +54,9 @@ def test_it_has_two_setup_lines_and_six_pipelines():
 
 def test_it_names_every_verb_under_the_heading_of_the_help():
     listed = re.findall(r"^\| `tarkit`: (.*?) \| (.*) \|$", README, re.MULTILINE)
-    assert {heading: tuple(re.findall(r"`([\w-]+)`", verbs)) for heading, verbs in listed} == VERBS
+    assert {heading: re.findall(r"`([\w-]+)`", verbs) for heading, verbs in listed} == {
+        heading: [*verbs] for heading, verbs in VERBS.items()
+    }
 
 
 def test_it_fits_on_three_screens():
