@@ -22,7 +22,7 @@ from tarkit.runs.counts import Counts, Limit
 from tarkit.runs.work import Function, Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.samples.transforms import alternatives, keep_fields
+from tarkit.samples.transforms import alternatives, field_names, keep_fields
 from tarkit.store.fieldfile import LARGE
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Engine:
         work = self.work
         if work.fields is None:
             return samples
-        wanted = [field for field in re.split(r"[\s,]+", work.fields) if field]
+        wanted = field_names(work.fields)
         # The samples that failed may be just those that lack a field.
         may_lack = work.fieldmode == "ignore" and work.retry_failed is not None
         return keep_fields(samples, wanted, missing="allow" if may_lack else work.fieldmode, tally=tally)

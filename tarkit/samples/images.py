@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import io
+import warnings
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarkit.extras import library
 
@@ -63,6 +64,47 @@ def encode_image(extension: str, value: Any) -> bytes:
     stream = io.BytesIO()
     image.save(stream, format=format_name, **_SAVE_OPTIONS.get(format_name, {}))
     return stream.getvalue()
+
+
+class PictureSize(NamedTuple):
+    """The data in the header of a picture.
+
+    Attributes:
+        format: Pillow's name of the format, such as JPEG.
+        width: width in pixels, as stored; orientation in EXIF is ignored.
+        height: height in pixels, as stored.
+        mode: Pillow's mode, such as RGB.
+    """
+
+    format: str
+    width: int
+    height: int
+    mode: str
+
+
+def picture_size(data: bytes) -> PictureSize | None:
+    """Read the header of a picture; no pixel is decoded.
+
+    A header is no proof of a whole picture: a file that is cut behind it has one, too.
+
+    Args:
+        data: the file, or its beginning.
+
+    Returns:
+        Its size, or None if Pillow cannot open it.
+
+    Raises:
+        MissingExtraError: Pillow is not installed.
+    """
+    pillow = library("PIL.Image", "the size of a picture", "images")
+    try:
+        with warnings.catch_warnings():
+            # Of many pixels, which are not decoded here.
+            warnings.simplefilter("ignore")
+            image = pillow.open(io.BytesIO(data))
+    except Exception:  # SyntaxError, ValueError, DecompressionBombError and others, besides OSError
+        return None
+    return PictureSize(image.format or "", image.width, image.height, image.mode)
 
 
 def _as_image(value: Any) -> Any:

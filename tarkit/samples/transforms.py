@@ -6,6 +6,7 @@ the call, samples when they are taken.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,8 @@ def keep_fields(
 
     Args:
         samples: the samples.
-        fields: a list, or text with spaces between the names.
+        fields: a list, or text with spaces between the names. ``png|jpg`` is the first of them that
+            a sample has.
         missing: error: every sample must have each field. ignore: at least one sample must have it.
             allow: no sample needs it.
         tally: its ``missing_fields`` counts the samples that lack a field.
@@ -44,12 +46,29 @@ def _kept(
     samples: Iterable[Sample], wanted: Mapping[str, None], missing: str, lacking: dict[str, int]
 ) -> Iterator[Sample]:
     for sample in samples:
-        for name in wanted:
-            if name not in sample:
-                lacking[name] = lacking.get(name, 0) + 1
-                if missing == "error":
-                    _first_present(sample, [name], "keep_fields")
-        yield {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
+        kept = only_fields(sample, wanted, lacking)
+        if missing == "error":
+            for name in wanted:
+                _first_present(sample, [name] if name in sample else name.split("|"), "keep_fields")
+        yield kept
+
+
+def only_fields(sample: Sample, wanted: Iterable[str], lacking: dict[str, int]) -> Sample:
+    """Return a sample with only the wanted fields, and its metadata.
+
+    Args:
+        sample: the sample.
+        wanted: names of fields, or alternatives such as ``png|jpg``.
+        lacking: wanted field -> number of samples that lack it; counted here.
+    """
+    found = set()
+    for name in wanted:
+        field = name if name in sample else next((each for each in name.split("|") if each in sample), None)
+        if field is None:
+            lacking[name] = lacking.get(name, 0) + 1
+        else:
+            found.add(field)
+    return {name: value for name, value in sample.items() if name in found or is_reserved(name)}
 
 
 def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
@@ -69,7 +88,7 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
             # million.
             if len(urls) < 2:
                 urls[sample.get("__url__")] = None
-            for name in [name for name in unseen if name in sample]:
+            for name in [name for name in unseen if any(map(sample.__contains__, (name, *name.split("|"))))]:
                 del unseen[name]
             if unseen and len(others) <= _FIELDS_SHOWN:
                 others |= dict.fromkeys(name for name in sample if not is_reserved(name))
@@ -80,6 +99,11 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
             f"the samples have {field_list(others)}"
         )
         raise DataError(reason, url=next(iter(urls)) if len(urls) == 1 else None)
+
+
+def field_names(text: str) -> list[str]:
+    """Split the names of fields in a text, which has blanks or commas between them."""
+    return [name for name in re.split(r"[\s,]+", text) if name]
 
 
 def field_values(sample: Sample, fields: Iterable[list[str]]) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
-    {"steps": "convert demodata encoding join prepare recordfiles shardsoutput sourcefiles tables"},
+    {"steps": "convert demodata encoding join prepare recordfiles selection shardsoutput sourcefiles tables"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},

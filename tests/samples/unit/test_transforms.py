@@ -78,3 +78,13 @@ def test_values_of_alternatives() -> None:
     for text in ("png; cls", ";"):
         with pytest.raises(UsageError, match="must be a field, or fields with"):
             transforms.alternatives(text)
+
+
+def test_keep_fields_with_alternatives() -> None:
+    tally = Tally()
+    given = [sample(png=1, jpg=2), sample(jpg=3), sample(txt=4)]
+    kept = transforms.keep_fields(given, "png|jpg txt", missing="ignore", tally=tally)
+    assert list(kept) == [sample(png=1), sample(jpg=3), sample(txt=4)]
+    assert tally.missing_fields == {"png|jpg": 1, "txt": 2}
+    with pytest.raises(DataError, match="no field 'gif' or 'bmp'"):
+        list(transforms.keep_fields(given, "gif|bmp"))

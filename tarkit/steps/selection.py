@@ -1,0 +1,212 @@
+"""Select samples: keep some of them, with some of their fields, under other names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypedDict
+
+from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable, quoted
+from tarkit.names.keywords import Unpack, keywords_of
+from tarkit.samples.sample import Sample, is_reserved
+from tarkit.samples.transforms import field_list, field_names, only_fields
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_PLACE = re.compile(r"%(?:(%)|(s)|(0?[0-9]{0,2}d)|)")
+_MOST_FIELDS = 1000
+
+
+class SelectionOptions(TypedDict, total=False):
+    """Keyword arguments of :class:`Selection`, which describes them."""
+
+    fields: str | Iterable[str] | None
+    drop_fields: str | Iterable[str] | None
+    rename: Mapping[str, str] | Iterable[str] | None
+    rekey: str | None
+    match: str | None
+
+
+class Selection:
+    """A choice of samples, and of their fields and names.
+
+    A sample must meet all conditions, which see it as it is in its shard. Then fields are left out,
+    then renamed, and the key is replaced last. A context manager.
+
+    >>> with Selection(match="^cat/", fields="jpg cls") as selection:  # doctest: +SKIP
+    ...     for sample in selection.select(read_samples("train.tar")):
+    ...         print(sample["__key__"])
+
+    Args:
+        fields: names of the fields to keep, a list, or text with blanks or commas between them.
+            ``jpg|png`` is the first of them that a sample has. Samples that lack one are counted;
+            samples without any of them are dropped.
+        drop_fields: names of the fields to leave out.
+        rename: new name -> old name, or texts ``NEW=OLD``; ``jpg=jpeg|JPG`` renames the first of
+            them that a sample has.
+        rekey: new keys: ``%s`` is the old key, ``%06d`` the number of the sample among those that
+            are kept, from 0.
+        match: regular expression that must match anywhere in the key.
+
+    Attributes:
+        kept: number of samples kept so far.
+        dropped: samples dropped so far, by the name of the option.
+        lacking: field of ``fields`` -> number of kept samples that lack it.
+        changes: True if the samples that are kept are changed.
+        selects: True if any option is given.
+
+    Raises:
+        UsageError: an option is not valid.
+    """
+
+    @keywords_of(SelectionOptions)
+    def __init__(self, **options: Unpack[SelectionOptions]) -> None:
+        self.kept = 0
+        self.dropped: Counter[str] = Counter()
+        self.lacking: dict[str, int] = {}
+        self._open = ExitStack()
+        self._fields = _names(options.get("fields"))
+        self._drop = frozenset(_names(options.get("drop_fields")))
+        self._rename = _renaming(options.get("rename"))
+        self._rekey = _key_template(options.get("rekey"))
+        self._conditions: list[tuple[str, Callable[[Sample], bool]]] = []
+        if (match := options.get("match")) is not None:
+            found = _pattern(match, "--match").search
+            self._conditions.append(("match", lambda sample: found(sample["__key__"]) is not None))
+        self.changes = bool(self._fields or self._drop or self._rename or self._rekey)
+        self.selects = bool(self.changes or self._conditions)
+        self._unseen = {
+            **dict.fromkeys(self._fields, "--fields"),
+            **dict.fromkeys(self._drop, "--drop-fields"),
+            **dict.fromkeys(self._rename.values(), "--rename"),
+        }
+        self._others: dict[str, None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def select(self, samples: Iterable[Sample], *, last: bool = True) -> Iterator[Sample]:
+        """Yield the selected samples, changed as the options say.
+
+        Args:
+            samples: the samples.
+            last: True to check at their end that each named field was in a sample; False if more
+                samples follow in a later call.
+
+        Raises:
+            DataError: no sample has a field that an option names, or a new name is taken.
+        """
+        for sample in samples:
+            if self.keeps(sample) and (changed := self.changed(sample)) is not None:
+                yield changed
+        if last:
+            self.check()
+
+    def keeps(self, sample: Sample) -> bool:
+        """Return True if a sample meets the conditions; count it if not."""
+        if self._unseen:
+            for name in [name for name in self._unseen if any(map(sample.__contains__, name.split("|")))]:
+                del self._unseen[name]
+            if len(self._others) < _MOST_FIELDS:
+                self._others |= dict.fromkeys(name for name in sample if not is_reserved(name))
+        for option, holds in self._conditions:
+            if not holds(sample):
+                self.dropped[option] += 1
+                return False
+        return True
+
+    def changed(self, sample: Sample) -> Sample | None:
+        """Return a sample that is kept, changed; None if no field is left of it.
+
+        Raises:
+            DuplicateFieldError: the new name of a field is that of another field.
+        """
+        if self.changes:
+            made = only_fields(sample, self._fields, self.lacking) if self._fields else dict(sample)
+            for name in self._drop:
+                made.pop(name, None)
+            if all(map(is_reserved, made)):
+                self.dropped["fields" if self._fields else "drop_fields"] += 1
+                return None
+            sample = self._renamed(made)
+            if self._rekey is not None:
+                sample["__key__"] = _PLACE.sub(self._part_of_key(sample["__key__"]), self._rekey)
+        self.kept += 1
+        return sample
+
+    def _part_of_key(self, key: str) -> Callable[[re.Match[str]], str]:
+        return lambda place: "%" if place[1] else key if place[2] else f"%{place[3]}" % self.kept
+
+    def _renamed(self, sample: Sample) -> Sample:
+        moved = {}
+        for new, old in self._rename.items():
+            if (name := next(filter(sample.__contains__, old.split("|")), None)) is not None:
+                moved[name] = new
+        made = {moved.get(name, name): value for name, value in sample.items()}
+        if len(made) < len(sample):
+            taken = next(new for old, new in moved.items() if new in sample and new not in moved)
+            reason = f"--rename: the sample has a field {printable(taken)!r} already"
+            hint = f"leave it out with --drop-fields {printable(taken)}"
+            raise DuplicateFieldError(reason, url=sample.get("__url__"), key=sample["__key__"], hint=hint)
+        return made
+
+    @property
+    def unseen(self) -> bool:
+        """True if an option names a field that no sample had so far."""
+        return bool(self._unseen)
+
+    def check(self) -> None:
+        """Check, after the last sample, that each field named by an option was in a sample.
+
+        Raises:
+            DataError: a field was in no sample; its name is probably misspelt.
+        """
+        if self._unseen and self._others:
+            name, option = next(iter(self._unseen.items()))
+            near = difflib.get_close_matches(name, self._others, 1, 0.5)
+            hint = f"did you mean {printable(near[0])}? " if near else ""
+            reason = f"{option}: no sample has the field {printable(name)!r}"
+            raise DataError(reason, hint=f"{hint}the samples have {field_list(self._others)}")
+
+
+def _names(names: str | Iterable[str] | None) -> list[str]:
+    found = field_names(names) if isinstance(names, str) else list(names or ())
+    if names is not None and not found:
+        raise UsageError("no fields are named")
+    return list(dict.fromkeys(found))
+
+
+def _renaming(rename: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+    """Return new name -> old name."""
+    if isinstance(rename, Mapping):
+        pairs = list(rename.items())
+    else:
+        texts = field_names(rename) if isinstance(rename, str) else [*map(str, rename or ())]
+        pairs = [(new, old) for new, _, old in (text.partition("=") for text in texts)]
+    olds: list[str] = [name for _, old in pairs for name in old.split("|")]
+    if not all(olds) or not all(new for new, _ in pairs):
+        raise UsageError("--rename takes NEW=OLD, such as jpg=jpeg")
+    if len({*olds}) < len(olds) or len(dict(pairs)) < len(pairs):
+        raise UsageError("--rename names a field twice")
+    return dict(pairs)
+
+
+def _key_template(text: str | None) -> str | None:
+    places = [] if text is None else list(_PLACE.finditer(text))
+    if text is not None and (any(place[0] == "%" for place in places) or all(place[1] for place in places)):
+        raise UsageError(f"--rekey {quoted(text)}: write %s for the old key, %06d for a number, and %% for a percent")
+    return text
+
+
+def _pattern(text: str, option: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option} {quoted(text)} is not a regular expression: {error}") from None
