@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "match": (("--match",), {"metavar": "REGEX", "help": "Keep the samples whose key matches anywhere."}),
+    "keys": (
+        ("--keys",),
+        {"metavar": "FILE", "help": "Keep the samples whose key is in this list, or data.csv:COLUMN of a table."},
+    ),
+    "without_keys": (("--without-keys",), {"metavar": "FILE", "help": "Drop the samples whose key is in this list."}),
+    "where": (
+        ("--where",),
+        {"metavar": "EXPR", "help": "Keep the samples for which this holds, such as 'json.width >= 512 and cls != 7'."},
+    ),
     "fields": (
         ("-f", "--fields"),
         {
@@ -53,4 +62,7 @@ def selected(selection: Selection) -> list[str]:
     if selection.lacking:
         lacking = (f"{printable(name)} {number}" for name, number in sorted(selection.lacking.items()))
         parts.append(f"samples without a field of --fields: {', '.join(lacking)}")
+    for name, (number, examples) in selection.unknown_keys.items():
+        shown = f" ({', '.join(map(printable, examples))}{', …' if number > len(examples) else ''})" if examples else ""
+        parts.append(f"keys of --{name.replace('_', '-')} that no sample has: {number}{shown}")
     return parts

@@ -35,7 +35,7 @@ def text_rows(
     quoted = _QUOTED_BEHIND_BLANKS if skip_blanks else _QUOTED
     parts: list[bytes] = []
     size, is_open = 0, False
-    for line in _lines(blocks):
+    for line in text_lines(blocks):
         size += len(line)
         if size > _LONGEST_ROW:
             reason = "a quote is open" if is_open else "a row has no end"
@@ -73,10 +73,13 @@ def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bo
     return bool(ends) and not ends[-1]
 
 
-def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def text_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield lines with their ends.
 
     A line that is too long for a row is yielded without its end, and is the last.
+
+    Args:
+        blocks: the text, in pieces of any size.
     """
     rest = b""
     for block in blocks:

@@ -6,7 +6,6 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypedDict
 
 from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable, quoted
@@ -16,6 +15,8 @@ from tarkit.samples.transforms import field_list, field_names, only_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from tarkit.steps.keylists import KeyList
 
 _PLACE = re.compile(r"%(?:(%)|(s)|(0?[0-9]{0,2}d)|)")
 _MOST_FIELDS = 1000
@@ -29,6 +30,9 @@ class SelectionOptions(TypedDict, total=False):
     rename: Mapping[str, str] | Iterable[str] | None
     rekey: str | None
     match: str | None
+    keys: str | None
+    without_keys: str | None
+    where: str | None
 
 
 class Selection:
@@ -51,16 +55,26 @@ class Selection:
         rekey: new keys: ``%s`` is the old key, ``%06d`` the number of the sample among those that
             are kept, from 0.
         match: regular expression that must match anywhere in the key.
+        keys: path or URL of a list of the keys to keep, one a line; or of a table with the name of
+            a column, ``data.csv:id`` (see :class:`tarkit.steps.keylists.KeyList`). Above 200,000
+            keys, their digests are sorted in a temporary file.
+        without_keys: list of the keys to drop, in the same form.
+        where: condition such as ``json.width >= 512 and cls != 7``, see :mod:`tarkit.steps.where`.
 
     Attributes:
         kept: number of samples kept so far.
         dropped: samples dropped so far, by the name of the option.
         lacking: field of ``fields`` -> number of kept samples that lack it.
+        unknown_keys: after the last sample, option -> (number of keys in its list that no sample
+            has, a few of them).
         changes: True if the samples that are kept are changed.
         selects: True if any option is given.
 
     Raises:
         UsageError: an option is not valid.
+        DataError: a list of keys is not one.
+        MissingInputError: a list of keys does not exist.
+        StreamError: a list of keys cannot be read, or there is no room to sort it.
     """
 
     @keywords_of(SelectionOptions)
@@ -68,7 +82,8 @@ class Selection:
         self.kept = 0
         self.dropped: Counter[str] = Counter()
         self.lacking: dict[str, int] = {}
-        self._open = ExitStack()
+        self.unknown_keys: dict[str, tuple[int, list[str]]] = {}
+        self._lists: dict[str, KeyList] = {}
         self._fields = _names(options.get("fields"))
         self._drop = frozenset(_names(options.get("drop_fields")))
         self._rename = _renaming(options.get("rename"))
@@ -77,20 +92,30 @@ class Selection:
         if (match := options.get("match")) is not None:
             found = _pattern(match, "--match").search
             self._conditions.append(("match", lambda sample: found(sample["__key__"]) is not None))
-        self.changes = bool(self._fields or self._drop or self._rename or self._rekey)
-        self.selects = bool(self.changes or self._conditions)
         self._unseen = {
             **dict.fromkeys(self._fields, "--fields"),
             **dict.fromkeys(self._drop, "--drop-fields"),
             **dict.fromkeys(self._rename.values(), "--rename"),
         }
+        if (where := options.get("where")) is not None:
+            from tarkit.steps.where import Where
+
+            self._conditions.append(("where", condition := Where(where)))
+            self._unseen |= dict.fromkeys(condition.fields, "--where")
+        for name, source in (("keys", options.get("keys")), ("without_keys", options.get("without_keys"))):
+            if source is not None:
+                from tarkit.steps.keylists import KeyList
+
+                self._lists[name] = KeyList(source)
+        self.changes = bool(self._fields or self._drop or self._rename or self._rekey)
+        self.selects = bool(self.changes or self._conditions or self._lists)
         self._others: dict[str, None] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._lists.clear()
 
     def select(self, samples: Iterable[Sample], *, last: bool = True) -> Iterator[Sample]:
         """Yield the selected samples, changed as the options say.
@@ -116,11 +141,13 @@ class Selection:
                 del self._unseen[name]
             if len(self._others) < _MOST_FIELDS:
                 self._others |= dict.fromkeys(name for name in sample if not is_reserved(name))
-        for option, holds in self._conditions:
-            if not holds(sample):
-                self.dropped[option] += 1
-                return False
-        return True
+        # All lists are asked, so that each knows the keys that it has for nothing.
+        wrong = [name for name, keys in self._lists.items() if (sample["__key__"] in keys) is not (name == "keys")]
+        tests = (option for option, holds in self._conditions if not holds(sample))
+        failed = wrong[0] if wrong else next(tests, None)
+        if failed is not None:
+            self.dropped[failed] += 1
+        return failed is None
 
     def changed(self, sample: Sample) -> Sample | None:
         """Return a sample that is kept, changed; None if no field is left of it.
@@ -174,6 +201,7 @@ class Selection:
             hint = f"did you mean {printable(near[0])}? " if near else ""
             reason = f"{option}: no sample has the field {printable(name)!r}"
             raise DataError(reason, hint=f"{hint}the samples have {field_list(self._others)}")
+        self.unknown_keys = {name: found for name, keys in self._lists.items() if (found := keys.not_found())[0]}
 
 
 def _names(names: str | Iterable[str] | None) -> list[str]:
