@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,11 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
             f"the first in {printable(url)} at {start} to {end} ({reason})"
         )
     return parts
+
+
+def counted_names(what: str, names: Sequence[str]) -> list[str]:
+    """Return a phrase with the number of the names and the first of them, or an empty list."""
+    return [f"{what}: {len(names)}, the first {printable(names[0])}"] if names else []
 
 
 def exit_code_of(tally: Tally) -> int:

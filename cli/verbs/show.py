@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.errors import EXIT_OK, TarkitError, UsageError, escaped, exit_code_of_all
-from tarkit.extras import MissingExtraError
+from tarkit.errors import EXIT_OK, UsageError, escaped, exit_code_of_all
 
 from ..shared.program import reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, exit_code_of, met
@@ -20,6 +19,7 @@ from ..shared.results import Results, exit_code_of, met
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import Sample
+    from tarkit.steps.counting import ShardCount
 
 _EPILOG = """\b
 Examples:
@@ -77,9 +77,10 @@ def command(
     Parquet is that of its values, as text where they are not bytes.
 
     --count prints the number of samples; for several shards, a table of samples, members and bytes
-    of content with a total. A record counts as a sample of one member. A bad shard does not stop
-    the others: it is marked, and the exit code says what is wrong (65: damaged). With several
-    shards, each line of the list begins with the name of its shard.
+    of content with a total. It reads as little as tarkit count, which also counts by field. A
+    record counts as a sample of one member. A bad shard does not stop the others: it is marked, and
+    the exit code says what is wrong (65: damaged). With several shards, each line of the list
+    begins with the name of its shard.
 
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), a folder, which stands for its files that are not hidden, or - (the default), which
@@ -105,11 +106,17 @@ def command(
             return _samples(url, placed) if found == "tar" else _records(found, url, on_damage, tally)
 
         shards = input_files(expand(urls, allow_pipe_in_lists=allow_pipe), tally)
+        first = list(itertools.islice(shards, 2))
+        shards = itertools.chain(first, shards)
         if count:
-            code = _count(list(shards), shown, results, as_json)
+            from tarkit.steps.counting import count_shards
+
+            counts = count_shards(
+                shards, parallel=4, source_format=source_format, rule=key_rule, on_damage=on_damage, **policies
+            )
+            code = _count(counts, results, as_json, tally, several=len(first) > 1)
         else:
-            first = list(itertools.islice(shards, 2))
-            samples = itertools.chain.from_iterable(map(shown, itertools.chain(first, shards)))
+            samples = itertools.chain.from_iterable(map(shown, shards))
             _list(itertools.islice(samples, number), results, as_json, several=len(first) > 1)
     phrases = met(tally)
     if phrases and (exit_code_of(tally) or not quiet):
@@ -166,38 +173,36 @@ def _row(counts: Counter[str], name: str) -> str:
     return f"{counts['samples']:>10} {counts['members']:>10} {counts['bytes']:>15}  {name}"
 
 
-def _count(urls: list[str], shown: Callable[[str], Iterator[_Shown]], results: Results, as_json: bool) -> int:
+def _count(counts: Iterable[ShardCount], results: Results, as_json: bool, tally: Tally, several: bool) -> int:
     """Print a line for each shard, and return the exit code.
 
     A shard that cannot be read to its end is marked.
-    """
-    from tarkit.names.url import display_name
 
-    total, codes = Counter[str](), []
-    table = len(urls) > 1 and not as_json
+    Args:
+        tally: the counts of skipped members and damage are added to it.
+        several: there are several shards, so the result is a table.
+    """
+    total, codes, shards = Counter[str](), [], 0
+    table = several and not as_json
     if table:
         results.line(f"{'samples':>10} {'members':>10} {'bytes':>15}  shard")
-    for url in urls:
-        counts, name, error = Counter(samples=0, members=0, bytes=0), display_name(url), None
-        try:
-            for sample in shown(url):
-                counts.update(samples=1, members=len(sample.sizes), bytes=sum(sample.sizes))
-        except (UsageError, MissingExtraError):
-            raise
-        except TarkitError as problem:
-            if len(urls) == 1:
-                raise
-            error = problem
-            codes.append(problem.exit_code)
-            say("tarkit show", str(problem))
-        total += counts
+    for count in counts:
+        shards += 1
+        if count.error is not None:
+            if not several:
+                raise count.error
+            codes.append(count.error.exit_code)
+            say("tarkit show", str(count.error))
+        tally.add(count.tally)
+        numbers = Counter(samples=count.samples, members=count.members.total(), bytes=count.sizes.total())
+        total += numbers
         if as_json:
-            found = {"url": name, **counts}
-            results.line(json.dumps(found if error is None else {**found, "error": str(error)}))
+            found = {"url": count.url, **numbers}
+            results.line(json.dumps(found if count.error is None else {**found, "error": str(count.error)}))
         elif table:
-            results.line(_row(counts, name if error is None else f"{name} (bad; counted up to the error)"))
+            results.line(_row(numbers, f"{count.url} (bad; counted up to the error)" if count.error else count.url))
     if table:
-        results.line(_row(total, f"total ({len(codes)} of {len(urls)} shards bad)" if codes else "total"))
+        results.line(_row(total, f"total ({len(codes)} of {shards} shards bad)" if codes else "total"))
     elif not as_json:
         results.line(str(total["samples"]))
     return exit_code_of_all(codes)

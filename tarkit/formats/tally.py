@@ -56,6 +56,19 @@ class Tally:
         """Count skipped members."""
         self.skipped[reason] = self.skipped.get(reason, 0) + number
 
+    def add(self, other: Tally) -> None:
+        """Add the counts of another reader."""
+        self.members += other.members
+        self.samples += other.samples
+        for reason, number in other.skipped.items():
+            self.skip(reason, number)
+        self.replaced += other.replaced
+        self.reopened += other.reopened
+        self.damage += other.damage
+        for name, number in other.missing_fields.items():
+            self.missing_fields[name] = self.missing_fields.get(name, 0) + number
+        self.shards += other.shards
+
     @property
     def lost_anything(self) -> bool:
         """True if samples lack something that was read, as the policies allow."""

@@ -10,7 +10,7 @@ the key rule decides which members are a sample.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -19,6 +19,7 @@ from tarkit.errors import DataError, MissingInputError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
+from tarkit.formats.tar.unread import Headers
 from tarkit.formats.tar.walk import Archive, Member
 from tarkit.names.outputnames import index_url
 from tarkit.names.url import display_name
@@ -162,6 +163,15 @@ class ShardIndex:
                 break
             found.append(stop)
         return found
+
+    def only(self, numbers: Iterable[int]) -> ShardIndex:
+        """Return an index, verified before, with only what is needed to read these samples."""
+        self.check()
+        kept = {near for number in numbers for near in (number - 1, number)}
+        lines = [line if number in kept else b"" for number, line in enumerate(self._lines)]
+        index = ShardIndex(lines, self._url, self._rule, escaped=self._escaped)
+        index._is_good = index._has_good_keys = True
+        return index
 
     def check_keys(self, near: int | None = None) -> None:
         """Check that no key is repeated.
@@ -373,11 +383,25 @@ def build_index(
         window = Window(stream.read if update is None else _passing(stream.read, update))
         if (codec := sniff(window.peek(SNIFF_BYTES))) is not None:
             raise UsageError(f"{stream.name} is compressed ({codec}); only a plain tar has an index")
-        members = _places(Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()))
-        for sample in group_by_keys(members, url=stream.name, rule=rule, tally=tally):
-            places = {field: place for field, place in sample.items() if isinstance(place, _Place)}
-            index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
+        _add_all(index, Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()), rule)
     return index
+
+
+def index_of_headers(shard: Headers, rule: KeyRule, tally: Tally) -> ShardIndex:
+    """Make the index of a shard that is opened for its headers, with all checks of the reader.
+
+    Raises:
+        DataError: the shard is damaged, or has repeated keys or fields.
+    """
+    index = ShardIndex()
+    _add_all(index, Archive(shard.read, shard.name, tally, in_sample(rule), shard.large), rule)
+    return index
+
+
+def _add_all(index: ShardIndex, archive: Archive, rule: KeyRule) -> None:
+    for sample in group_by_keys(_places(archive), url=archive.url, rule=rule, tally=archive.tally):
+        places = {field: place for field, place in sample.items() if isinstance(place, _Place)}
+        index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
 
 
 def _passing(read: Callable[[int], bytes], update: Callable[[bytes], object]) -> Callable[[int], bytes]:

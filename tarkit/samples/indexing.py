@@ -117,7 +117,7 @@ def ensure_index(
         shard = open_indexed(url, rule)
         if shard is None:
             state = MADE
-        elif not force and not _is_older(index_url(url), url):
+        elif not force and not is_older(index_url(url), url):
             if not listed:
                 return IndexOutcome(url, FRESH, len(shard))
             with open_read(url, compression=None) as stream:
@@ -143,7 +143,8 @@ def _listed(url: str, samples: int, identity: Identity, digest: hashlib._Hash) -
     return ManifestShard(url, samples, identity.size, digest.hexdigest())
 
 
-def _is_older(index: str, url: str) -> bool:
+def is_older(index: str, url: str) -> bool:
+    """Return True if the index of a shard is older than the shard."""
     made, changed = stat(index).mtime, stat(url).mtime
     return made is not None and changed is not None and made < changed
 

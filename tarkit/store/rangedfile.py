@@ -6,11 +6,12 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tarkit.errors import DataError, LocatedError, StreamError
-from tarkit.names.url import display_name, local_path
+from tarkit.errors import DataError, LocatedError, MissingInputError, StreamError, TemporaryStreamError
+from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.local import open_path
 from tarkit.store.read import read_range, reading
+from tarkit.store.registry import offered
 
 Read = Callable[[int], bytes]
 BLOCK = 4 << 20
@@ -28,6 +29,26 @@ def offsets_from(base: int, url: str) -> Iterator[None]:
         if error.offset is not None:
             error.offset += base
         raise
+
+
+def identity_for_parts(url: str) -> Identity | None:
+    """Return the identity of a file that its place can read in parts; None for all others.
+
+    None also if the place does not report a size: reading the file may say more.
+
+    Raises:
+        TemporaryStreamError: the place does not answer now.
+    """
+    serves_parts = offered(url, "serves_parts")
+    try:
+        if reads_once(url) or (serves_parts is not None and not serves_parts(url)):
+            return None
+        identity = identify(url)
+    except TemporaryStreamError:
+        raise
+    except (MissingInputError, StreamError):
+        return None
+    return None if identity.size is None else identity
 
 
 @contextmanager

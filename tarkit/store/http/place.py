@@ -88,6 +88,15 @@ def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     return Identity(reader.size, origin.tag)
 
 
+def serves_parts(url: str, retry: Retry = DEFAULT_RETRY) -> bool:
+    """Return True if the server answers a Range with only those bytes, which it identifies."""
+    try:
+        open_origin(HttpOrigin(url, display_name(url), retry, stop=1), retry).close()
+    except _NotInParts:
+        return False
+    return True
+
+
 def stat(url: str) -> Entry:
     """Return the entry of an object; servers have no folders that could be recognized."""
     size, tag = identify(url)
