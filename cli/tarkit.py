@@ -14,9 +14,14 @@ NAME = "tarkit"
 VERBS = {
     "Shards": {
         "show": "List the samples of shards, or the records of files of other formats, with their sizes.",
+        "count": "Count samples, and bytes of content by field.",
         "create": "Make a shard, or a series of shards, of files and folders, or of a plan's sources.",
         "split": "Cut shards into a numbered series of shards.",
         "cat": "Join shards into one.",
+        "sample": "Draw samples at random, each with the same probability, and keep their order.",
+        "mix": "Mix data sets by weights, each in its own order; no sample comes twice.",
+        "pick": "Fetch samples by their keys, and keep their order.",
+        "export": "Export samples to a folder of files, a table, or a data set of another library.",
         "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
     },
     "Other formats": {

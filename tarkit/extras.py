@@ -22,6 +22,7 @@ PACKAGES = {
     "schema": "kubernetes-validate",
     "openpai": "jsonschema",
     "parquet": "pyarrow",
+    "mds": "mosaicml-streaming",
     "odps": "pyodps",
     "spark": "pyspark",
     "torch": "torch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from tarkit.samples.sample import Sample
     from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,6 +97,21 @@ def open_shards(
         first = printable(redact(shards.removed[0]))
         verb = "would remove" if options.get("dry_run") else "removed"
         say(program, f"{verb} {counted(len(shards.removed), 'shard')} of an earlier run, from {first} on")
+
+
+def write_samples(
+    shards: ShardsOutput, samples: Iterable[Sample], meter: Meter, part: Callable[[], float | None] = lambda: None
+) -> None:
+    """Write samples, and show the progress.
+
+    Args:
+        part: function that returns the part of the run that is completed, or None.
+    """
+    for sample in samples:
+        shards.write(sample)
+        if meter.is_due():
+            where = f", {counted(len(shards.shards), 'shard')} written" if shards.is_series else ""
+            meter.show(f"{counted(shards.total, 'sample')} so far{where}", part())
 
 
 def summarize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -195,6 +195,7 @@ class RowWriter(FileWriter):
         target: a path, URL, ``-`` or ``pipe:COMMAND``.
         columns: columns to write, besides ``__key__``; None: those of the first row group, sorted
             by name.
+        metadata: function from the schema of pyarrow to the metadata of the file.
 
     Raises:
         StreamError: the file cannot be written.
@@ -206,7 +207,11 @@ class RowWriter(FileWriter):
 
     _unit = "row"
 
-    def __init__(self, target: str, *, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, target: str, *, columns: Sequence[str] | None = None,
+        metadata: Callable[[Any], Mapping[str, str]] = lambda schema: {},
+    ) -> None:  # fmt: skip
+        self._metadata = metadata
         self._arrow = library("pyarrow", "writing Parquet", "parquet")
         self._parquet = library("pyarrow.parquet", "writing Parquet", "parquet")
         self._columns = columns if columns is None else tuple(name for name in columns if name != KEY)
@@ -221,7 +226,9 @@ class RowWriter(FileWriter):
         self._sink = _Sink(self._out)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write one row: column -> bytes, text, number, truth value or list; ``__key__`` is text.
+        """Write one row: column -> bytes, text, number, truth value, list or structure.
+
+        ``__key__`` is text, and a structure is a dict of bytes and text.
 
         Args:
             row: column -> value; a column that the row lacks is null.
@@ -238,7 +245,7 @@ class RowWriter(FileWriter):
             raise EncodeError(reason, url=self.name, key=row.get(KEY), hint="name all columns, with --columns A,B")
         self._rows.append(row)
         self._written.count += 1
-        self._size += _ROW_BYTES + sum(len(value) for value in row.values() if isinstance(value, (bytes, str)))
+        self._size += _ROW_BYTES + sum(map(_size_of, row.values()))
         if self._size >= GROUP_BYTES:
             self._write_group()
 
@@ -250,7 +257,8 @@ class RowWriter(FileWriter):
         arrays = {name: self._array(name, rows, schema and schema.field(name).type) for name in (KEY, *self._columns)}
         table = self._arrow.table(arrays)
         if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._sink, table.schema, write_page_checksum=True)
+            schema = table.schema.with_metadata(self._metadata(table.schema) or None)
+            self._writer = self._parquet.ParquetWriter(self._sink, schema, write_page_checksum=True)
         self._writer.write_table(table, row_group_size=max(1, len(rows)))
 
     def _array(self, name: str, rows: Sequence[Mapping[str, Any]], kind: Any) -> Any:
@@ -297,13 +305,19 @@ class RowWriter(FileWriter):
                 self._writer.close()
 
 
+def _size_of(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_size_of, value.values()))
+    return len(value) if isinstance(value, (bytes, str)) else 0
+
+
 def _as_json(values: list[Any]) -> str:
     """Return text for comparison, because 1, 1.0 and true are equal in Python.
 
     Raises:
         ValueError: a value is not finite.
     """
-    return json.dumps(values, sort_keys=True, allow_nan=False)
+    return json.dumps(values, sort_keys=True, allow_nan=False, default=bytes.hex)
 
 
 class _Sink(io.RawIOBase):

@@ -19,12 +19,12 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
         "store": "allocator cache cachedread childstart compression entries faults fieldfile forks publish rangedfile "
-        "read retry sinks temporary transfer trees waits window"
+        "read retry sinks temporary transfer trees waits wholefolder window"
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
     {
         "formats": "datafolder example har parquet recordio registry sequencefile tally textrows tfrecord "
-        "tar.headers tar.large tar.raw tar.resync tar.walk"
+        "tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
     },
     {
         "samples": "cachedshard codecs gather images index indexedshard indexing pieces read sample "
@@ -34,7 +34,10 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
-    {"steps": "convert demodata encoding join prepare recordfiles selection shardsoutput sourcefiles tables"},
+    {
+        "steps": "convert counting demodata drawing encoding export join mixing picking prepare recordfiles selection "
+        "shardsoutput sourcefiles tables"
+    },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},
