@@ -105,25 +105,18 @@ def _row(sample: Sample, binary: Binary, suffix: str = "", *, parsed: bool = Fal
     for field in sample:
         if is_reserved(field):
             continue
-        column = _column(field, suffix)
-        if column in row:
-            raise _not_exported(sample, f"two fields become the column {printable(column)}")
         if not _is_value(field):
-            row[column] = binary(sample, field)
+            row[field + suffix] = binary(sample, field)
             continue
         content = _bytes_of(sample, field)
         value = decode_field(field, content, key=sample["__key__"], url=sample.get("__url__"))
-        row[column] = content.decode() if extension_of(field)[0] in _JSON and not parsed else value
+        row[field] = content.decode() if extension_of(field)[0] in _JSON and not parsed else value
     return row
 
 
 def _is_value(field: str) -> bool:
     extension, compressed = extension_of(field)
     return extension in _VALUES and not compressed
-
-
-def _column(field: str, suffix: str) -> str:
-    return field if _is_value(field) else field + suffix
 
 
 def _bytes_of(sample: Sample, field: str) -> Any:
@@ -166,7 +159,7 @@ def _json_writer(out: PublishStream, binary: Binary, suffix: str) -> Write:
 def _csv_writer(out: PublishStream, binary: Binary, suffix: str, columns: Sequence[str] | None) -> Write:
     lines = io.StringIO(newline="")
     rows = csv.writer(lines, lineterminator="\n")
-    names = [] if columns is None else [KEY, *(_column(field, suffix) for field in columns)]
+    names = [] if columns is None else [KEY, *(field if _is_value(field) else field + suffix for field in columns)]
 
     def write(sample: Sample) -> None:
         row = _row(sample, binary, suffix)

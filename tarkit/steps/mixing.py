@@ -87,9 +87,7 @@ def _mixed(sets: Sequence[MixedSet], seed: int, until: str, seen: dict[str, int]
         sample = {**sample, "__key__": each.prefix + sample["__key__"]}
         if seen is not None and seen.setdefault(sample["__key__"], number) != number:
             other = sets[seen[sample["__key__"]]].name
-            reason, hint = (
-                f"the key is in {printable(other)} too",
-                "--prefixes a-,b- puts a text before each set's keys",
-            )
+            reason = f"the key is in {printable(other)} too"
+            hint = "put a text before the keys of each set, with --prefixes a-,b-"
             raise RepeatedKeyError(reason, url=sample.get("__url__"), key=sample["__key__"], hint=hint)
         yield sample
