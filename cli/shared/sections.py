@@ -22,11 +22,14 @@ _SECTIONS = {
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
-    "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
+    "Drawing and mixing": "number fraction weights until prefixes draw_seed",
+    "Selection": "match keys without_keys where drop_fields rename rekey",
+    "Input": "specs shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
-    "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet",
+    "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet maxcount "
+    "maxsize start dry_run as_json",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
     "Speed": "parallel mem parallelism slices",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "

@@ -10,8 +10,9 @@ import click
 from tarkit.errors import counted, exit_code_of_all
 
 from ..shared.meter import Meter
-from ..shared.program import json_option, reader_options, refuse_terminal_input, say, standard_options
+from ..shared.program import json_option, read_options, reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.selection import selected, selection_of, selection_options
 
 _NAME = "tarkit count"
 _EPILOG = """\b
@@ -31,18 +32,20 @@ Examples:
 )
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no skipped members.")
+@selection_options
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], parallel: int, source_format: str | None, as_json: bool, quiet: bool, key_rule: str,
-    allow_pipe: bool, verbose: bool, **policies: Any,
+    inputs: tuple[str, ...], parallel: int, source_format: str | None, as_json: bool, quiet: bool, allow_pipe: bool,
+    verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Count samples, and bytes of content by field.
 
     A shard with a fresh index is counted from that. Without one, its headers are read, and large
     content is skipped: locally by seeking, from a store by a small request for each header behind
     256 KiB of content or more. Shards of smaller members, compressed shards and streams are read
-    whole. A stale index is reported, and not used.
+    whole. A stale index is reported, and not used. With an option that selects samples or fields,
+    shards are read whole, one after the other, and what it selects is counted.
 
     A bad shard does not stop the others: it is counted up to the error and marked, and the exit
     code is that of the error. Damage inside of skipped content is not found here. With
@@ -62,12 +65,15 @@ def command(
     from tarkit.steps.counting import ShardCount, count_shards
 
     tally, total, codes, stale, done = Tally(), ShardCount("total"), list[int](), list[str](), 0
-    with Results() as results, Meter(_NAME, quiet=quiet) as meter:
+    reading = read_options(options, tally)
+    with Results() as results, Meter(_NAME, quiet=quiet) as meter, selection_of(options) as selection:
         shards, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
         if not as_json:
             results.line(f"{'samples':>10} {'bytes':>15}  shard")
         files = input_files(shards, tally)
-        for count in count_shards(files, parallel=parallel, source_format=source_format, rule=key_rule, **policies):
+        chosen = selection if selection.selects else None
+        counts = count_shards(files, parallel=parallel, source_format=source_format, selection=chosen, **reading)
+        for count in counts:
             done += 1
             tally.add(count.tally)
             total.merge(count)
@@ -90,7 +96,7 @@ def command(
             results.line(f"{total.samples:>10} {total.sizes.total():>15}  total{bad}")
             for name in sorted(total.members):
                 results.line(f"{total.members[name]:>10} {total.sizes[name]:>15}    .{name}")
-    notes = met(tally) if exit_code_of(tally) or not quiet else []
+    notes = [*selected(selection), *met(tally)] if exit_code_of(tally) or not quiet else []
     notes += counted_names("stale indexes that were not used", stale)
     if notes:
         say(_NAME, "; ".join(notes))

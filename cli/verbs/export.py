@@ -11,8 +11,9 @@ from tarkit.errors import counted
 from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import json_option, reader_options, refuse_terminal_input, say, standard_options
+from ..shared.program import json_option, read_options, reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, exit_code_of, met
+from ..shared.selection import selected, selection_of, selection_options
 
 _NAME = "tarkit export"
 _EPILOG = """\b
@@ -33,17 +34,18 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace a folder that has files.")
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+@selection_options
 @reader_options
 @standard_options
 def command(
     inputs: tuple[str, ...], output: str, to: str, files: str | None, force: bool, as_json: bool, quiet: bool,
-    key_rule: str, allow_pipe: bool, verbose: bool, **policies: Any,
+    allow_pipe: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Export samples to a folder of files, a table, or a data set of another library.
 
     \b
     folder   a file KEY.FIELD for each field, which tarkit create makes shards of
-    csv      a row for each sample, with the columns of the first
+    csv      a row for each sample, with the columns of the first, or those of --fields
     jsonl    an object for each sample, on a line
     parquet  a row for each sample (needs pyarrow)
     mds      shards of Mosaic streaming (needs mosaicml-streaming)
@@ -66,16 +68,15 @@ def command(
     from tarkit.formats.tar.large import KeepInFiles
     from tarkit.samples.read import read_samples
     from tarkit.specs.shardspec import counted_shards
-    from tarkit.steps.export import open_export
+    from tarkit.steps.export import columns_of, open_export
 
     tally, number = Tally(), 0
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    reading, columns = read_options(options, tally), columns_of(options["fields"], options["rename"])
+    with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, total = counted_shards(urls, allow_pipe_in_lists=allow_pipe, outputs=[output])
-        samples = read_samples(
-            found, literal=True, split=True, rule=key_rule, tally=tally, large=KeepInFiles(), **policies
-        )
-        with open_export(output, to, files=files, force=force) as write:
-            for number, sample in enumerate(samples, 1):
+        samples = read_samples(found, literal=True, split=True, large=KeepInFiles(), **reading)
+        with open_export(output, to, files=files, columns=columns, force=force) as write:
+            for number, sample in enumerate(selection.select(samples), 1):
                 write(sample)
                 if meter.is_due():
                     meter.show(f"{counted(number, 'sample')} so far", tally.shards_read() / total if total else None)
@@ -83,5 +84,5 @@ def command(
             results.line(json.dumps({"samples": number, "output": redact(output)}))
     code = exit_code_of(tally)
     if code or not quiet:
-        say(_NAME, "; ".join([counted(number, "sample"), *met(tally)]))
+        say(_NAME, "; ".join([counted(number, "sample"), *selected(selection), *met(tally)]))
     return code

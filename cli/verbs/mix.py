@@ -10,8 +10,9 @@ from tarkit.errors import UsageError, counted, printable
 from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import names_in, reader_options, refuse_terminal_input, standard_options
+from ..shared.program import names_in, read_options, reader_options, refuse_terminal_input, standard_options
 from ..shared.results import Results, exit_code_of, met
+from ..shared.selection import selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 _NAME = "tarkit mix"
@@ -27,7 +28,7 @@ Examples:
 @click.option(
     "--weights", required=True, callback=names_in, metavar="W,...", help="Share of each SET, such as 3,1 or 0.9,0.1."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another order.")
+@click.option("--seed", "draw_seed", type=int, default=0, show_default=True, help="Another seed gives another order.")
 @click.option(
     "--until", type=click.Choice(["first", "last"]), default="first", show_default=True,
     help="End with the first SET that is over, or go on with the others until the last.",
@@ -37,12 +38,12 @@ Examples:
 )
 @shards_options()
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+@selection_options
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], weights: list[str], seed: int, until: str, prefixes: list[str] | None, output: str,
-    quiet: bool, key_rule: str, on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool,
-    as_json: bool, verbose: bool, **options: Any,
+    inputs: tuple[str, ...], weights: list[str], draw_seed: int, until: str, prefixes: list[str] | None, output: str,
+    quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Mix data sets by weights, each in its own order; no sample comes twice.
 
@@ -52,7 +53,8 @@ def command(
 
     With --until first, the mix ends when a set has no sample for its turn, and the rest of the
     others is left out; the summary says which. With --until last nothing is left out: a set that is
-    over drops out, and the others go on by their weights.
+    over drops out, and the others go on by their weights. The weights are those of the samples that
+    the options select.
 
     A key that two sets have is an error, for which all keys are kept in memory, about 150 bytes for
     each. --prefixes makes them different, and needs no memory.
@@ -69,28 +71,30 @@ def command(
     from tarkit.specs.shardspec import expand
     from tarkit.steps.mixing import MixedSet, mix_samples
 
-    tally, sets, names = Tally(), list[MixedSet](), list[str]()
     if inputs.count("-") > 1:
         raise UsageError("standard input can be only one of the data sets")
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    tally, sets, names = Tally(), list[MixedSet](), list[str]()
+    reading = read_options(options, tally)
+    with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         for number, spec in enumerate(inputs):
             urls = list(expand([spec], allow_pipe_in_lists=allow_pipe))
             names += urls
-            samples = read_samples(
-                urls, literal=True, split=True, rule=key_rule, on_duplicate_field=on_duplicate_field,
-                on_repeated_key=on_repeated_key, on_damage=on_damage, tally=tally, large=KeepInFiles(),
-            )  # fmt: skip
-            sets.append(MixedSet(samples, _weight(weights[number]), redact(spec), prefixes[number] if prefixes else ""))
-        mixed = mix_samples(sets, seed=seed, until=until)
+            samples = read_samples(urls, literal=True, split=True, large=KeepInFiles(), **reading)
+            prefix = prefixes[number] if prefixes else ""
+            chosen = selection.select(samples, last=False)
+            sets.append(MixedSet(chosen, _weight(weights[number]), redact(spec), prefix))
+        mixed = mix_samples(sets, seed=draw_seed, until=until)
         with open_shards(
-            _NAME, output, meter, results, lambda _: names, rule=key_rule, on_repeated_key=on_repeated_key, **options
-        ) as shards:
+            _NAME, output, meter, results, lambda _: names,
+            rule=reading["rule"], on_repeated_key=reading["on_repeated_key"], **options,
+        ) as shards:  # fmt: skip
             write_samples(shards, mixed, meter)
+            selection.check()
         code = exit_code_of(tally)
         found = [{"set": each.name, "samples": each.taken, "all": each.is_over} for each in sets]
         taken = ", ".join(f"{printable(each.name)}: {each.taken}{'' if each.is_over else ', not all'}" for each in sets)
-        notes = [taken, *met(tally)]
-        summarize(_NAME, shards, results, notes=notes, quiet=quiet and not code, sets=found, seed=seed)
+        notes = [taken, *selected(selection), *met(tally)]
+        summarize(_NAME, shards, results, notes=notes, quiet=quiet and not code, sets=found, seed=draw_seed)
     return code
 
 

@@ -13,6 +13,7 @@ from tarkit.names.redaction import redact
 from ..shared.meter import Meter
 from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_options
 from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.selection import selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 _NAME = "tarkit pick"
@@ -25,7 +26,7 @@ Examples:
 
 
 @click.command("pick", epilog=_EPILOG)
-@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@click.argument("wanted", metavar="KEY...", nargs=-1, required=True)
 @click.option(
     "--from", "specs", multiple=True, required=True, metavar="SHARD", help="Shards to look into; may be repeated."
 )
@@ -36,10 +37,11 @@ Examples:
     help="Number of shards to look into, or of reads of a remote shard, at once.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
+@selection_options
 @work_options("key_rule", "allow_pipe")
 @standard_options
 def command(
-    keys: tuple[str, ...], specs: tuple[str, ...], outdir: str | None, output: str | None, parallel: int, quiet: bool,
+    wanted: tuple[str, ...], specs: tuple[str, ...], outdir: str | None, output: str | None, parallel: int, quiet: bool,
     key_rule: str, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Fetch samples by their keys, and keep their order.
@@ -67,10 +69,11 @@ def command(
     tally, stale, by_headers, whole = Tally(), list[str](), list[str](), list[str]()
     names = list(expand(specs, allow_pipe_in_lists=allow_pipe))
     picked = pick_samples(
-        listed_keys(keys), names, rule=rule_of(key_rule), parallel=parallel, tally=tally, stale=stale,
+        listed_keys(wanted), names, rule=rule_of(key_rule), parallel=parallel, tally=tally, stale=stale,
         unindexed=lambda name, is_whole: (whole if is_whole else by_headers).append(name),
     )  # fmt: skip
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+        picked = selection.select(picked)
         if outdir is not None:
             reject_options(_OF_SHARDS, "goes with a shard, -o OUT")
             with open_export(outdir, "folder", force=options["force"]) as write:
@@ -86,5 +89,5 @@ def command(
     notes += counted_names("shards without an index, of which the headers were read", by_headers)
     notes += counted_names("shards without an index that were read whole", whole)
     if not quiet:
-        say(_NAME, "; ".join([counted(number, "sample"), *notes, *met(tally)]))
+        say(_NAME, "; ".join([counted(number, "sample"), *notes, *selected(selection), *met(tally)]))
     return exit_code_of(tally)

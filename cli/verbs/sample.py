@@ -9,8 +9,9 @@ import click
 from tarkit.errors import UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import reader_options, refuse_terminal_input, standard_options
+from ..shared.program import read_options, reader_options, refuse_terminal_input, standard_options
 from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.selection import selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 _NAME = "tarkit sample"
@@ -26,29 +27,29 @@ Examples:
 @click.argument("inputs", metavar="[SHARD]...", nargs=-1)
 @click.option("--number", type=click.IntRange(1), metavar="K", help="Draw exactly K samples.")
 @click.option("--fraction", type=float, metavar="F", help="Draw about this share of the samples, such as 0.01.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed draws other samples.")
+@click.option("--seed", "draw_seed", type=int, default=0, show_default=True, help="Another seed draws other samples.")
 @shards_options()
 @click.option(
     "-p", "--parallel", type=click.IntRange(1), default=4, show_default=True,
     help="Number of shards to count, or of reads of a remote shard, at once.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+@selection_options
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], number: int | None, fraction: float | None, seed: int, output: str, parallel: int,
-    quiet: bool, key_rule: str, on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool,
-    as_json: bool, verbose: bool, **options: Any,
+    inputs: tuple[str, ...], number: int | None, fraction: float | None, draw_seed: int, output: str, parallel: int,
+    quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Draw samples at random, each with the same probability, and keep their order.
 
     The same seed draws the same samples from the same input, with or without indexes.
 
-    --number K draws exactly K samples; fewer in the input are an error. The shards are counted
-    first, as by tarkit count, and then only those with a drawn sample are read: with a fresh index
-    a range for each drawn sample, if they are few. Standard input and pipes are read once, as is
-    all input with a policy or an option that selects samples: the samples drawn so far are kept, up
-    to 64 MiB in memory and the rest in $TMPDIR, in all K * (1 + ln(N / K)) of N.
+    --number K draws exactly K samples; fewer are an error. The shards are counted first, as by
+    tarkit count, and then only those with a drawn sample are read: with a fresh index a range for
+    each drawn sample, if they are few. Standard input and pipes are read once, as is all input with
+    a policy or with options that select the samples to draw from: the samples drawn so far are
+    kept, up to 64 MiB in memory and the rest in $TMPDIR, in all K * (1 + ln(N / K)) of N.
 
     --fraction F draws the samples for which the hash of seed and key, as a number from 0 to 1, is
     below F: so it does not matter into which shards they are cut, more samples may be added, and a
@@ -64,31 +65,27 @@ def command(
         raise UsageError("say how many samples to draw, with --number K or --fraction F")
     refuse_terminal_input(urls)
     from tarkit.formats.tally import Tally
-    from tarkit.samples.read import ReadOptions
     from tarkit.specs.shardspec import counted_shards
     from tarkit.steps.drawing import draw_fraction, draw_number
 
     tally, stale = Tally(), list[str]()
-    reading = ReadOptions(
-        rule=key_rule, on_duplicate_field=on_duplicate_field, on_repeated_key=on_repeated_key, on_damage=on_damage,
-        tally=tally,
-    )  # fmt: skip
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    reading = read_options(options, tally)
+    with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, total = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
         names = list(found)
+        if number is not None:
+            select = selection.select if selection.selects else None
+            drawn = draw_number(names, number, seed=draw_seed, select=select, parallel=parallel, stale=stale, **reading)
+        else:
+            drawn = draw_fraction(names, fraction or 0, seed=draw_seed, parallel=parallel, stale=stale, **reading)
+            drawn = selection.select(drawn)
         with open_shards(
-            _NAME, output, meter, results, lambda _: names, rule=key_rule, on_repeated_key=on_repeated_key, **options
-        ) as shards:
-            if number is not None:
-                drawn = draw_number(names, number, seed=seed, parallel=parallel, stale=stale, **reading)
-            else:
-                drawn = draw_fraction(names, fraction or 0, seed=seed, parallel=parallel, stale=stale, **reading)
+            _NAME, output, meter, results, lambda _: names,
+            rule=reading["rule"], on_repeated_key=reading["on_repeated_key"], **options,
+        ) as shards:  # fmt: skip
             write_samples(shards, drawn, meter, lambda: tally.shards_read() / total if total else None)
         code = exit_code_of(tally)
-        notes = [
-            f"of {counted(tally.samples, 'sample')}",
-            *met(tally),
-            *counted_names("stale indexes that were not used", stale),
-        ]
-        summarize(_NAME, shards, results, notes=notes, quiet=quiet and not code, read=tally.samples, seed=seed)
+        notes = [f"of {counted(tally.samples, 'sample')}", *selected(selection), *met(tally)]
+        notes += counted_names("stale indexes that were not used", stale)
+        summarize(_NAME, shards, results, notes=notes, quiet=quiet and not code, read=tally.samples, seed=draw_seed)
     return code

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,12 +17,14 @@ from tarkit.errors import TarkitError, UsageError
 from tarkit.extras import MissingExtraError
 from tarkit.formats.registry import format_of, read_sizes
 from tarkit.formats.tally import Tally
+from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.unread import open_headers
 from tarkit.names.keywords import Unpack
 from tarkit.names.url import display_name
-from tarkit.samples.read import ReadOptions, placed_samples
+from tarkit.samples.read import ReadOptions, placed_samples, read_samples
 from tarkit.samples.sample import first_dot, is_reserved, key_rule
 from tarkit.steps.lookup import fresh_indexed
+from tarkit.steps.selection import Selection
 from tarkit.store.waits import Workers
 
 INDEX, HEADERS, WHOLE = "index", "headers", "whole"
@@ -72,30 +75,38 @@ class ShardCount:
 
 
 def count_shards(
-    urls: Iterable[str], *, parallel: int = 1, source_format: str | None = None, **options: Unpack[ReadOptions]
-) -> Iterator[ShardCount]:
+    urls: Iterable[str], *, parallel: int = 1, source_format: str | None = None, selection: Selection | None = None,
+    **options: Unpack[ReadOptions],
+) -> Iterator[ShardCount]:  # fmt: skip
     """Yield the numbers of each shard, in order; a bad shard does not stop the others.
 
     Args:
         urls: paths and URLs of shards, or of files of other formats.
         parallel: number of shards at once.
         source_format: format of the files; None: by their names and first bytes.
+        selection: selection of what is counted; shards are read whole then, one after the other.
         options: key rule and policies of :func:`tarkit.samples.read.read_samples`.
 
     Raises:
         UsageError: a policy or the key rule is not valid, or a place cannot be read.
         MissingExtraError: a library is not installed.
     """
+    one = partial(_counted, source_format=source_format, selection=selection, options=options)
+    if selection is not None:
+        yield from map(one, urls)
+        selection.check()
+        return
     with Workers(parallel, "tarkit-count") as pool:
-        counts = pool.ahead(partial(_counted, source_format=source_format, options=options), urls, 2 * parallel)
-        yield from counts
+        yield from pool.ahead(one, urls, 2 * parallel)
 
 
-def _counted(url: str, source_format: str | None, options: ReadOptions) -> ShardCount:
+def _counted(url: str, source_format: str | None, selection: Selection | None, options: ReadOptions) -> ShardCount:
     count = ShardCount(display_name(url))
     try:
         found = source_format or format_of(url)
-        if found == "tar":
+        if selection is not None:
+            _count_selected(url, count, selection, options)
+        elif found == "tar":
             _count_tar(url, count, options)
         else:
             policy = options.get("on_damage", "error")
@@ -106,6 +117,13 @@ def _counted(url: str, source_format: str | None, options: ReadOptions) -> Shard
     except TarkitError as error:
         count.error = error
     return count
+
+
+def _count_selected(url: str, count: ShardCount, selection: Selection, options: ReadOptions) -> None:
+    options = {**options, "tally": count.tally}
+    with closing(read_samples([url], literal=True, split=True, large=KeepInFiles(), **options)) as samples:
+        for sample in selection.select(samples, last=False):
+            count.add((name, len(value)) for name, value in sample.items() if not is_reserved(name))
 
 
 def _count_tar(url: str, count: ShardCount, options: ReadOptions) -> None:

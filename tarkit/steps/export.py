@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from tarkit.names.url import is_stream, local_path
 from tarkit.samples.codecs import decode_field, extension_of
 from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample, is_reserved
+from tarkit.samples.transforms import field_names
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.wholefolder import whole_folder
@@ -91,6 +92,14 @@ def open_export(
             yield _json_writer(text, binary, suffix)
         elif text is not None:
             yield _csv_writer(text, binary, suffix, columns)
+
+
+def columns_of(fields: str | None, rename: Iterable[str] = ()) -> list[str] | None:
+    """Return the fields that samples have after a selection with these options; None if any."""
+    if fields is None:
+        return None
+    new = {name: pair.partition("=")[0] for pair in rename for name in pair.partition("=")[2].split("|")}
+    return list(dict.fromkeys(new.get(name, name) for each in field_names(fields) for name in each.split("|")))
 
 
 def _row(sample: Sample, binary: Binary, suffix: str = "", *, parsed: bool = False) -> dict[str, Any]:

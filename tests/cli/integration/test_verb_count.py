@@ -70,3 +70,17 @@ def test_bad_shards_and_stale_indexes_are_reported(run: Run, shards: str, tmp_pa
         run("tarkit", "count", "--on-damage", "skip", stdin=member(b"a.x") + b"x" * 512 + member(b"b.x") + END).code
         == 3
     )
+
+
+def test_what_is_selected_is_counted(run: Run, shards: str) -> None:
+    result = run("tarkit", "count", shards, "--where", "cls == 0", "--fields", "jpg")
+    assert [line.split()[:2] for line in result.lines[1:]] == [
+        ["1", "1000"],
+        ["1", "1000"],
+        ["2", "2000"],
+        ["2", "2000"],
+    ]
+    assert result.code == 0 and result.stderr == "tarkit count: samples dropped by --where 1\n"
+    found = [json.loads(line) for line in run("tarkit", "count", "--json", shards, "--match", "0").lines]
+    assert found[0]["from"] == "whole" and found[2]["samples"] == 2
+    assert run("tarkit", "count", shards, "--fields", "png").code == 65

@@ -84,3 +84,15 @@ def test_killed_and_again(shard: Path, tmp_path: Path) -> None:
     assert subprocess.run([*argv[:2], shard, *argv[3:]], check=False, stderr=subprocess.DEVNULL).returncode == 0
     assert sorted(os.listdir(tmp_path)) == ["in.tar", "out", "pipe"]
     assert len([path for path in (tmp_path / "out").rglob("*") if path.is_file()]) == 60
+
+
+def test_columns_are_the_named_fields(run: Run, tmp_path: Path) -> None:
+    with TarWriter(str(tmp_path / "in.tar")) as writer:
+        writer.write({"__key__": "1", "jpg": b"x", "cls": 1})
+        writer.write({"__key__": "2", "png": b"y", "json": {}})
+    argv = ("export", tmp_path / "in.tar", "--to", "csv", "-o", "-")
+    result = run("tarkit", *argv)
+    assert result.code == 1 and "key '2': column json is not one of __key__, cls, jpg.base64; name all" in result.stderr
+    result = run("tarkit", *argv, "--fields", "jpg|png cls", "--rename", "bin=png")
+    assert result.lines == ["__key__,jpg.base64,bin.base64,cls", "1,eA==,,1", "2,,eQ==,"]
+    assert "samples without a field of --fields: cls 1" in result.stderr

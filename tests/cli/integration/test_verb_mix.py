@@ -82,3 +82,12 @@ def test_damage_publishes_nothing(run: Run, sets: Path) -> None:
     assert run("tarkit", *argv).code == 65
     assert not (sets / "o.tar").exists()
     assert run("tarkit", *argv, "--on-damage", "skip").code == 3
+
+
+def test_the_weights_are_those_of_the_selected_samples(run: Run, sets: Path) -> None:
+    argv = ("mix", f"{sets}/a-*.tar", f"{sets}/b.tar", "--weights", "1,1", "--match", "[05]$", "-o", sets / "o.tar")
+    result = run("tarkit", *argv)
+    keys = [sample["__key__"] for sample in read_samples(str(sets / "o.tar"))]
+    assert result.code == 0 and all(key[-1] in "05" for key in keys) and 23 <= len(keys) <= 25
+    result = run("tarkit", *argv, "--drop-fields", "jpg")
+    assert result.code == 65 and "no sample has the field 'jpg'" in result.stderr

@@ -64,3 +64,9 @@ def test_options_that_can_not_be(run: Run, shards: str, tmp_path: Path) -> None:
     result = run("tarkit", "pick", "00", "--from", shards, "-O", tmp_path / "out", "--maxcount", "3")
     assert result.code == 2 and "--maxcount goes with a shard" in result.stderr
     assert run("tarkit", "pick", "00", "-o", tmp_path / "o.tar").code == 2, "no shards"
+
+
+def test_only_some_fields(run: Run, shards: str, tmp_path: Path) -> None:
+    argv = ("pick", "00", "13", "--from", shards, "--fields", "cls", "--rename", "txt=cls")
+    assert run("tarkit", *argv, "-O", tmp_path / "out").code == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["00.txt", "13.txt"]

@@ -97,3 +97,16 @@ def test_an_endless_input_with_a_reader_that_has_enough(tmp_path: Path) -> None:
 def test_nothing_in_nothing_out(run: Run) -> None:
     result = run("tarkit", "sample", "--fraction", "0.5", "-o", "-", stdin=END)
     assert result.code == 0 and result.stdout == bytes(10240)
+
+
+def test_a_number_is_drawn_from_what_is_selected(run: Run, shard: Path, tmp_path: Path) -> None:
+    argv = ("sample", shard, "--match", "[02468]$", "--rekey", "k%03d", "-o", tmp_path / "o.tar")
+    result = run("tarkit", *argv, "--number", "100")
+    assert result.code == 0 and "samples dropped by --match 100" in result.stderr
+    found = [int(sample["txt"]) for sample in read_samples(str(tmp_path / "o.tar"))]
+    assert found == list(range(0, 200, 2))
+    assert run("tarkit", *argv, "--number", "101").code == 2
+    assert run("tarkit", *argv, "--fraction", "1").code == 0
+    assert [int(sample["txt"]) for sample in read_samples(str(tmp_path / "o.tar"))] == found
+    result = run("tarkit", "sample", shard, "--fields", "jpg", "--fraction", "1", "-o", tmp_path / "p.tar")
+    assert result.code == 65 and "no sample has the field 'jpg'" in result.stderr
