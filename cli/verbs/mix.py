@@ -12,6 +12,7 @@ from tarkit.names.redaction import redact
 from ..shared.meter import Meter
 from ..shared.program import names_in, read_options, reader_options, refuse_terminal_input, standard_options
 from ..shared.results import Results, exit_code_of, met
+from ..shared.sections import LongHelp
 from ..shared.selection import selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.command("mix", epilog=_EPILOG)
+@click.command("mix", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="SET...", nargs=-1)
 @click.option(
     "--weights", required=True, callback=names_in, metavar="W,...", help="Share of each SET, such as 3,1 or 0.9,0.1."

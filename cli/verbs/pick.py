@@ -13,6 +13,7 @@ from tarkit.names.redaction import redact
 from ..shared.meter import Meter
 from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_options
 from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.sections import LongHelp
 from ..shared.selection import selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
@@ -25,7 +26,7 @@ Examples:
 """
 
 
-@click.command("pick", epilog=_EPILOG)
+@click.command("pick", cls=LongHelp, epilog=_EPILOG)
 @click.argument("wanted", metavar="KEY...", nargs=-1, required=True)
 @click.option(
     "--from", "specs", multiple=True, required=True, metavar="SHARD", help="Shards to look into; may be repeated."

@@ -11,6 +11,7 @@ from tarkit.errors import UsageError, counted
 from ..shared.meter import Meter
 from ..shared.program import read_options, reader_options, refuse_terminal_input, standard_options
 from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.sections import LongHelp
 from ..shared.selection import selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.command("sample", epilog=_EPILOG)
+@click.command("sample", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="[SHARD]...", nargs=-1)
 @click.option("--number", type=click.IntRange(1), metavar="K", help="Draw exactly K samples.")
 @click.option("--fraction", type=float, metavar="F", help="Draw about this share of the samples, such as 0.01.")

@@ -13,6 +13,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tarkit.errors import EncodeError, StreamError, UsageError, printable
@@ -35,7 +37,6 @@ _NUMBERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
 _JSON = ("json", "jsn")
 _VALUES = frozenset((*_NUMBERS, *_JSON, "txt", "text", "transcript", "html", "htm"))
 _AUDIO = frozenset(("wav", "flac", "mp3", "ogg", "opus"))
-_BASE64 = ".base64"
 _HF_FILE_BYTES = 500 << 20
 """Bytes of Parquet at which the next file begins, as in data sets of the Hugging Face Hub."""
 _ALL_COLUMNS = "name all columns, with --fields, or keep out the field with --drop-fields"
@@ -79,19 +80,12 @@ def open_export(
             writer = {"folder": _file_writer, "mds": _mds_writer, "hf": _hf_writer}[to]
             yield writer(stack.enter_context(whole_folder(output, force=force)), columns, stack)
             return
-        parquet = stack.enter_context(RowWriter(output, columns=columns)) if to == "parquet" else None
-        text = stack.enter_context(open_publish(output)) if parquet is None else None
-        binary: Binary = _bytes_of if text is None else _base64_of
+        table = stack.enter_context(RowWriter(output, columns=columns) if to == "parquet" else open_publish(output))
+        rows = _Rows(_bytes_of if to == "parquet" else _base64_of, columns, is_json=to == "jsonl")
         if files is not None:
             # Opened after the table, so that it is published before that.
-            binary = _in_files(stack.enter_context(whole_folder(files, force=force)), _path_from(output, files))
-        suffix = _BASE64 if binary is _base64_of else ""
-        if parquet is not None:
-            yield _row_writer(parquet, binary, columns)
-        elif to == "jsonl" and text is not None:
-            yield _json_writer(text, binary, suffix)
-        elif text is not None:
-            yield _csv_writer(text, binary, suffix, columns)
+            rows.binary = _in_files(stack.enter_context(whole_folder(files, force=force)), _path_from(output, files))
+        yield partial(_TABLE_WRITERS[to], table, rows)
 
 
 def columns_of(fields: str | None, rename: Iterable[str] = ()) -> list[str] | None:
@@ -102,25 +96,49 @@ def columns_of(fields: str | None, rename: Iterable[str] = ()) -> list[str] | No
     return list(dict.fromkeys(new.get(name, name) for each in field_names(fields) for name in each.split("|")))
 
 
-def _row(sample: Sample, binary: Binary, suffix: str = "", *, parsed: bool = False) -> dict[str, Any]:
-    """Return the values of a sample by column.
+@dataclass
+class _Rows:
+    """The rows of samples.
 
-    Args:
+    Attributes:
         binary: function for the values of fields that are not text.
-        suffix: text behind the names of their columns.
-        parsed: True to return JSON as a value; else it is text.
+        fields: fields that a sample may have; None: all.
+        is_json: JSON becomes a value, not text.
+        seen: columns so far, or all of ``fields``.
     """
-    row: dict[str, Any] = {KEY: sample["__key__"]}
-    for field in sample:
-        if is_reserved(field):
-            continue
-        if not _is_value(field):
-            row[field + suffix] = binary(sample, field)
-            continue
-        content = _bytes_of(sample, field)
-        value = decode_field(field, content, key=sample["__key__"], url=sample.get("__url__"))
-        row[field] = content.decode() if extension_of(field)[0] in _JSON and not parsed else value
-    return row
+
+    binary: Binary
+    fields: Sequence[str] | None = None
+    is_json: bool = False
+    seen: dict[str, None] = field(default_factory=dict)
+
+    def of(self, sample: Sample, *, is_open: bool = False) -> dict[str, Any]:
+        """Return column -> value of a sample.
+
+        Args:
+            is_open: True if it may have other columns than the samples before it.
+        """
+        row: dict[str, Any] = {KEY: sample["__key__"]}
+        for name in sample:
+            if is_reserved(name):
+                continue
+            if not _is_value(name):
+                row[self._column(name)] = self.binary(sample, name)
+                continue
+            content = _bytes_of(sample, name)
+            value = decode_field(name, content, key=sample["__key__"], url=sample.get("__url__"))
+            row[name] = content.decode() if extension_of(name)[0] in _JSON and not self.is_json else value
+        if not self.seen:
+            self.seen = dict.fromkeys(row if self.fields is None else [KEY, *map(self._column, self.fields)])
+        if more := row.keys() - self.seen.keys():
+            if not is_open or self.fields is not None:
+                reason = f"column {printable(min(more))} is not one of {printable(', '.join(self.seen))}"
+                raise _not_exported(sample, reason, _ALL_COLUMNS)
+            self.seen |= dict.fromkeys(row)
+        return row
+
+    def _column(self, name: str) -> str:
+        return f"{name}.base64" if self.binary is _base64_of and not _is_value(name) else name
 
 
 def _is_value(field: str) -> bool:
@@ -147,70 +165,46 @@ def _path_from(output: str, files: str) -> str:
     return files if table is None else os.path.relpath(local_path(files) or files, os.path.dirname(table) or ".")
 
 
-def _row_writer(out: RowWriter, binary: Binary, columns: Sequence[str] | None) -> Write:
-    def write(sample: Sample) -> None:
-        row = _row(sample, binary)
-        if columns is not None:
-            _check_columns(sample, row, [KEY, *columns])
-        out.write(row)
-
-    return write
+def _row_writer(out: RowWriter, rows: _Rows, sample: Sample) -> None:
+    out.write(rows.of(sample, is_open=True))
 
 
-def _json_writer(out: PublishStream, binary: Binary, suffix: str) -> Write:
-    def write(sample: Sample) -> None:
-        line = json.dumps(_row(sample, binary, suffix, parsed=True), ensure_ascii=False)
-        out.write(_utf8(sample, f"{line}\n"))
-
-    return write
+def _json_writer(out: PublishStream, rows: _Rows, sample: Sample) -> None:
+    _write_text(out, sample, json.dumps(rows.of(sample, is_open=True), ensure_ascii=False) + "\n")
 
 
-def _csv_writer(out: PublishStream, binary: Binary, suffix: str, columns: Sequence[str] | None) -> Write:
-    lines = io.StringIO(newline="")
-    rows = csv.writer(lines, lineterminator="\n")
-    names = [] if columns is None else [KEY, *(field if _is_value(field) else field + suffix for field in columns)]
-
-    def write(sample: Sample) -> None:
-        row = _row(sample, binary, suffix)
-        names.extend(() if names else row)
-        if not out.bytes_written:
-            rows.writerow(names)
-        _check_columns(sample, row, names)
-        rows.writerow([row.get(name) for name in names])
-        out.write(_utf8(sample, lines.getvalue()))
-        lines.seek(0)
-        lines.truncate()
-
-    return write
+def _csv_writer(out: PublishStream, rows: _Rows, sample: Sample) -> None:
+    row, lines = rows.of(sample), io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator="\n")
+    if not out.bytes_written:
+        writer.writerow(rows.seen)
+    writer.writerow([row.get(name) for name in rows.seen])
+    _write_text(out, sample, lines.getvalue())
 
 
-def _check_columns(sample: Sample, row: dict[str, Any], names: Sequence[str]) -> None:
-    if more := row.keys() - {*names}:
-        raise _not_exported(
-            sample, f"column {printable(min(more))} is not one of {printable(', '.join(names))}", _ALL_COLUMNS
-        )
+_TABLE_WRITERS: dict[str, Callable[[Any, _Rows, Sample], None]] = {
+    "csv": _csv_writer, "jsonl": _json_writer, "parquet": _row_writer,
+}  # fmt: skip
 
 
-def _utf8(sample: Sample, text: str) -> bytes:
+def _write_text(out: PublishStream, sample: Sample, text: str) -> None:
     try:
-        return text.encode()
+        out.write(text.encode())
     except UnicodeEncodeError:
         raise _not_exported(sample, "its key or text is not Unicode, so that a table cannot hold it") from None
 
 
 def _mds_writer(folder: str, columns: Sequence[str] | None, stack: ExitStack) -> Write:
     writer_class = library("streaming", "writing Mosaic MDS", "mds").MDSWriter
-    kinds: dict[str, str] = {}
-    writers: list[Any] = []
+    rows, writers = _Rows(_bytes_of), list[Any]()
 
     def write(sample: Sample) -> None:
-        row = _row(sample, _bytes_of)
-        if not writers:
-            kinds.update({name: {str: "str", int: "int"}.get(type(value), "bytes") for name, value in row.items()})
-            writers.append(stack.enter_context(writer_class(out=folder, columns=kinds)))
-        _check_columns(sample, row, [*kinds])
-        if lacking := kinds.keys() - row.keys():
+        row = rows.of(sample)
+        if lacking := rows.seen.keys() - row.keys():
             raise _not_exported(sample, f"there is no field {printable(min(lacking))}, and MDS has it in each sample")
+        if not writers:
+            kinds = {name: {str: "str", int: "int"}.get(type(value), "bytes") for name, value in row.items()}
+            writers.append(stack.enter_context(writer_class(out=folder, columns=kinds)))
         writers[0].write(row)
 
     return write
@@ -218,9 +212,7 @@ def _mds_writer(folder: str, columns: Sequence[str] | None, stack: ExitStack) ->
 
 def _hf_writer(folder: str, columns: Sequence[str] | None, stack: ExitStack) -> Write:
     """Return a writer of Parquet files that the library ``datasets`` loads, with media as such."""
-    writers: list[RowWriter] = []
-    names = dict.fromkeys(columns or ())
-    size = 0
+    rows, writers, size = _Rows(_media_of, columns), list[RowWriter](), 0
 
     def write(sample: Sample) -> None:
         nonlocal size
@@ -228,16 +220,11 @@ def _hf_writer(folder: str, columns: Sequence[str] | None, stack: ExitStack) -> 
             if writers:
                 writers[-1].close()
             path = os.path.join(folder, "data", f"train-{len(writers):05d}.parquet")
-            known = [*names] if writers or columns else None
+            known = [*rows.seen] if writers else columns
             writers.append(stack.enter_context(RowWriter(path, columns=known, metadata=_hf_features)))
             size = 0
-        row = _row(sample, _media_of)
-        if len(writers) == 1:
-            names.update(dict.fromkeys(row))
-        else:
-            _check_columns(sample, row, [*names])
-        writers[-1].write(row)
-        size += sum(len(value) for field, value in sample.items() if not is_reserved(field))
+        writers[-1].write(rows.of(sample, is_open=len(writers) == 1))
+        size += sum(len(value) for name, value in sample.items() if not is_reserved(name))
 
     return write
 
@@ -267,9 +254,9 @@ def _hf_features(schema: Any) -> dict[str, str]:
 
 def _file_writer(folder: str, columns: Sequence[str] | None, stack: ExitStack) -> Write:
     def write(sample: Sample) -> None:
-        for field in sample:
-            if not is_reserved(field):
-                _write_file(folder, sample, field)
+        for name in sample:
+            if not is_reserved(name):
+                _write_file(folder, sample, name)
 
     return write
 

@@ -171,6 +171,11 @@ def test_hf_files_have_the_types_of_datasets(tmp_path: Path, monkeypatch: pytest
     assert features["cls"] == {"_type": "Value", "dtype": "int64"}
     with pytest.raises(EncodeError, match="column png is not one of"):
         exported(tmp_path / "e", "hf", [*samples, {"__key__": "4", "png": b"x"}])
+    one = exported(
+        tmp_path / "f", "hf", [{"__key__": "1", "cls": b"1"}, {"__key__": "2", "txt": b"x"}], columns=["txt", "cls"]
+    )
+    found = [parquet.read_table(path).to_pylist() for path in sorted(one.glob("data/*"))]
+    assert found == [[{"__key__": "1", "txt": None, "cls": 1}, {"__key__": "2", "txt": "x", "cls": None}]]
 
 
 def test_datasets_loads_what_hf_writes(tmp_path: Path) -> None:
