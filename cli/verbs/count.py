@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -48,7 +49,7 @@ def command(
     shards are read whole, one after the other, and what it selects is counted.
 
     A bad shard does not stop the others: it is counted up to the error and marked, and the exit
-    code is that of the error. Damage inside of skipped content is not found here. With
+    code is that of the error. Damage inside of skipped content is not found. With
     --json, each line is {"url", "from", "samples", "bytes", "fields": {FIELD: {"samples",
     "bytes"}}}; "from" is index, headers or whole, and a bad shard has "error". The last line has
     the total, and the number of "shards" in place of "url" and "from".
@@ -68,12 +69,16 @@ def command(
     reading = read_options(options, tally)
     with Results() as results, Meter(_NAME, quiet=quiet) as meter, selection_of(options) as selection:
         shards, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
-        if not as_json:
-            results.line(f"{'samples':>10} {'bytes':>15}  shard")
         files = input_files(shards, tally)
+        first = list(itertools.islice(files, 2))
+        files = itertools.chain(first, files)
         chosen = selection if selection.selects else None
         counts = count_shards(files, parallel=parallel, source_format=source_format, selection=chosen, **reading)
         for count in counts:
+            if count.error is not None and len(first) == 1:
+                raise count.error
+            if not done and not as_json:
+                results.line(f"{'samples':>10} {'bytes':>15}  shard")
             done += 1
             tally.add(count.tally)
             total.merge(count)

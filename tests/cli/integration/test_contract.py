@@ -26,13 +26,25 @@ NAMES = [name for name, _ in commands()]
 READING = {
     "tarkit cat": ["-o", "OUT"],
     "tarkit convert": ["-o", "OUT", "--to", "recordio"],
+    "tarkit count": [],
+    "tarkit export": ["--to", "csv", "-o", "OUT"],
+    "tarkit pick": ["0001", "-o", "OUT", "--from"],
+    "tarkit sample": ["--fraction", "0.5", "-o", "OUT"],
     "tarkit show": [],
     "tarkit split": ["-o", "OUT-%d.tar"],
     "tarproc": ["-c", "true"],
 }
-TO_STDOUT: dict[str, list[str]] = {"tarkit cat": [], "tarkit show": [], "tarproc": ["-c", "true", "-o", "-"]}
-# Those that take no shard, or move and list files without a look into them; of index, its own file
-# tests the same.
+TO_STDOUT: dict[str, list[str]] = {
+    "tarkit cat": [],
+    "tarkit count": [],
+    "tarkit export": ["--to", "jsonl", "-o", "-"],
+    "tarkit pick": ["0001", "-o", "-", "--from"],
+    "tarkit sample": ["--number", "50", "-o", "-"],
+    "tarkit show": [],
+    "tarproc": ["-c", "true", "-o", "-"],
+}
+# Those that take no shard, or move and list files without a look into them; of index and mix, their
+# own files test the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
@@ -58,6 +70,7 @@ WITHOUT_INPUT = {
     "tarkit get",
     "tarkit index",
     "tarkit ls",
+    "tarkit mix",
     "tarkit pai",
     "tarkit pai check",
     "tarkit pai convert",
@@ -177,7 +190,7 @@ def test_unreadable_input(name: str, spawn: Run, shard: Path, tmp_path: Path) ->
     assert "permission denied" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["tarkit cat", "tarkit show", "tarproc"])
+@pytest.mark.parametrize("name", sorted(TO_STDOUT))
 def test_reader_that_goes_away_is_no_error(name: str, spawn: Run, shard: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -188,7 +201,7 @@ def test_reader_that_goes_away_is_no_error(name: str, spawn: Run, shard: Path, t
     assert (result.code, "bug" in result.stderr, "Traceback" in result.stderr) == (0, False, False)
 
 
-@pytest.mark.parametrize("name", ["tarkit cat", "tarkit show", "tarproc"])
+@pytest.mark.parametrize("name", sorted(TO_STDOUT))
 def test_full_disk_under_standard_output(name: str, spawn: Run, shard: Path, tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full on this system")
@@ -199,7 +212,7 @@ def test_full_disk_under_standard_output(name: str, spawn: Run, shard: Path, tmp
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["tarkit cat", "tarkit show", "tarproc"])
+@pytest.mark.parametrize("name", sorted(TO_STDOUT))
 def test_closed_standard_output(name: str, shell: Run, shard: Path, tmp_path: Path) -> None:
     command = " ".join(f"'{text}'" for text in [*arguments(name, TO_STDOUT, tmp_path), str(shard)])
     result = shell(f"{command} >&-")

@@ -82,6 +82,11 @@ def test_damage_publishes_nothing(run: Run, sets: Path) -> None:
     assert run("tarkit", *argv).code == 65
     assert not (sets / "o.tar").exists()
     assert run("tarkit", *argv, "--on-damage", "skip").code == 3
+    argv = ("a-0.tar", "--weights", "9,1", "-o", "o.tar")
+    paths = [sets / each if each.endswith(".tar") else each for each in argv]
+    assert run("tarkit", "mix", sets / "none.tar", *paths).code == 66
+    result = run("tarkit", "mix", "-", *paths, stdin=b"<html>not found</html>" * 100)
+    assert result.code == 65 and "HTML" in result.stderr
 
 
 def test_the_weights_are_those_of_the_selected_samples(run: Run, sets: Path) -> None:
