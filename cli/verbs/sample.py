@@ -84,7 +84,8 @@ def command(
             _NAME, output, meter, results, lambda _: names,
             rule=reading["rule"], on_repeated_key=reading["on_repeated_key"], **options,
         ) as shards:  # fmt: skip
-            write_samples(shards, drawn, meter, lambda: tally.shards_read() / total if total else None)
+            known = total if number is None else None
+            write_samples(shards, drawn, meter, lambda: tally.shards_read() / known if known else None)
         code = exit_code_of(tally)
         notes = [f"of {counted(tally.samples, 'sample')}", *selected(selection), *met(tally)]
         notes += counted_names("stale indexes that were not used", stale)

@@ -32,31 +32,37 @@ def whole_folder(url: str, *, force: bool = False) -> Iterator[str]:
     target = None if is_stream(url) else local_path(url)
     if target is None:
         raise UsageError(f"{display_name(url)}: a folder is written on this machine only; tarkit put copies it then")
-    target = os.path.abspath(target)
+    target = os.path.realpath(target)
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{printable(target)} is a file, and would be a folder")
     if not force and os.path.isdir(target) and os.listdir(target):
         raise UsageError(f"{printable(target)} has files; --force replaces the folder")
     parent, name = os.path.split(target)
     path = os.path.join(parent, temporary_name(name))
-    try:
+    with _reported(target):
         _remove_dead(parent, name)
         os.mkdir(path)
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _not_written(error, target) from None
     try:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield path
-        try:
+        with _reported(target):
             _put_in_place(path, target)
-        except OSError as error:
-            raise _not_written(error, target) from None
     finally:
         os.close(lock)
         with suppress(OSError):
             remove_tree(path)
+
+
+@contextmanager
+def _reported(target: str) -> Iterator[None]:
+    """Convert errors of the system within the context."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror or error}"
+        raise StreamError(reason, url=error.filename or target) from None
 
 
 def _put_in_place(path: str, target: str) -> None:
@@ -80,7 +86,3 @@ def _remove_dead(parent: str, name: str) -> None:
                     remove_tree(os.path.join(parent, found))
             finally:
                 os.close(lock)
-
-
-def _not_written(error: OSError, target: str) -> StreamError:
-    return StreamError(f"cannot be written: {error.strerror or error}", url=error.filename or target)

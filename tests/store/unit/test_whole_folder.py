@@ -35,6 +35,10 @@ def test_an_empty_folder_is_used_and_another_is_replaced_with_force(tmp_path: Pa
     with pytest.raises(RuntimeError), whole_folder(str(target), force=True):
         raise RuntimeError
     assert os.listdir(target) == ["one"]
+    (tmp_path / "link").symlink_to(target)
+    with whole_folder(str(tmp_path / "link"), force=True) as path:
+        Path(path, "one").write_text("x")
+    (tmp_path / "link").unlink()
     with whole_folder(str(target), force=True) as path:
         Path(path, "two").write_text("x")
     assert os.listdir(tmp_path) == ["out"] and os.listdir(target) == ["two"]
