@@ -206,6 +206,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 """Option --json of the verbs whose result may be parsed by a script."""
 
 
+def refuse_mixed_output(output: str, as_json: bool) -> None:
+    """Raise a usage error if samples and the result as JSON would both go to standard output."""
+    if as_json and output == "-":
+        raise UsageError("--json and the output would both go to standard output; name a file with -o")
+
+
 class Seconds(click.FloatRange):
     """A number of seconds from 0 on, without nan, which click's range would accept."""
 

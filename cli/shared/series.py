@@ -13,7 +13,7 @@ from tarkit.errors import counted, printable
 from tarkit.names.redaction import redact
 
 from .meter import Meter
-from .program import json_option, option_group, reject_options, say, size, work_options
+from .program import json_option, option_group, refuse_mixed_output, reject_options, say, size, work_options
 from .results import Results
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def open_shards(
     from tarkit.names.outputnames import is_pattern
     from tarkit.steps.shardsoutput import ShardsOutput
 
+    refuse_mixed_output(output, click.get_current_context().params["as_json"])
     if not is_pattern(output):
         reject_options(_SERIES, "goes with a series of shards, such as -o out-%06d.tar")
 

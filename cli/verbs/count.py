@@ -86,14 +86,14 @@ def command(
             if count.error is not None:
                 codes.append(count.error.exit_code)
                 meter.say(str(count.error))
-            if as_json:
-                found = {"url": count.url, "from": count.source, **count.as_dict()}
-                results.line(json.dumps(found if count.error is None else {**found, "error": str(count.error)}))
-            else:
-                mark = " (bad; counted up to the error)" if count.error else ""
-                results.line(f"{count.samples:>10} {count.sizes.total():>15}  {count.url}{mark}")
+            found = {"url": count.url, "from": count.source, **count.as_dict()}
+            mark = " (bad; counted up to the error)" if count.error else ""
+            row = f"{count.samples:>10} {count.sizes.total():>15}  {count.url}{mark}"
+            with meter.hidden():
+                results.line(json.dumps({**found, "error": str(count.error)} if mark else found) if as_json else row)
             if meter.is_due():
-                meter.show(f"{counted(done, 'shard')}, {counted(total.samples, 'sample')} so far", _part(done, number))
+                so_far = f"{counted(done, 'shard')}, {counted(total.samples, 'sample')} so far"
+                meter.show(so_far, done / number if number else None)
         if as_json:
             results.line(json.dumps({"shards": done, **total.as_dict()}))
         else:
@@ -106,7 +106,3 @@ def command(
     if notes:
         say(_NAME, "; ".join(notes))
     return exit_code_of_all(codes) or exit_code_of(tally)
-
-
-def _part(done: int, number: int | None) -> float | None:
-    return done / number if number else None

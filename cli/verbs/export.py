@@ -11,7 +11,15 @@ from tarkit.errors import counted
 from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import json_option, read_options, reader_options, refuse_terminal_input, say, standard_options
+from ..shared.program import (
+    json_option,
+    read_options,
+    reader_options,
+    refuse_mixed_output,
+    refuse_terminal_input,
+    say,
+    standard_options,
+)
 from ..shared.results import Results, exit_code_of, met
 from ..shared.selection import selected, selection_of, selection_options
 
@@ -64,6 +72,7 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    refuse_mixed_output(output, as_json)
     from tarkit.formats.tally import Tally
     from tarkit.formats.tar.large import KeepInFiles
     from tarkit.samples.read import read_samples

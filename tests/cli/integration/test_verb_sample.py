@@ -58,6 +58,7 @@ def test_a_fraction_and_a_series_with_json(run: Run, shard: Path, tmp_path: Path
         (("--fraction", "2"), "above 0 and at most 1"),
         (("--number", "0"), "--number"),
         (("--number", "1", "--maxcount", "3"), "goes with a series"),
+        (("--number", "1", "-o", "-", "--json"), "would both go to standard output"),
     ],
 )
 def test_what_can_not_be(run: Run, shard: Path, tmp_path: Path, argv: tuple[str, ...], words: str) -> None:
