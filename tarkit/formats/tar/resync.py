@@ -47,6 +47,9 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
     end = max(start, archive.base + archive.position)
     archive.after_mark = False
     archive.tally.damage.append((archive.url, start, end, error.reason))
+    if isinstance(error, TruncatedError) and error.member is not None and archive.in_sample(error.member):
+        # Its header is good, so the sample before it is whole.
+        return "", error.member.encode("utf-8", "surrogateescape"), start
     return "", LOST_STRETCH, start
 
 

@@ -113,7 +113,7 @@ def test_a_damaged_tar_is_an_error_or_what_is_lost_is_counted(run: Run, images: 
         assert code == 65 and err.endswith("read it with --on-damage skip (on_damage='skip')\n")
         code, _, err = run(*words, "--on-damage", "skip", "-q")
         assert code == 3 and "damage: 1 stretch" in err
-        assert len(examples(f"out-{kind}/data-00000")) == (2 if kind == "files" else 1)
+        assert len(examples(f"out-{kind}/data-00000")) == 2
 
 
 def test_a_table_without_names(run: Run, tmp_path: Path) -> None:
