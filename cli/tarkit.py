@@ -23,6 +23,8 @@ VERBS = {
         "pick": "Fetch samples by their keys, and keep their order.",
         "export": "Export samples to a folder of files, a table, or a data set of another library.",
         "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
+        "check": "Report what is wrong with shards: one line for each finding, with its shard, key and offset.",
+        "salvage": "Copy the whole samples of damaged shards, and report what was lost.",
     },
     "Other formats": {
         "convert": "Convert tar shards to record files, back, or between formats of record files.",

@@ -88,7 +88,7 @@ class Engine:
         self.work = work
         self.reporter = reporter
         self.limit = Limit.parse(work.max_errors)
-        self.required = _required(work.require)
+        self.required = required_fields(work.require)
         self.batch_size = work.batch or 1
         self.writer_options: dict[str, Any] = {
             "mtime": work.mtime,
@@ -198,8 +198,12 @@ def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
     )
 
 
-def _required(text: str | None) -> list[list[str]]:
-    """Parse groups of fields: a sample must have one field of each group."""
+def required_fields(text: str | None) -> list[list[str]]:
+    """Parse groups of fields, such as ``"jpg|png,cls"``: a sample must have one field of each.
+
+    Raises:
+        UsageError: the text names no field.
+    """
     if text is None:
         return []
     try:

@@ -99,6 +99,10 @@ class ShardIndex:
     def __len__(self) -> int:
         return len(self._lines)
 
+    def line(self, number: int) -> str:
+        """Return the line of a sample as it is in the text."""
+        return as_text(self._lines[number])
+
     def words(self, number: int) -> list[bytes]:
         """Return the line of a sample: field, offset, size and name of each member.
 
@@ -380,7 +384,7 @@ def build_index(
     rule, tally = key_rule(rule), Tally() if tally is None else tally
     index = ShardIndex()
     with open_read(url, compression=None) as stream:
-        window = Window(stream.read if update is None else _passing(stream.read, update))
+        window = Window(stream.read if update is None else digesting(stream.read, update))
         if (codec := sniff(window.peek(SNIFF_BYTES))) is not None:
             raise UsageError(f"{stream.name} is compressed ({codec}); only a plain tar has an index")
         _add_all(index, Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()), rule)
@@ -404,13 +408,15 @@ def _add_all(index: ShardIndex, archive: Archive, rule: KeyRule) -> None:
         index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
 
 
-def _passing(read: Callable[[int], bytes], update: Callable[[bytes], object]) -> Callable[[int], bytes]:
-    def passing(count: int) -> bytes:
+def digesting(read: Callable[[int], bytes], update: Callable[[bytes], object]) -> Callable[[int], bytes]:
+    """Return a function like ``read`` that passes what it returns to ``update``, too."""
+
+    def reading(count: int) -> bytes:
         data = read(count)
         update(data)
         return data
 
-    return passing
+    return reading
 
 
 def _places(archive: Archive) -> Iterator[Member]:

@@ -43,8 +43,8 @@ TO_STDOUT: dict[str, list[str]] = {
     "tarkit show": [],
     "tarproc": ["-c", "true", "-o", "-"],
 }
-# Those that take no shard, or move and list files without a look into them; of index and mix, their
-# own files test the same.
+# Those that take no shard, or move and list files without a look into them; of index, mix, check
+# and salvage, their own files test the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
@@ -64,6 +64,7 @@ WITHOUT_INPUT = {
     "kubetpl wait",
     "tarkit",
     "tarkit audit",
+    "tarkit check",
     "tarkit completion",
     "tarkit create",
     "tarkit demo",
@@ -78,6 +79,7 @@ WITHOUT_INPUT = {
     "tarkit put",
     "tarkit recordio-gen",
     "tarkit rm",
+    "tarkit salvage",
     "tarkit serve",
     "tarkit status",
     "tarkit zoo",

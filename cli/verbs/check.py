@@ -1,0 +1,130 @@
+"""``tarkit check``: report what is wrong with shards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import click
+
+from tarkit.errors import UsageError, counted, exit_code_of_all, printable
+from tarkit.names.redaction import redact
+from tarkit.steps.findings import KINDS, CheckReport
+
+from ..shared.meter import Meter
+from ..shared.program import json_option, refuse_terminal_input, reject_options, say, standard_options, work_option
+from ..shared.results import Results, met
+
+_EPILOG = """\b
+Examples:
+  tarkit check 'train-{000000..000099}.tar'
+  tarkit check 'train-*.tar' --require 'jpg|png,cls' --manifest dataset.json
+  tarkit check 'train-*.tar' --decode -p 8 --bad-keys bad.txt
+  tarkit check 's3://bucket/train-*.tar' --json | jq -r .key
+
+\b
+Exit codes: 0 nothing is wrong, or there are warnings only; 65 findings; 66 a shard is missing.
+
+\b
+Kinds of findings:
+""" + "".join(f"  {kind:<18} {meaning}\n" for kind, meaning in KINDS.items())
+
+
+@click.command("check", epilog=_EPILOG)
+@click.argument("specs", metavar="[SHARD]...", nargs=-1)
+@click.option(
+    "--require", metavar="FIELDS",
+    help="Fields that each sample must have; 'jpg|png,cls' is jpg or png, and cls.",
+)  # fmt: skip
+@click.option("--decode", is_flag=True, help="Decode pictures, JSON, arrays, sound, text and video headers.")
+@click.option(
+    "--repeated-contents", is_flag=True, help="Also find samples whose largest field has the same bytes, in all shards."
+)
+@click.option("--bad-keys", metavar="FILE", help="Write the keys of samples with findings, one a line.")
+@click.option("--manifest", metavar="FILE.json", help="Compare this manifest with the shards, which it must list.")
+@click.option(
+    "-p", "--parallel", type=click.IntRange(1), default=1, show_default=True,
+    help="Number of processes that decode pictures and sound.",
+)  # fmt: skip
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="Print only findings: no progress, no summary.")
+@work_option("key_rule")
+@work_option("allow_pipe")
+@standard_options
+def command(
+    specs: tuple[str, ...], require: str | None, decode: bool, repeated_contents: bool, bad_keys: str | None,
+    manifest: str | None, parallel: int, as_json: bool, quiet: bool, key_rule: str, allow_pipe: bool, verbose: bool,
+) -> int:  # fmt: skip
+    """Report what is wrong with shards: one line for each finding, with its shard, key and offset.
+
+    Each shard is read once, and the check resumes behind damage. It finds damaged, cut and unusual
+    members, keys that are repeated in a shard or in several, fields that are repeated, lack or are
+    empty, an index beside a shard that is not its index, and with --manifest, a manifest that
+    differs from the shards: in samples, bytes or MD5. Without SHARD, those of the manifest are
+    checked.
+
+    --decode decodes the contents by the fields' names, and finds those that are cut, damaged or
+    something else. A field without a check, content that is too large, and formats whose library is
+    not installed are counted as not checked. A decoder that crashes fails one sample.
+
+    A warning is a line that says so: the content can be used. With --json, a finding is {"shard",
+    "kind", "message", "key", "field", "member", "offset", "is_warning", "beside"}, without those
+    that do not apply; "beside" has the keys of further samples that damage may affect.
+
+    --bad-keys writes a list for --without-keys of the verbs that select samples. It has the keys of
+    all samples with findings, and of those beside damage, which may not be whole. If a key is
+    repeated, all samples with this key would be dropped.
+
+    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
+    manifest), or -.
+    """
+    if not specs and manifest is None:
+        raise UsageError("name the shards, or with --manifest check those that it lists")
+    if not decode:
+        reject_options(("parallel",), "goes with --decode, whose processes it sets")
+    urls = list(specs) or [str(manifest)]
+    refuse_terminal_input(urls)
+    from tarkit.specs.shardspec import counted_shards
+    from tarkit.steps.check import check_shards
+
+    report = CheckReport()
+    with Meter("tarkit check", quiet=quiet) as meter, Results(only_messages=bad_keys is not None) as results:
+        shards, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
+
+        def progress() -> None:
+            if meter.is_due():
+                read = report.tally.shards_read()
+                meter.show(_counts(report), None if number is None else read / max(number, 1))
+
+        for finding in check_shards(
+            shards, rule=key_rule, require=require, decode=decode, repeated_contents=repeated_contents,
+            manifest=manifest, bad_keys=bad_keys, parallel=parallel, report=report, progress=progress,
+        ):  # fmt: skip
+            results.line(json.dumps(finding.as_dict()) if as_json else str(finding))
+    report.tally.damage.clear()  # each stretch is a finding
+    if not quiet:
+        say("tarkit check", "; ".join([_counts(report), *_not_checked(report), *met(report.tally)]))
+    if bad_keys is not None:
+        lacks = f"; {counted(report.unlisted_keys, 'key')} with a line break cannot be listed" * bool(
+            report.unlisted_keys
+        )
+        say("tarkit check", f"{printable(redact(bad_keys))} lists {counted(report.bad_keys, 'key')}{lacks}")
+    return exit_code_of_all(report.codes)
+
+
+def _counts(report: CheckReport) -> str:
+    tally = report.tally
+    parts = [f"{counted(tally.shards, 'shard')}, {counted(tally.samples, 'sample')}"]
+    for kinds, word in ((report.findings, "finding"), (report.warnings, "warning")):
+        if kinds or word == "finding":
+            parts.append(f"{counted(sum(kinds.values()), word)}{_by_kind(kinds)}")
+    return "; ".join(parts)
+
+
+def _by_kind(kinds: Counter[str]) -> str:
+    return f" ({', '.join(f'{kind} {number}' for kind, number in sorted(kinds.items()))})" if kinds else ""
+
+
+def _not_checked(report: CheckReport) -> list[str]:
+    reasons = [f"{number} {reason}" for reason, number in sorted(report.unchecked.items())]
+    return [f"not checked: {', '.join(reasons)}"] if reasons else []
