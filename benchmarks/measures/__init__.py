@@ -12,6 +12,7 @@ from rounds import Result
 
 from measures import (
     bombs,
+    checking,
     converting,
     downloading,
     feeding,
@@ -35,6 +36,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "read-small": reading.read_small,
     "read-photos": reading.read_photos,
     "read-last": ranges.last_thousand,
+    "check": checking.check_clean,
     "download": downloading.download,
     "publish": publishing.publish,
     "feed-torch": feeding.feed_torch,
