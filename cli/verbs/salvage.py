@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, counted
+from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
 from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_options
@@ -83,9 +84,12 @@ def command(
         if outdir is not None:
             reject_options(SERIES, "goes with a series of shards, such as -o out-%06d.tar")
             shards, _ = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
-            total = salvage_into(shards, outdir, report, reading=reading, **options)
+            names: list[str] = []
+            total = salvage_into(shards, outdir, report, names.append, reading=reading, **options)
+            if as_json:
+                results.line(json.dumps({"samples": total, "shards": [redact(name) for name in names]}))
             if not quiet:
-                say(_NAME, "; ".join([counted(total, "sample"), *met(tally)]))
+                say(_NAME, "; ".join([f"{counted(total, 'sample')} in {counted(len(names), 'shard')}", *met(tally)]))
         elif output is not None:
             shards, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe, outputs=[output])
             with open_shards(_NAME, output, meter, results, **options) as opened:

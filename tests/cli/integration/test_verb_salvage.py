@@ -62,6 +62,9 @@ def test_a_folder(run: Run, damaged: bytes) -> None:
     assert result.code == 3 and result.lines[0] == LINE
     assert result.lines[1].startswith("b.tar: offset 0 to the end, between the beginning and the end: not a tar: ")
     assert os.listdir("good") == ["a.tar"] and len(keys("good/a.tar")) == 4
+    assert result.stderr.startswith("tarkit salvage: 4 samples in 1 shard; skipped members: ")
+    *_, summary = run("tarkit", "salvage", "a.tar", "b.tar", "-O", "good", "--json", "-q").lines
+    assert json.loads(summary) == {"samples": 4, "shards": ["good/a.tar"]}
 
 
 def test_standard_streams(run: Run, damaged: bytes) -> None:
