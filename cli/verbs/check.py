@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import click
 
@@ -103,7 +102,7 @@ def command(
             results.line(json.dumps(finding.as_dict()) if as_json else str(finding))
     report.tally.damage.clear()  # each stretch is a finding
     if not quiet:
-        say("tarkit check", "; ".join([_counts(report), *_not_checked(report), *met(report.tally)]))
+        say("tarkit check", "; ".join([_counts(report), *met(report.tally)]))
     if bad_keys is not None:
         lacks = f"; {counted(report.unlisted_keys, 'key')} with a line break cannot be listed" * bool(
             report.unlisted_keys
@@ -113,18 +112,12 @@ def command(
 
 
 def _counts(report: CheckReport) -> str:
-    tally = report.tally
-    parts = [f"{counted(tally.shards, 'shard')}, {counted(tally.samples, 'sample')}"]
-    for kinds, word in ((report.findings, "finding"), (report.warnings, "warning")):
-        if kinds or word == "finding":
-            parts.append(f"{counted(sum(kinds.values()), word)}{_by_kind(kinds)}")
+    parts = [f"{counted(report.tally.shards, 'shard')}, {counted(report.tally.samples, 'sample')}"]
+    for kinds, what in (
+        (report.findings, "finding"), (report.warnings, "warning"), (report.unchecked, "content not checked")
+    ):  # fmt: skip
+        if kinds or what == "finding":
+            each = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items()))
+            number = counted(sum(kinds.values()), what, what.replace("content", "contents") + "s" * (what[-1] == "g"))
+            parts.append(f"{number} ({each})" if each else number)
     return "; ".join(parts)
-
-
-def _by_kind(kinds: Counter[str]) -> str:
-    return f" ({', '.join(f'{kind} {number}' for kind, number in sorted(kinds.items()))})" if kinds else ""
-
-
-def _not_checked(report: CheckReport) -> list[str]:
-    reasons = [f"{number} {reason}" for reason, number in sorted(report.unchecked.items())]
-    return [f"not checked: {', '.join(reasons)}"] if reasons else []

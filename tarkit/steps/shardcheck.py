@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b, md5
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, counted, printable
 from tarkit.formats.tar.headers import BLOCK
+from tarkit.formats.tar.large import SkipLarge
 from tarkit.formats.tar.resync import resynchronise
-from tarkit.formats.tar.walk import LOST_STRETCH, Archive, LargeMembers
+from tarkit.formats.tar.walk import LOST_STRETCH, Archive
 from tarkit.names.outputnames import has_index_name, index_url
 from tarkit.names.url import display_name
 from tarkit.samples.index import ANEW, ShardIndex, digesting, unchecked_index
@@ -51,27 +52,10 @@ class Wanted:
     good: set[tuple[str, ...]] = field(default_factory=set)
 
 
-class _Large(LargeMembers):
-    """A policy that digests large content, and delivers a stand-in with its size."""
+class _SkipLarge(SkipLarge):
+    """A policy that reads small content, and skips large content, which is not decoded."""
 
     member_limit = _LARGEST
-
-    def take(self, archive: Archive, name: str, size: int) -> _Content:
-        content = _Content(size)
-        for piece in archive.pieces(name, size):
-            content.digest.update(piece)
-        return content
-
-
-class _Content:
-    """A stand-in for content that is not in memory."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.digest = hashlib.blake2b(digest_size=16)
-
-    def __len__(self) -> int:
-        return self.size
 
 
 class DecodeBatch(list[Any]):
@@ -124,13 +108,13 @@ class ShardCheck:
         tally, self._index = self._report.tally, self._read_index()
         with open_read(self.url, compression=None if self._with_md5 else "auto") as stream:
             tally.part_read = stream.part_read
-            digest = hashlib.md5(usedforsecurity=False)
+            digest = md5(usedforsecurity=False)
             read = digesting(stream.read, self._wanted.progress)
             if self._with_md5:
                 window = Window(digesting(read, digest.update))
                 codec = sniff(window.peek(SNIFF_BYTES))
                 read = window.read if codec is None else DecompressingReader(window.read, codec, self.shard).read
-            yield from self._samples(Archive(read, self.shard, tally, in_sample(self._wanted.rule), _Large()))
+            yield from self._samples(Archive(read, self.shard, tally, in_sample(self._wanted.rule), _SkipLarge()))
             self.md5 = digest.hexdigest() if self._with_md5 else ""
             tally.part_read = None
         yield from self._compared_index(self._index)
@@ -283,21 +267,23 @@ class ShardCheck:
 
     def _digested(self, key: str, sample: dict[str, Any], places: dict[str, Place]) -> Iterator[Finding]:
         held = {name: content for name, content in sample.items() if content and not isinstance(content, DataError)}
-        if not held:
+        name = max(held, key=lambda each: len(held[each]), default=None)
+        if name is None:
             return
-        name = max(held, key=lambda each: len(held[each]))
-        content, offset = held[name], places[name][1]
-        digest = hashlib.blake2b(content, digest_size=16) if isinstance(content, bytes) else content.digest
-        before, other = self.contents.setdefault(digest.digest(), (offset, key))
+        content, (member, offset) = held[name], places[name]
+        if isinstance(content, range):
+            self._report.unchecked["large contents for repeats"] += 1
+            return
+        before, other = self.contents.setdefault(blake2b(content, digest_size=16).digest(), (offset, key))
         if before != offset:
             reason = f"key {printable(other)} has the same content, at offset {before}"
-            yield Finding(self.shard, "repeated-content", reason, key, name, places[name][0], offset)
+            yield Finding(self.shard, "repeated-content", reason, key, name, member, offset)
 
     def _to_decode(self, key: str, sample: dict[str, Any], places: dict[str, Place]) -> Iterator[Any]:
         for_process = {}
         for name, content in sample.items():
             found: Iterable[Any] = ()
-            if isinstance(content, _Content):
+            if isinstance(content, range):
                 found = [("not-decoded", f"not decoded: {len(content)} bytes are more than {_LARGEST}", True)]
             elif isinstance(content, bytes) and content and needs_process(name):
                 for_process[name] = content

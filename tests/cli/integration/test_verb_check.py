@@ -54,7 +54,7 @@ def test_the_lines_and_the_exit_code(run: Run, folder: Path) -> None:
     ]
     assert result.stderr == (
         "tarkit check: 1 shard, 6 samples; 1 finding (picture 1); 1 warning (trailing-bytes 1); "
-        "not checked: 1 .heic: no check exists\n"
+        "1 content not checked (.heic: no check exists 1)\n"
         "tarkit check: bad.txt lists 1 key\n"
     )
     assert Path("bad.txt").read_text() == "a-2\n"
@@ -119,10 +119,10 @@ def test_libraries_that_are_not_installed_are_counted(run: Run, folder: Path, mo
     result = run("tarkit", "check", "a.tar", "--decode")
     assert (result.code, result.stdout) == (0, b"")
     for reason in (
-        "1 JPEG data (pip install simplejpeg)",
-        "1 pictures (pip install pillow",
-        "1 arrays (pip install pillow",
-        "1 audio that is not WAV (pip install soundfile)",
+        "JPEG data (pip install simplejpeg) 1",
+        "pictures (pip install pillow",
+        "arrays (pip install pillow",
+        "audio that is not WAV (pip install soundfile) 1",
     ):
         assert reason in result.stderr
 
