@@ -79,6 +79,8 @@ def command(
     """
     if not specs and manifest is None:
         raise UsageError("name the shards, or with --manifest check those that it lists")
+    if bad_keys == "-":
+        raise UsageError("--bad-keys takes a file; findings go to standard output")
     if not decode:
         reject_options(("parallel",), "goes with --decode, whose processes it sets")
     urls = list(specs) or [str(manifest)]

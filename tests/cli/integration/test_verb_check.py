@@ -180,6 +180,7 @@ def test_usage_errors(run: Run, folder: Path) -> None:
         ([], "name the shards"),
         (["a.tar", "-p", "2"], "-p goes with --decode"),
         (["a.tar", "--require", ","], "names no field"),
+        (["a.tar", "--bad-keys", "-"], "--bad-keys takes a file"),
     ):
         result = run("tarkit", "check", *words)
         assert (result.code, result.stdout) == (2, b"") and message in result.stderr, words
