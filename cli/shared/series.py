@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SERIES: dict[str, dict[str, Any]] = {
+_SERIES: dict[str, dict[str, Any]] = {
     "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Most samples in a shard."},
     "maxsize": {"type": size, "default": "3G", "help": "Most bytes of content in a shard."},
     "start": {"type": click.IntRange(0), "default": 0, "help": "Number of the first shard."},
@@ -51,7 +51,7 @@ def shards_options(*, output: str = _OUTPUT_HELP, metavar: str = "OUT", required
         required: True if there must be an output.
     """
     named = click.option("-o", "--output", required=required, metavar=metavar, help=output)
-    series = (click.option(f"--{name}", show_default="default" in each, **each) for name, each in SERIES.items())
+    series = (click.option(f"--{name}", show_default="default" in each, **each) for name, each in _SERIES.items())
     dry_run = click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing.")
     return option_group(named, *series, work_options("mtime", "format", "index"), dry_run, json_option)
 
@@ -80,7 +80,7 @@ def open_shards(
 
     refuse_mixed_output(output, click.get_current_context().params["as_json"])
     if not is_pattern(output):
-        reject_options(SERIES, "goes with a series of shards, such as -o out-%06d.tar")
+        reject_options(_SERIES, "goes with a series of shards, such as -o out-%06d.tar")
 
     def published(name: str) -> None:
         if click.get_current_context().params["as_json"]:

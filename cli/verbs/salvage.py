@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,11 @@ from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, counted
 from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_options
+from ..shared.program import refuse_terminal_input, say, standard_options, work_options
 from ..shared.results import Results, met
-from ..shared.series import SERIES, open_shards, shards_options, summarize
+from ..shared.series import open_shards, shards_options
 
 if TYPE_CHECKING:
-    from tarkit.samples.read import ReadOptions
     from tarkit.steps.salvage import Lost
 
 _NAME = "tarkit salvage"
@@ -53,7 +53,7 @@ def command(
     "start", "end", "reason", "samples", "after", "before"}; "samples" is the number of dropped
     samples that are known. With -o -, the lines are on standard error.
 
-    With -O, a shard without a whole sample has no output. SHARD is a path, a URL, a spec such as
+    Where no whole sample is found, nothing is written. SHARD is a path, a URL, a spec such as
     train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or - (the default).
     """
     urls = list(inputs) or ["-"]
@@ -63,15 +63,18 @@ def command(
     if as_json and output == "-":
         raise UsageError("--json prints to standard output, where -o - writes the shard")
     from tarkit.formats.tally import Tally
+    from tarkit.names.outputnames import plan_outputs
     from tarkit.specs.shardspec import counted_shards
-    from tarkit.steps.salvage import salvage_into, salvaged_samples
+    from tarkit.steps.salvage import salvaged_samples
 
-    tally, lost = Tally(), 0
-    reading: ReadOptions = {
-        "rule": key_rule, "on_duplicate_field": on_duplicate_field, "on_repeated_key": on_repeated_key, "tally": tally
-    }  # fmt: skip
-    options |= {"rule": key_rule, "on_repeated_key": on_repeated_key}
+    tally, lost, total, size, names = Tally(), 0, 0, 0, list[str]()
+    policies: Any = {"rule": key_rule, "on_repeated_key": on_repeated_key}
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+        found, number = counted_shards(
+            urls, allow_pipe_in_lists=allow_pipe, outputs=[output] if output else [], must_exist=True
+        )
+        # Looked up before the first shard is written, which a glob might match.
+        known = list(found)
 
         def report(loss: Lost) -> None:
             nonlocal lost
@@ -81,23 +84,24 @@ def command(
             else:
                 results.line(json.dumps(loss._asdict()) if as_json else str(loss))
 
-        if outdir is not None:
-            reject_options(SERIES, "goes with a series of shards, such as -o out-%06d.tar")
-            shards, _ = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
-            names: list[str] = []
-            total = salvage_into(shards, outdir, report, names.append, reading=reading, **options)
-            if as_json:
-                results.line(json.dumps({"samples": total, "shards": [redact(name) for name in names]}))
-            if not quiet:
-                say(_NAME, "; ".join([f"{counted(total, 'sample')} in {counted(len(names), 'shard')}", *met(tally)]))
-        elif output is not None:
-            shards, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe, outputs=[output])
-            with open_shards(_NAME, output, meter, results, **options) as opened:
-                for sample in salvaged_samples(shards, report, **reading):
-                    opened.write(sample)
+        planned = [([url], name) for url, name in plan_outputs(known, outdir)] if outdir else [(known, str(output))]
+        for inputs_of_one, name in planned:
+            samples = salvaged_samples(
+                inputs_of_one, report, on_duplicate_field=on_duplicate_field, tally=tally, **policies
+            )
+            if (first := next(samples, None)) is None:
+                continue
+            with open_shards(_NAME, name, meter, results, lambda _: known, **policies, **options) as shards:
+                for sample in itertools.chain([first], samples):
+                    shards.write(sample)
                     if meter.is_due():
-                        meter.show(
-                            f"{opened.total} samples so far", None if number is None else tally.shards_read() / number
-                        )
-            summarize(_NAME, opened, results, notes=met(tally), quiet=quiet)
+                        part = None if number is None else tally.shards_read() / number
+                        meter.show(f"{total + shards.total} samples so far", part)
+            total, size = total + shards.total, size + shards.size
+            names += [redact(each) for each in shards.shards]
+        if as_json:
+            results.line(json.dumps({"samples": total, "bytes": size, "shards": names}))
+    if not quiet:
+        written = f"{counted(total, 'sample')} in {counted(len(names), 'shard')}, {size} bytes of content"
+        say(_NAME, "; ".join([written, *met(tally)]))
     return EXIT_SET_ASIDE if lost else EXIT_OK

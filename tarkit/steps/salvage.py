@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -11,10 +10,8 @@ from tarkit.errors import CompressionError, CorruptHeaderError, NotATarError, Tr
 from tarkit.formats.tally import BESIDE_DAMAGE, INCOMPLETE, Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.names.keywords import Unpack
-from tarkit.names.outputnames import plan_outputs
 from tarkit.samples.read import ReadOptions, placed_samples
 from tarkit.samples.sample import Sample, first_dot, key_rule
-from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
 from tarkit.store.read import open_read
 
 _OF_WHOLE_SHARDS = NotATarError, CorruptHeaderError, TruncatedError, CompressionError
@@ -109,41 +106,3 @@ def _between(
 
 def _dropped(tally: Tally) -> int:
     return tally.skipped.get(BESIDE_DAMAGE, 0) + tally.skipped.get(INCOMPLETE, 0)
-
-
-def salvage_into(
-    urls: Iterable[str],
-    folder: str,
-    report: Callable[[Lost], object],
-    published: Callable[[str], object] = lambda name: None,
-    *,
-    reading: ReadOptions,
-    **options: Unpack[OutputOptions],
-) -> int:
-    """Write the whole samples of each shard to a shard of the same name in a folder.
-
-    A shard without a whole sample has no output.
-
-    Args:
-        urls: paths or URLs of the shards.
-        folder: path or URL of the folder.
-        report: called with each loss.
-        published: called with the name of each shard after it was published.
-        reading: options of :func:`tarkit.samples.read.read_samples`.
-        options: those of :class:`tarkit.steps.shardsoutput.ShardsOutput`.
-
-    Returns:
-        The number of samples written.
-    """
-    total = 0
-    for url, output in plan_outputs(urls, folder):
-        samples = salvaged_samples([url], report, **reading)
-        first = next(samples, None)
-        if first is None:
-            continue
-        with ShardsOutput(output, **options).open([url]) as shards:
-            for sample in itertools.chain([first], samples):
-                shards.write(sample)
-        total += shards.total
-        published(output)
-    return total

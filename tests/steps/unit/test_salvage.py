@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,9 @@ import tarbuild
 from planted import SPAN, flipped, member, plain_samples, shard
 from tarbuild import END
 
-from tarkit.errors import RepeatedKeyError, UsageError
+from tarkit.errors import RepeatedKeyError
 from tarkit.formats.tally import Tally
-from tarkit.samples.read import read_samples
-from tarkit.steps.salvage import Lost, salvage_into, salvaged_samples
+from tarkit.steps.salvage import Lost, salvaged_samples
 
 Change = Callable[[bytes], bytes]
 
@@ -96,19 +94,3 @@ def test_a_repeated_key_is_an_error_or_allowed(tmp_path: Path) -> None:
     with pytest.raises(RepeatedKeyError):
         list(salvaged_samples([str(path)], print))
     assert len(list(salvaged_samples([str(path)], print, on_repeated_key="allow"))) == 3
-
-
-def test_each_shard_into_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "good").mkdir()
-    (tmp_path / "a.tar").write_bytes(shard(plain_samples("a", 6))[: 3 * SPAN + 512])
-    (tmp_path / "b.tar").write_bytes(b"<html>")
-    (tmp_path / "c.tgz").write_bytes(gzip.compress(shard(plain_samples("c", 2))))
-    lost: list[Lost] = []
-    published: list[str] = []
-    names = [str(tmp_path / name) for name in ("a.tar", "b.tar", "c.tgz")]
-    assert salvage_into(names, str(tmp_path / "good"), lost.append, published.append, reading={}) == 5
-    assert [Path(each.shard).name for each in lost] == ["a.tar", "b.tar"]
-    assert published == [str(tmp_path / "good" / name) for name in ("a.tar", "c.tgz")]
-    assert [each["__key__"] for each in read_samples(published)] == ["a-0", "a-1", "a-2", "c-0", "c-1"]
-    with pytest.raises(UsageError, match="would be replaced by its own output"):
-        salvage_into(names, str(tmp_path), print, reading={})
