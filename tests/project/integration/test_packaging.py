@@ -122,7 +122,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_every_file(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    data = [path for top in tops() for path in top.rglob("*") if path.suffix in (".binpb", ".yaml", ".proto", ".typed")]
+    kinds = (".binpb", ".css", ".html", ".js", ".proto", ".typed", ".yaml")
+    data = [path for top in tops() for path in top.rglob("*") if path.suffix in kinds]
     expected = {installed_path(path) for path in [*source_files(), *data]}
     assert "tarkit/py.typed" in expected
     assert sorted(expected - names) == []
