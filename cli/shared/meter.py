@@ -76,6 +76,20 @@ class Meter:
             self._bar.n = part or 0.0
             self._bar.set_description_str(text)
 
+    def samples(self, shards: int | None, what: str = "") -> Callable[[int, float], None]:
+        """Return a function that shows the numbers of samples and shards that were read so far.
+
+        Args:
+            shards: number of all shards, or None if unknown.
+            what: name of the data set, before the numbers.
+        """
+
+        def show(samples: int, read: float) -> None:
+            if self.is_due():
+                self.show(f"{what}{samples} samples so far", read / shards if shards else None)
+
+        return show
+
     def say(self, message: str) -> None:
         """Print one line on stderr."""
         with self.hidden():

@@ -8,7 +8,7 @@ import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
-from tarkit.extras import library
+from tarkit.extras import MissingExtraError, library
 
 IMAGE_SPECS = {
     "pil": ("pil", "RGB"),
@@ -27,6 +27,8 @@ IMAGE_SPECS = {
 The names are webdataset's.
 """
 
+_ORIENTATION = 0x0112  # a tag of EXIF
+_HEADERS = 1 << 16
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
 
 # Extension -> Pillow's name of the format, and the modes that it stores without changing a value.
@@ -190,3 +192,21 @@ def _decode_16_bits(image: Any, kind: str, mode: str) -> Any:
         return numpy.stack([value] * 3 + [numpy.ones_like(value)] * (len(mode) - 3), axis=-1)
     eight = library("PIL.Image", "an image codec", "images").fromarray((grey >> 8).astype("uint8")).convert(mode)
     return eight if kind == "pil" else numpy.asarray(eight).copy()
+
+
+def orientation(data: bytes) -> int:
+    """Return the EXIF orientation of a picture: 1 is upright, 2 to 8 are turned; 0 if it has none.
+
+    Raises:
+        MissingExtraError: Pillow is not installed.
+    """
+    if data[:2] == b"\xff\xd8" and b"Exif\0\0" not in data[:_HEADERS]:
+        return 0  # most photos of data sets, without opening them
+    try:
+        found = library("PIL.Image", "the orientation of a picture", "images").open(io.BytesIO(data)).getexif()
+    except MissingExtraError:
+        raise
+    except Exception:  # damaged headers can make Pillow raise anything
+        return 0
+    value = found.get(_ORIENTATION, 0)
+    return value if isinstance(value, int) else 0

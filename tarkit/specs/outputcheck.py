@@ -51,7 +51,7 @@ def check_folder(output: str) -> None:
     if folder and not os.path.isdir(folder):
         shown = printable(folder)
         reason = "is not a folder" if os.path.lexists(folder) else "is missing; make it, or correct the name"
-        raise UsageError(f"-o {printable(redact(output))}: the folder {shown} {reason}")
+        raise UsageError(f"{printable(redact(output))}: the folder {shown} {reason}")
 
 
 def check_pairs(pairs: Sequence[tuple[str, str]]) -> None:

@@ -32,6 +32,7 @@ READING = {
     "tarkit sample": ["--fraction", "0.5", "-o", "OUT"],
     "tarkit show": [],
     "tarkit split": ["-o", "OUT-%d.tar"],
+    "tarkit stats": [],
     "tarproc": ["-c", "true"],
 }
 TO_STDOUT: dict[str, list[str]] = {
@@ -43,8 +44,8 @@ TO_STDOUT: dict[str, list[str]] = {
     "tarkit show": [],
     "tarproc": ["-c", "true", "-o", "-"],
 }
-# Those that take no shard, or move and list files without a look into them; of index, mix, check
-# and salvage, their own files test the same.
+# Those that take no shard, or move and list files without a look into them; of index, mix,
+# check and salvage, their own files test the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
