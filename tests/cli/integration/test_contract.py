@@ -44,7 +44,7 @@ TO_STDOUT: dict[str, list[str]] = {
     "tarkit show": [],
     "tarproc": ["-c", "true", "-o", "-"],
 }
-# Those that take no shard, or move and list files without a look into them; of index, mix,
+# Those that take no shard, or move and list files without a look into them; of index, diff, mix,
 # check and salvage, their own files test the same.
 WITHOUT_INPUT = {
     "kubetpl",
@@ -69,6 +69,7 @@ WITHOUT_INPUT = {
     "tarkit completion",
     "tarkit create",
     "tarkit demo",
+    "tarkit diff",
     "tarkit get",
     "tarkit index",
     "tarkit ls",

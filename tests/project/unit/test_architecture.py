@@ -35,8 +35,9 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
     {
-        "steps": "check convert counting demodata drawing encoding export findings join mixing picking "
-        "prepare recordfiles salvage selection shardsoutput sourcefiles stats statsreport tables"
+        "steps": "check convert counting demodata diff drawing encoding export findings join mixing "
+        "picking prepare recordfiles salvage selection shardsoutput sourcefiles stats statsreport "
+        "tables"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
