@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
-from tarkit.formats.tar.large import RefuseLarge, SkipLarge
+from tarkit.formats.tar.large import InPlace, RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.names.redaction import redact
@@ -57,6 +57,7 @@ def read_samples(
     mem: int = DEFAULT_MEM,
     large: LargeMembers | None = None,
     cache: PartCache | None = None,
+    in_place: bool = False,
 ) -> Generator[Sample, None, None]:
     """Read the samples of one or many shards, in order, as dicts of raw bytes.
 
@@ -85,6 +86,8 @@ def read_samples(
             any stream may have.
         large: policy for members that are too large (:mod:`tarkit.formats.tar.large`).
         cache: cache for parts of remote shards (:class:`tarkit.store.cache.PartCache`).
+        in_place: True to leave content of more than 64 KiB in shards that are plain local files. It
+            is delivered as a :class:`tarkit.store.fieldfile.FieldFile`, which refers to the shard.
 
     Raises:
         UsageError: the process is one of several that would read the same.
@@ -100,15 +103,17 @@ def read_samples(
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with _open_shard(url, cache, mem) as stream:
             tally.part_read = stream.part_read
+            reader = stream.in_place() if in_place else None
+            read, ways = (stream.read, large) if reader is None else (reader.read, InPlace(reader))
             yield from group_by_keys(
-                read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),
+                read_members(read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=ways),
                 url=stream.name,
                 rule=rule,
                 on_duplicate_field=on_duplicate_field,
                 on_repeated_key=on_repeated_key,
                 tally=tally,
-                sample_limit=large.sample_limit,
-                spill=large.spill,
+                sample_limit=ways.sample_limit,
+                spill=ways.spill,
             )
             tally.part_read = None
             tally.shards += 1

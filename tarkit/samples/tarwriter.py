@@ -40,6 +40,7 @@ else:
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
 _FLUSH_AT = 1024 * 1024
 _DIRECT_FROM = 256 * 1024
+_FILE_FROM = 64 * 1024
 
 _Plan = list[tuple[str, bytes]]
 
@@ -313,7 +314,7 @@ class TarWriter(FileWriter):
 
     def _as_bytes(self, value: object, field: str, key: str) -> bytes | FieldFile:
         if isinstance(value, FieldFile):
-            return value if len(value) >= _DIRECT_FROM else value.read()
+            return value if len(value) >= _FILE_FROM else value.read()
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
         if isinstance(value, str) and is_reserved(field):
@@ -326,20 +327,19 @@ class TarWriter(FileWriter):
             self._index.add(key, plan, pieces)
         self.bytes_written += content_bytes
         self._pending_bytes += content_bytes + BLOCK * len(pieces)
-        if content_bytes < _DIRECT_FROM:
+        if content_bytes < _FILE_FROM:
             self._pending += cast("list[bytes]", pieces)  # as _as_bytes() has it
             if self._pending_bytes >= _FLUSH_AT:
                 self._flush()
             return
         for piece in pieces:
-            if len(piece) < _DIRECT_FROM:
-                self._pending.append(cast(bytes, piece))
+            if isinstance(piece, bytes) and len(piece) < _DIRECT_FROM:
+                self._pending.append(piece)
                 continue
             # Joining would only copy content that is large enough for a write of its own.
             self._flush()
             try:
-                for part in piece.pieces() if isinstance(piece, FieldFile) else [piece]:
-                    self._out.write(part)
+                self._out.write(piece)
             except BaseException as error:
                 # A part of it is written, and nothing can follow that: close() raises this error,
                 # too.

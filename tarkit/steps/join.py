@@ -7,17 +7,23 @@ files that are not tars are found, and samples that would be merged are rejected
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tarkit.errors import RepeatedKeyError, printable
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
-from tarkit.formats.tar.raw import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
+from tarkit.formats.tar.raw import FarReachingError, RawArchive, RawMember, contents, copied_members, raw_members
 from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
+from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
 from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import PublishStream
-from tarkit.store.read import open_read
+from tarkit.store.read import open_in_order
+
+if TYPE_CHECKING:
+    from tarkit.steps.selection import Selection
 
 _OTHER_KEYS = "tarproc -c 'echo \"NAME-$(cat __key__)\" > __key__' SHARD -o OTHER"
 """Puts a name before each key. (What --on-repeated-key allow joins, no program reads without that
@@ -64,46 +70,75 @@ def concatenate(
     tally: Tally | None = None,
     allow_pipe_in_lists: bool = False,
     target: str = "-",
+    selection: Selection | None = None,
+    last: bool = True,
+    parallel: int = 1,
 ) -> Joined:
     """Write all members of several shards as one shard; the caller commits ``output``.
 
     Members keep their bytes and their order, including folders, links and files that are not part
-    of a sample; only ``on_damage="skip"`` leaves these out. End-of-archive marks are dropped,
-    except for one at the end, padded to 10,240 bytes. Bytes are written as they arrive; with
-    ``on_damage="skip"`` one sample is held, large content in files. Keys are held in memory. A
+    of a sample; only ``on_damage="skip"`` and a selection leave these out. End-of-archive marks are
+    dropped, except for one at the end, padded to 10,240 bytes. Bytes are written as they arrive;
+    with ``on_damage="skip"`` or a selection one sample is held, large content in files. Content of
+    plain local files is copied by the kernel where it can do that. Keys are held in memory. A
     repeated key may be allowed, in one shard or in several, but not for two adjacent samples:
     without the mark between them they would become one. ``tally.skipped`` counts the members that
     are not part of a sample.
 
+    Args:
+        selection: samples to write; None: all. If it changes samples, members get new headers.
+        last: False if the selection is used for more shards, in a later call.
+        parallel: number of shards that are opened, read and decompressed at once.
+
     Raises:
-        DataError: a shard is damaged, a key or field is repeated, or a global extended header would
-            apply to the members of later archives.
+        DataError: a shard is damaged, a key or field is repeated, a global extended header would
+            apply to the members of later archives, or the selection does not fit the samples.
         UsageError: a shard is the output itself.
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     tally = Tally() if tally is None else tally
     joined = Joined(on_repeated_key)
     globals_seen: list[FarReachingError] = []
-    for url in other_than([target], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target])):
-        joined.shards += 1
-        with open_read(url) as stream:
-            write = output.write if on_damage == "error" else None
-            archive = RawArchive(stream.read, redact(stream.name), in_sample(rule), tally, globals_seen, write)
-            samples = group_by_keys(
-                raw_members_beside_damage(archive) if write is None else copied_members(archive),
-                url=stream.name,
-                rule=rule,
-                on_repeated_key=on_repeated_key,
-                tally=tally,
-                sample_limit=archive.large.sample_limit,
-                spill=archive.large.spill,
-            )
-            for sample in samples:
-                joined.add(sample)
-                del sample["__key__"], sample["__url__"]
-                for raw in sample.values():
-                    write_raw(raw, output.write)
-    output.write(END_OF_ARCHIVE)
-    output.write(bytes(-output.bytes_written % RECORD))
+    names = other_than([target], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target]))
+    write = output.write if on_damage == "error" and selection is None else None
+    changes = selection is not None and selection.changes
+    options: TarWriterOptions = {"encoder": False, "rule": rule, "on_repeated_key": on_repeated_key}
+    with TarWriter(cast(BinaryIO, output), **options) if changes else nullcontext() as writer:
+        for stream in open_in_order(names, parallel):
+            joined.shards += 1
+            with stream:
+                archive = RawArchive(
+                    stream.read, redact(stream.name), in_sample(rule), tally, globals_seen, write, stream.in_place()
+                )
+                samples = group_by_keys(
+                    raw_members(archive, on_damage) if write is None else copied_members(archive),
+                    url=stream.name,
+                    rule=rule,
+                    on_repeated_key=on_repeated_key,
+                    tally=tally,
+                    sample_limit=archive.large.sample_limit,
+                    spill=archive.large.spill,
+                )
+                for sample in samples:
+                    if write is not None:
+                        joined.add(sample)
+                        continue
+                    plain = contents(sample)
+                    found = plain if selection is None else selection.apply(plain)
+                    if found is not None:
+                        joined.add(found)
+                        _write_raw(sample, output) if writer is None else writer.write(found)
+        if selection is not None and last:
+            selection.check()
+    if writer is None:
+        output.write(END_OF_ARCHIVE)
+        output.write(bytes(-output.bytes_written % RECORD))
     joined.size = output.bytes_written
     return joined
+
+
+def _write_raw(sample: Sample, output: PublishStream) -> None:
+    for raw in sample.values():
+        if isinstance(raw, RawMember):
+            for part in raw:
+                output.write(part)

@@ -128,13 +128,21 @@ class Selection:
         Raises:
             DataError: no sample has a field that an option names, or a new name is taken.
         """
-        for sample in samples:
-            if self.keeps(sample) and (changed := self.changed(sample)) is not None:
-                yield changed
+        yield from (found for sample in samples if (found := self.apply(sample)) is not None)
         if last:
             self.check()
 
-    def keeps(self, sample: Sample) -> bool:
+    def apply(self, sample: Sample) -> Sample | None:
+        """Return a sample, changed as the options say, or None if it is not selected.
+
+        After the last sample, call :meth:`check`.
+
+        Raises:
+            DataError: a new name is taken, or a condition does not fit the sample.
+        """
+        return self._changed(sample) if self._keeps(sample) else None
+
+    def _keeps(self, sample: Sample) -> bool:
         """Return True if a sample meets the conditions; count it if not."""
         if self._unseen:
             for name in [name for name in self._unseen if any(map(sample.__contains__, name.split("|")))]:
@@ -149,12 +157,8 @@ class Selection:
             self.dropped[failed] += 1
         return failed is None
 
-    def changed(self, sample: Sample) -> Sample | None:
-        """Return a sample that is kept, changed; None if no field is left of it.
-
-        Raises:
-            DuplicateFieldError: the new name of a field is that of another field.
-        """
+    def _changed(self, sample: Sample) -> Sample | None:
+        """Return a sample that is kept, changed; None if no field is left of it."""
         if self.changes:
             made = only_fields(sample, self._fields, self.lacking) if self._fields else dict(sample)
             for name in self._drop:

@@ -6,7 +6,7 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from tarkit.errors import StreamError, TemporaryStreamError
@@ -110,18 +110,41 @@ class FieldFile:
     @classmethod
     def at(cls, path: str) -> FieldFile:
         """Use a file of the user, which must not change until all of it was read."""
-        found = cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
-        found._mtime = os.fstat(found._file.number).st_mtime_ns
-        return found
+        return cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path, watched=True)
 
     @classmethod
-    def opened(cls, descriptor: int, name: str) -> FieldFile:
+    def opened(cls, descriptor: int, name: str, *, start: int = 0, watched: bool = False) -> FieldFile:
         """Use the content of an open file, of its present length.
 
         The file is closed with the last field in it.
+
+        Args:
+            descriptor: the open file.
+            name: path or URL for errors.
+            start: offset of the content in the file, in bytes.
+            watched: True if the file must not change until all of it was read.
         """
-        file = _Descriptor(descriptor)
-        return cls(file, os.fstat(descriptor).st_size, url=name)
+        file, status = _Descriptor(descriptor), os.fstat(descriptor)
+        found = cls(file, max(0, status.st_size - start), start=start, url=name)
+        found._mtime = status.st_mtime_ns if watched else None
+        return found
+
+    def part(self, start: int, size: int, member: str | None = None) -> FieldFile:
+        """Return a part of the content, in the same file.
+
+        Args:
+            start: offset of its first byte in the content.
+            size: size in bytes.
+            member: name of the member that it is, for errors.
+        """
+        part = FieldFile(self._file, size, start=self._start + start, url=self.url, member=member)
+        part._mtime = self._mtime
+        return part
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the content was written to its file by :meth:`keep`, so that more fits there."""
+        return self._file.end > 0
 
     def __len__(self) -> int:
         return self._size
@@ -135,17 +158,44 @@ class FieldFile:
             StreamError: the file cannot be read, or is shorter than it was.
             TemporaryStreamError: the file was written to since it was opened with :meth:`at`.
         """
+        piece = b""
+
+        def read(file: int, position: int, count: int) -> int:
+            nonlocal piece
+            piece = os.pread(file, min(PIECE, count), position)
+            return len(piece)
+
+        for _ in self._taken(read):
+            yield piece
+
+    def copy_to(self, copy: Callable[[int, int, int], int]) -> None:
+        """Have the content copied without reading it here.
+
+        Args:
+            copy: function of the open file, an offset in it and a number of bytes, which returns
+                how many of them it copied.
+
+        Raises:
+            StreamError: the file is shorter than it was; and errors of :meth:`pieces`.
+        """
+        for _ in self._taken(copy):
+            pass
+
+    def _taken(self, take: Callable[[int, int, int], int]) -> Iterator[None]:
+        """Call a function for the content from front to back; it returns the bytes that it took."""
         position, end = self._start, self._start + self._size
         while position < end:
             try:
-                piece = os.pread(self._file.number, min(PIECE, end - position), position)
+                taken = take(self._file.number, position, end - position)
+            except StreamError:
+                raise
             except OSError as error:
                 raise StreamError(f"cannot be read: {error.strerror}", url=self.url, member=self.member) from None
-            if not piece:
+            if not taken:
                 reason = f"the file was cut while it was read: {end - position} of {self._size} bytes are missing"
                 raise StreamError(reason, url=self.url, member=self.member)
-            position += len(piece)
-            yield piece
+            position += taken
+            yield
         if self._mtime not in (None, os.fstat(self._file.number).st_mtime_ns):
             raise TemporaryStreamError("the file was changed while it was read", url=self.url, member=self.member)
 

@@ -61,6 +61,11 @@ class FileReader:
             self.check_unchanged()
         return data
 
+    @property
+    def watched(self) -> bool:
+        """True if the file must not change until it is read."""
+        return self._path is not None
+
     def check_unchanged(self) -> None:
         """Check that the file is still as it was when it was opened.
 

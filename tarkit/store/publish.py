@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from tarkit.errors import StreamError, UsageError, counted, printable
 from tarkit.names.url import display_name, is_stream, local_path, name_of_file
 from tarkit.store.compression import new_compressor, write_compression
+from tarkit.store.fieldfile import FieldFile
 from tarkit.store.forks import Owner
 from tarkit.store.place import Sink
 from tarkit.store.registry import function_of, offered
-from tarkit.store.sinks import BorrowedSink, open_file_sink
+from tarkit.store.sinks import BorrowedSink, FileSink, open_file_sink
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,11 +133,12 @@ class PublishStream(WholeOutput):
         """True if the stream was committed or discarded, or has failed."""
         return self._outcome is not None
 
-    def write(self, data: bytes | bytearray | memoryview) -> int:
+    def write(self, data: bytes | bytearray | memoryview | FieldFile) -> int:
         """Write all of ``data``, and return its length in bytes.
 
         Args:
-            data: the bytes.
+            data: the bytes, or those of a file, which stay in the kernel if a local file is written
+                without compression and digest.
 
         Raises:
             StreamError: the disk is full, the command ended, and so on; the stream is discarded.
@@ -145,6 +147,8 @@ class PublishStream(WholeOutput):
         """
         if self._outcome is not None:
             self._refuse("written to")
+        if isinstance(data, FieldFile):
+            return self._write_file(data)
         if not isinstance(data, (bytes, bytearray)):
             view = memoryview(data)
             data = view.cast("B") if view.c_contiguous else view.tobytes()
@@ -160,6 +164,19 @@ class PublishStream(WholeOutput):
         else:
             self._send(data)
         return size
+
+    def _write_file(self, content: FieldFile) -> int:
+        if self._compressor is not None or self.digest is not None or not isinstance(self._sink, FileSink):
+            return sum(map(self.write, content.pieces()))
+        self._send(b"")
+        try:
+            content.copy_to(self._sink.copy)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        self.bytes_written += len(content)
+        self.bytes_sent += len(content)
+        return len(content)
 
     def commit(self) -> None:
         """Publish the data.

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from tarkit.errors import DataError, UsageError, printable
 from tarkit.names.url import display_name, name_of_file
 from tarkit.store.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
+from tarkit.store.inplace import InPlaceReader
 from tarkit.store.local import FileReader, open_path
 from tarkit.store.place import RawReader
 from tarkit.store.readahead import READ_AHEAD, ReadAhead
 from tarkit.store.registry import function_of
 from tarkit.store.resume import ResumingReader, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Retry
+from tarkit.store.waits import Workers
 from tarkit.store.window import Window
 
 _MEM = 1 << 30
@@ -63,6 +65,14 @@ class ReadStream:
         size = self._source.size
         return min(1.0, self._source.position / size) if size else 0.0
 
+    def in_place(self) -> InPlaceReader | None:
+        """Return a reader that can leave content in its file; None if this is no plain local file.
+
+        Nothing else must read the stream then.
+        """
+        is_plain = isinstance(self._source, FileReader) and self.size_hint is not None
+        return InPlaceReader(cast(FileReader, self._source)) if is_plain else None
+
     def close(self) -> None:
         """Close the source (a file object of the caller stays open), and stop a command.
 
@@ -81,6 +91,52 @@ class ReadStream:
                 self._source.check_unchanged()
         finally:
             self.close()
+
+    def start(self) -> None:
+        """Begin to read ahead now; a compressed local file is then decompressed in a thread."""
+        if isinstance(self._source, FileReader) and self.size_hint is None and self._source.seekable:
+            self._raw = ReadAhead(_Decompressed(self.read, self._raw))
+            self.read = self._raw.read
+        if isinstance(self._raw, ReadAhead):
+            self._raw.start()
+
+
+class _Decompressed:
+    """The decompressed bytes of a reader, which is closed with it."""
+
+    size = None
+
+    def __init__(self, read: Callable[[int], bytes], raw: RawReader) -> None:
+        self.read = read
+        self.close = raw.close
+
+    def interrupt(self) -> None:
+        """Do nothing: a read of a local file returns soon."""
+
+
+def open_in_order(names: Iterable[str], parallel: int = 1) -> Iterator[ReadStream]:
+    """Open streams in order; with ``parallel``, several are opened, read and decompressed at once.
+
+    Each may read 16 MiB ahead.
+
+    Args:
+        names: paths or URLs.
+        parallel: number of streams.
+
+    Raises:
+        TarkitError: errors of :func:`open_read`, when the turn of that stream comes.
+    """
+    if parallel == 1:
+        yield from map(open_read, names)
+        return
+    with Workers(parallel, "tarkit-open") as workers:
+        yield from workers.ahead(_open_and_start, names, parallel)
+
+
+def _open_and_start(name: str) -> ReadStream:
+    stream = open_read(name)
+    stream.start()
+    return stream
 
 
 def _closed(count: int) -> bytes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from typing import Protocol
 
 from tarkit.store import waits
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.forks import Owner
-from tarkit.store.resume import ResumingReader
+from tarkit.store.place import RawReader
 from tarkit.store.window import Window
 
 READ_AHEAD = 16 * 1024 * 1024
@@ -19,6 +20,12 @@ _PIECE = 1024 * 1024
 _GRACE = 0.5
 
 
+class Interruptible(RawReader, Protocol):
+    """A reader whose read can be interrupted from another thread."""
+
+    def interrupt(self) -> None: ...
+
+
 class _Pump:
     """The state that the thread and the reader share.
 
@@ -26,7 +33,7 @@ class _Pump:
     stops the thread.
     """
 
-    def __init__(self, source: ResumingReader, limit: int) -> None:
+    def __init__(self, source: Interruptible, limit: int) -> None:
         self.source = source
         self.limit = limit
         self.pieces: deque[bytes] = deque()
@@ -69,6 +76,12 @@ class _Pump:
                 self.changed.wait()
             return not self.stopping
 
+    def start(self) -> None:
+        """Start the thread, unless it was started."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self.run, name="tarkit-read-ahead", daemon=True)
+            self.thread.start()
+
     def take(self) -> bytes:
         """Return the next piece, b"" at the end; or raise the error, after all pieces before it.
 
@@ -77,9 +90,7 @@ class _Pump:
         """
         self.owner.check()
         with self.changed:
-            if self.thread is None:
-                self.thread = threading.Thread(target=self.run, name="tarkit-read-ahead", daemon=True)
-                self.thread.start()
+            self.start()
             while not self.pieces:
                 if self.error is not None:
                     raise self.error
@@ -114,17 +125,19 @@ class _Pump:
 class ReadAhead(Window):
     """A :class:`tarkit.store.place.RawReader` that reads its source in a thread.
 
-    The thread starts with the first read. An error is raised after the bytes that came before it.
+    The thread starts with the first read, or with ``start()``. An error is raised after the bytes
+    that came before it.
 
     Args:
         source: reader to read ahead of and to close.
         limit: largest number of bytes that are read ahead, besides one piece of at most 1 MiB.
     """
 
-    def __init__(self, source: ResumingReader, limit: int = READ_AHEAD) -> None:
+    def __init__(self, source: Interruptible, limit: int = READ_AHEAD) -> None:
         pump = _Pump(source, max(1, limit))
         super().__init__(lambda _: pump.take())
         self._source = source
+        self.start = pump.start
         self._finalizer = weakref.finalize(self, pump.stop)
 
     @property

@@ -22,6 +22,7 @@ _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/(?!/)")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _WRITE_BACK = 32 << 20
+_PIECE = 1 << 20
 _Bytes = bytes | bytearray | memoryview
 
 
@@ -192,17 +193,50 @@ class FileSink:
         self._folder, base = os.path.split(target)
         self._fd, self._temporary = create_temporary(self._folder, base)
         self._written = self._started = 0
+        self._kernel_copies = hasattr(os, "copy_file_range")
         if mode is not None:
             os.fchmod(self._fd, mode)
 
     def write(self, data: _Bytes) -> None:
         try:
             write_all(self._fd, data)
-            self._written += len(data)
-            if self._sync and self._written - self._started >= _WRITE_BACK:
-                self._start_write_back()
+            self._count(len(data))
         except OSError as error:
             raise_write_error(error, self._name)
+
+    def copy(self, file: int, position: int, count: int) -> int:
+        """Write bytes of an open file, which stay in the kernel if it can do that.
+
+        Args:
+            file: descriptor of the file.
+            position: offset of the first byte.
+            count: number of bytes.
+
+        Returns:
+            Number of bytes that were written, at least 1; 0 if the file has no more.
+
+        Raises:
+            StreamError: the disk is full, or the like.
+            OSError: the file cannot be read.
+        """
+        done = 0
+        if self._kernel_copies:
+            try:
+                done = os.copy_file_range(file, self._fd, min(count, _WRITE_BACK), position)
+            except OSError:
+                # Of two file systems, or a full disk: the write below reports that.
+                self._kernel_copies = False
+        if done:
+            self._count(done)
+            return done
+        data = os.pread(file, min(count, _PIECE), position)
+        self.write(data)
+        return len(data)
+
+    def _count(self, written: int) -> None:
+        self._written += written
+        if self._sync and self._written - self._started >= _WRITE_BACK:
+            self._start_write_back()
 
     def _start_write_back(self) -> None:
         # The disk then works while the program does, and little is left for fsync: Linux answers
@@ -302,7 +336,7 @@ class BorrowedSink:
             yield
         except TypeError as error:
             raise UsageError(f"{self._name}: the file object does not take bytes ({error})") from None
-        except BrokenPipeError:
+        except (BrokenPipeError, StreamError):
             raise
         except OSError as error:
             raise_write_error(error, self._name)

@@ -8,6 +8,10 @@ from tarkit.errors import TooLargeError
 from tarkit.formats.tally import DEFAULT_MEM, LARGER_MEM
 from tarkit.formats.tar.walk import Archive, LargeMembers
 from tarkit.store.fieldfile import LARGE, FieldFile
+from tarkit.store.inplace import InPlaceReader
+
+IN_PLACE = 64 * 1024
+"""Size in bytes above which content is left in a plain local file."""
 
 
 class SkipLarge(LargeMembers):
@@ -65,5 +69,22 @@ class KeepInFiles(LargeMembers):
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> FieldFile:
         if isinstance(content, FieldFile):
             return content
-        last = next((value for value in reversed(sample.values()) if isinstance(value, FieldFile)), None)
-        return FieldFile.keep([content], self._folder, after=last, url=sample["__url__"], member=name)
+        files = (value for value in reversed(sample.values()) if isinstance(value, FieldFile) and value.is_kept)
+        return FieldFile.keep([content], self._folder, after=next(files, None), url=sample["__url__"], member=name)
+
+
+class InPlace(KeepInFiles):
+    """A policy that leaves content of more than 64 KiB in its shard, a plain local file.
+
+    Args:
+        reader: reader of the shard.
+    """
+
+    def __init__(self, reader: InPlaceReader) -> None:
+        super().__init__(member_limit=IN_PLACE)
+        self.reader = reader
+
+    def take(self, archive: Archive, name: str, size: int) -> FieldFile:
+        start = archive.base + archive.position
+        archive.skip(size, name, self.reader.skip)
+        return self.reader.part(start, start + size, name)

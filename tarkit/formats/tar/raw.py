@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, UnsupportedMemberError, printable
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, MemberHeader
-from tarkit.formats.tar.large import KeepInFiles
+from tarkit.formats.tar.large import IN_PLACE, KeepInFiles
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.store.fieldfile import LARGE, FieldFile
+from tarkit.store.inplace import InPlaceReader
 
 _GLOBAL = ord("g")
 _HARMLESS_GLOBALS = frozenset(("comment",))
@@ -49,39 +50,81 @@ class _Recording:
         self._start += cut
 
 
+class _InFile:
+    """The same for a plain local file: nothing is held, and spans of the file are passed on."""
+
+    def __init__(self, reader: InPlaceReader) -> None:
+        self._reader = reader
+        self._start = self._end = 0  # the span that is not passed on yet
+        self._write: Callable[[FieldFile], object] | None = None
+        self.read = reader.read
+
+    def between(self, start: int, end: int) -> bytes:
+        return self._reader.part(start, end).read()
+
+    def drop(self, end: int, write: Callable[[FieldFile], object] | None = None) -> None:
+        end = max(self._end, min(end, self._reader.position))
+        if write is None or end - self._start > LARGE:
+            if self._write is not None and self._end > self._start:
+                self._write(self._reader.part(self._start, self._end))
+            self._start = self._end if write else end
+        self._end, self._write = end, write
+
+
+class RawMember(NamedTuple):
+    """The raw bytes of a member.
+
+    Attributes:
+        head: its header, with those that extend it.
+        content: its content.
+        padding: the zeros after it.
+    """
+
+    head: bytes
+    content: bytes | FieldFile
+    padding: bytes
+
+
+def contents(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return a sample of raw members with their content only."""
+    return {name: value.content if isinstance(value, RawMember) else value for name, value in sample.items()}
+
+
 class _CopyLarge(LargeMembers):
-    """A policy that copies large content to the output while it is read."""
+    """A policy that copies large content to the output while it is read, or from its file."""
 
     member_limit = LARGE
 
     def take(self, archive: Archive, name: str, size: int) -> bytes:
-        if isinstance(archive, RawArchive):
+        if isinstance(archive, RawArchive) and archive.in_place is not None:
+            archive.skip(size, name, archive.in_place.skip)
+        elif isinstance(archive, RawArchive):
             for _ in archive.pieces(name, size):
                 archive.pass_on(archive.base + archive.position)
         return b""
 
 
 class _KeepLarge(KeepInFiles):
-    """A policy that keeps the raw bytes of a large member in parts.
-
-    They are the bytes before its content, the content in a file, and the padding.
-    """
+    """A policy that keeps large content in a file, which may be its shard."""
 
     def take(self, archive: Archive, name: str, size: int) -> Any:
         if not isinstance(archive, RawArchive):
             return super().take(archive, name, size)
-        recording = archive.recording
-        head = recording.between(archive.header_offset, archive.base + archive.position)
+        start = archive.base + archive.position
+        head = archive.recording.between(archive.header_offset, start)
+        if archive.in_place is not None:
+            archive.skip(size, name, archive.in_place.skip)
+            return RawMember(head, archive.in_place.part(start, start + size, name), bytes(-size % BLOCK))
 
         def pieces() -> Iterator[bytes]:
             for piece in archive.pieces(name, size):
-                recording.drop(archive.base + archive.position)
+                archive.recording.drop(archive.base + archive.position)
                 yield piece
 
-        return [head, FieldFile.keep(pieces(), url=archive.url, member=name), bytes(-size % BLOCK)]
+        return RawMember(head, FieldFile.keep(pieces(), url=archive.url, member=name), bytes(-size % BLOCK))
 
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
-        return super().spill(sample, name, content) if isinstance(content, bytes) else content
+        return content._replace(content=super().spill(contents(sample), name, content.content))
 
 
 class RawArchive(Archive):
@@ -95,7 +138,9 @@ class RawArchive(Archive):
         globals_seen: at most one error, which is raised when another archive begins after that
             header.
         write: function that receives all members, in order; None if only the members of samples are
-            wanted, as raw bytes.
+            wanted, as :class:`RawMember`.
+        in_place: reader of the shard if it is a plain local file; large content is then not read,
+            and ``write`` also receives parts of that file.
     """
 
     def __init__(
@@ -105,10 +150,14 @@ class RawArchive(Archive):
         in_sample: Callable[[str], bool],
         tally: Tally,
         globals_seen: list[FarReachingError],
-        write: Callable[[bytes], object] | None,
+        write: Callable[[Any], object] | None,
+        in_place: InPlaceReader | None = None,
     ) -> None:
-        self.recording = _Recording(read)
-        super().__init__(self.recording.read, url, tally, in_sample, _KeepLarge() if write is None else _CopyLarge())
+        self.recording: _Recording | _InFile = _Recording(read) if in_place is None else _InFile(in_place)
+        self.in_place = in_place
+        large = _KeepLarge() if write is None else _CopyLarge()
+        large.member_limit = large.member_limit if in_place is None else IN_PLACE
+        super().__init__(self.recording.read, url, tally, in_sample, large)
         self._in_zeros = False
         self._write = write
         self._globals_seen = globals_seen
@@ -171,8 +220,13 @@ def copied_members(archive: RawArchive) -> Iterator[Member]:
         yield name, b"", offset
 
 
-def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
-    """Yield files as raw bytes, or in parts, padded with zeros; resume after damage."""
+def raw_members(archive: RawArchive, on_damage: str) -> Iterator[Member]:
+    """Yield files as :class:`RawMember`, padded with zeros.
+
+    Args:
+        archive: the archive, without an output.
+        on_damage: error; or skip: resume after damage.
+    """
     recording = archive.recording
     while True:
         try:
@@ -180,23 +234,17 @@ def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
                 end = archive.base + archive.position
                 if name and isinstance(content, bytes):
                     padding = -len(content) % BLOCK
-                    content = recording.between(offset, end - padding) + bytes(padding)
+                    head = recording.between(offset, end - padding - len(content))
+                    content = RawMember(head, content, bytes(padding))
                 recording.drop(end)
                 yield name, content, offset if name else end
             return
         except FarReachingError:
             raise
         except DataError as error:
-            if not archive.begun:
+            if on_damage == "error" or not archive.begun:
                 raise
             yield resynchronise(archive, error)
             if archive.ended:
                 return
             recording.drop(archive.base + archive.position)
-
-
-def write_raw(raw: Any, write: Callable[[bytes], object]) -> None:
-    """Write bytes, a file of bytes, or a list of both."""
-    for part in raw if isinstance(raw, list) else [raw]:
-        for piece in part.pieces() if isinstance(part, FieldFile) else [part]:
-            write(piece)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 from zlib import adler32
@@ -217,6 +218,23 @@ class Archive:
             self.base += len(piece)
             missing -= len(piece)
         yield piece
+
+    def skip(self, size: int, name: str, skip: Callable[[int], bool]) -> None:
+        """Skip content that goes on after the buffer.
+
+        Args:
+            size: its size in bytes.
+            name: name of the member, for errors.
+            skip: function that skips bytes of the stream, or returns False if it has fewer.
+
+        Raises:
+            TruncatedError: the stream ends before.
+        """
+        after = self.position + size - len(self.buffer)
+        if not skip(after):
+            deque(self.pieces(name, size), maxlen=0)  # which raises the error
+        self.base += len(self.buffer) + after
+        self.buffer, self.position = b"", 0
 
     def next_member(self) -> tuple[bytes, int, int] | None:
         """Go to the next regular file, through extended headers and members without content.

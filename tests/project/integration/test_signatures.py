@@ -123,7 +123,7 @@ def test_options_that_are_passed_on_are_those_of_the_function_that_takes_them() 
     named = ("urls", "batch", "fields", "decode", "collate")
     assert types_of(SourceOptions) == types_of(BatchSource.__init__, *named)
     assert types_of(ClientOptions) == types_of(ShardClient.__init__, "address", "dataset")
-    named = ("urls", "allow_pipe_in_lists", "literal", "split", "large")
+    named = ("urls", "allow_pipe_in_lists", "literal", "split", "large", "in_place")
     assert types_of(ReadOptions) == types_of(tarkit.read_samples, *named)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tarkit.samples.sample import Sample, first_dot, group_by_keys
 from tarkit.samples.shardwriter import ShardWriter
 from tarkit.steps import join
 from tarkit.steps.join import concatenate
-from tarkit.store import fieldfile
+from tarkit.store import fieldfile, inplace
 from tarkit.store.fieldfile import PIECE, FieldFile
 from tarkit.store.publish import open_publish
 
@@ -231,10 +232,13 @@ NAMES = st.sampled_from(["txt", "cls", "README", "folder/"])
 
 
 @given(
-    st.lists(st.tuples(NAMES, CONTENT), min_size=2, max_size=8), st.integers(0, 5), st.sampled_from(["error", "skip"])
+    st.lists(st.tuples(NAMES, CONTENT), min_size=2, max_size=8),
+    st.integers(0, 5),
+    st.sampled_from(["error", "skip"]),
+    st.integers(0, 4000),
 )
 def test_cat_passes_the_same_bytes_on_whatever_is_large(
-    files: list[tuple[str, bytes]], seed: int, on_damage: str
+    files: list[tuple[str, bytes]], seed: int, on_damage: str, small: int
 ) -> None:
     data = b"".join(
         member(
@@ -249,10 +253,19 @@ def test_cat_passes_the_same_bytes_on_whatever_is_large(
         with pytest.MonkeyPatch.context() as patch, open_publish(out) as stream:
             patch.setattr(raw._CopyLarge, "member_limit", limit)
             patch.setattr(raw._KeepLarge, "__init__", lambda self, limit=limit: _limits(self, limit))
-            patch.setattr(join, "open_read", lambda url: _Source(short_reads(whole, seed)))
+            patch.setattr(join, "open_in_order", lambda names, _: [_Source(short_reads(whole, seed)) for _ in names])
             concatenate(["x.tar", "x.tar"], stream, on_damage=on_damage, on_repeated_key="allow")
         outcomes.append(out.getvalue())
-    assert outcomes[0] == outcomes[1]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        shard, made = Path(folder, "x.tar"), Path(folder, "out.tar")
+        shard.write_bytes(whole)
+        patch.setattr(raw, "IN_PLACE", small % 700)
+        patch.setattr(raw, "LARGE", small)
+        patch.setattr(inplace, "_SMALL", 1 + small // 3)
+        with open_publish(made) as stream:
+            concatenate([str(shard)] * 2, stream, on_damage=on_damage, on_repeated_key="allow")
+        outcomes.append(made.read_bytes())
+    assert outcomes[0] == outcomes[1] == outcomes[2]
     if on_damage == "error":
         assert outcomes[0].startswith(data + data)
 
@@ -263,6 +276,7 @@ def _limits(large: KeepInFiles, limit: int) -> None:
 
 class _Source:
     name = "x.tar"
+    in_place = staticmethod(lambda: None)
 
     def __init__(self, read: object) -> None:
         self.read = read
