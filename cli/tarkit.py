@@ -20,6 +20,7 @@ VERBS = {
         "create": "Make a shard, or a series of shards, of files and folders, or of a plan's sources.",
         "split": "Cut shards into a numbered series of shards.",
         "cat": "Join shards into one.",
+        "select": "Copy the samples that meet conditions, with some of their fields.",
         "sample": "Draw samples at random, each with the same probability, and keep their order.",
         "mix": "Mix data sets by weights, each in its own order; no sample comes twice.",
         "pick": "Fetch samples by their keys, and keep their order.",

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import printable
+from tarkit.errors import EXIT_SET_ASIDE, printable
 
-from .program import option_group
+from .program import option_group, say
+from .results import exit_code_of, met
 
 if TYPE_CHECKING:
+    from tarkit.formats.tally import Tally
     from tarkit.steps.selection import Selection
 
-_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+SELECTION: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "match": (("--match",), {"metavar": "REGEX", "help": "Keep the samples whose key matches anywhere."}),
     "keys": (
         ("--keys",),
@@ -41,8 +43,9 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"metavar": "TEXT", "help": "Give new keys: %s is the old key, %06d the number of the sample from 0."},
     ),
 }
+"""Option -> (its flags, the other arguments of click's option)."""
 
-selection_options = option_group(*(click.option(*flags, name, **more) for name, (flags, more) in _OPTIONS.items()))
+selection_options = option_group(*(click.option(*flags, name, **more) for name, (flags, more) in SELECTION.items()))
 """Options of :class:`tarkit.steps.selection.Selection`."""
 
 
@@ -50,7 +53,7 @@ def selection_of(parameters: dict[str, Any]) -> Selection:
     """Take the options of a selection out of those of a command, and return the selection."""
     from tarkit.steps.selection import Selection
 
-    return Selection(**{name: parameters.pop(name) or None for name in _OPTIONS})
+    return Selection(**{name: parameters.pop(name) or None for name in SELECTION})
 
 
 def selected(selection: Selection) -> list[str]:
@@ -66,3 +69,25 @@ def selected(selection: Selection) -> list[str]:
         shown = f" ({', '.join(map(printable, examples))}{', …' if number > len(examples) else ''})" if examples else ""
         parts.append(f"keys of --{name.replace('_', '-')} that no sample has: {number}{shown}")
     return parts
+
+
+def report_selected(
+    program: str, parts: list[str], selection: Selection, tally: Tally, *, samples: int, quiet: bool, allow_empty: bool,
+    skipped: str = "skipped members",
+) -> int:  # fmt: skip
+    """Print the summary of a verb that copies selected samples, and return its exit code.
+
+    Args:
+        parts: phrases of the summary.
+        samples: number of samples that were written.
+        quiet: print it only if something was lost, or nothing selected.
+        allow_empty: True if a selection of no sample is a success.
+        skipped: noun for the members that are not part of a sample.
+    """
+    code = exit_code_of(tally)
+    if selection.selects and not samples and not allow_empty:
+        code = EXIT_SET_ASIDE
+        parts = [*parts, "no sample is selected (--allow-empty accepts that)"]
+    if code or not quiet:
+        say(program, "; ".join([*parts, *selected(selection), *met(tally, skipped=skipped)]))
+    return code

@@ -13,12 +13,13 @@ import click
 from tarkit.errors import EXIT_OK, counted
 
 from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_option
-from ..shared.results import exit_code_of, met
+from ..shared.selection import SELECTION, report_selected, selection_of, selection_options
 
 _EPILOG = """\b
 Examples:
   tarkit cat 'train-{0000..0009}.tar' -o train.tar.gz
   tarkit cat a.tar b.tar | tarproc -c 'ls'
+  tarkit cat a.tar --keys wanted.txt -o wanted.tar
   tarkit cat --raw https://example.com/train-000000.tgz | tar -tzf -
 """
 _PIECE = 1 << 20
@@ -36,19 +37,27 @@ _PIECE = 1 << 20
 @click.option(
     "--raw", is_flag=True, help="Copy the bytes of any file unchanged: not decompressed, and not checked as a tar."
 )
+@selection_options
+@work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
+@work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no summary.")
 @work_option("allow_pipe")
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, verbose: bool,
-    **policies: Any,
+    inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, allow_empty: bool,
+    verbose: bool, **policies: Any,
 ) -> int:  # fmt: skip
     """Join shards into one.
 
     Headers, extended headers and content are copied byte for byte, with one end-of-archive mark at
     the end. Everything is checked: damage is an error, and so is a key that two shards have, since
     the output is one shard. Folders, links and other members that do not belong to a sample are
-    copied too, except with --on-damage skip.
+    copied too, except with --on-damage skip and with a selection.
+
+    The options of a selection keep samples that meet all of them; --rename and --rekey come last.
+    Samples that are not changed keep their bytes, others get new headers. What was dropped is
+    counted by option; if no sample is left, the exit code is 3. See tarkit select --help for the
+    conditions of --where.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
     .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt,
@@ -75,19 +84,18 @@ def command(
 
     tally = Tally()
     policies |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe}
-    with open_publish(output) as stream:
-        joined = concatenate(urls, stream, target=output, **policies)
-    code = exit_code_of(tally)
-    if code or not quiet:
-        copied = policies["on_damage"] == "error"
-        parts = [
-            f"{counted(joined.samples, 'sample')} of {counted(joined.shards, 'shard')}, {joined.size} bytes of tar"
-        ]
-        if tally.reopened:
-            parts.append(f"keys that came back in their shard: {tally.reopened}")
-        parts += met(tally, skipped="copied, though no part of a sample" if copied else "skipped members")
-        say("tarkit cat", "; ".join(parts))
-    return code
+    policies["parallel"] = policies["parallel"] or 1
+    with selection_of(policies) as selection, open_publish(output) as stream:
+        joined = concatenate(urls, stream, target=output, selection=selection, **policies)
+    parts = [f"{counted(joined.samples, 'sample')} of {counted(joined.shards, 'shard')}, {joined.size} bytes of tar"]
+    if tally.reopened:
+        parts.append(f"keys that came back in their shard: {tally.reopened}")
+    copied = policies["on_damage"] == "error" and not selection.selects
+    skipped = "copied, though no part of a sample" if copied else "skipped members"
+    return report_selected(
+        "tarkit cat", parts, selection, tally, samples=joined.samples, quiet=quiet, allow_empty=allow_empty,
+        skipped=skipped,
+    )  # fmt: skip
 
 
 def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int:
@@ -97,7 +105,7 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     from tarkit.store.publish import open_publish
     from tarkit.store.read import open_read
 
-    unused = ("key_rule", "on_repeated_key", "on_damage")
+    unused = ("key_rule", "on_repeated_key", "on_damage", "parallel", "allow_empty", *SELECTION)
     reject_options(unused, "does not go with --raw, which does not look into its inputs")
     count = 0
     # The name of the output says how the input is compressed already, so it must not be done again.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, TypedDict, cast
 
 from tarkit.errors import RepeatedKeyError, printable
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
@@ -18,7 +18,7 @@ from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
 from tarkit.specs.outputcheck import other_than
-from tarkit.specs.shardspec import expand
+from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.publish import PublishStream
 from tarkit.store.read import open_in_order
 
@@ -29,6 +29,15 @@ _OTHER_KEYS = "tarproc -c 'echo \"NAME-$(cat __key__)\" > __key__' SHARD -o OTHE
 """Puts a name before each key. (What --on-repeated-key allow joins, no program reads without that
 option.)
 """
+
+
+class JoinOptions(TypedDict, total=False):
+    """Keyword arguments of :func:`concatenate`, which describes them."""
+
+    rule: KeyRule
+    on_repeated_key: str
+    on_damage: str
+    tally: Tally | None
 
 
 class Joined:
@@ -73,6 +82,7 @@ def concatenate(
     selection: Selection | None = None,
     last: bool = True,
     parallel: int = 1,
+    literal: bool = False,
 ) -> Joined:
     """Write all members of several shards as one shard; the caller commits ``output``.
 
@@ -89,6 +99,7 @@ def concatenate(
         selection: samples to write; None: all. If it changes samples, members get new headers.
         last: False if the selection is used for more shards, in a later call.
         parallel: number of shards that are opened, read and decompressed at once.
+        literal: ``urls`` are names of shards as they are.
 
     Raises:
         DataError: a shard is damaged, a key or field is repeated, a global extended header would
@@ -99,7 +110,10 @@ def concatenate(
     tally = Tally() if tally is None else tally
     joined = Joined(on_repeated_key)
     globals_seen: list[FarReachingError] = []
-    names = other_than([target], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target]))
+    if selection is not None and not selection.selects:
+        selection = None
+    listed = urls if literal else expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target])
+    names = other_than([target], spec_texts(listed))
     write = output.write if on_damage == "error" and selection is None else None
     changes = selection is not None and selection.changes
     options: TarWriterOptions = {"encoder": False, "rule": rule, "on_repeated_key": on_repeated_key}

@@ -79,6 +79,7 @@ class Selection:
 
     @keywords_of(SelectionOptions)
     def __init__(self, **options: Unpack[SelectionOptions]) -> None:
+        self._options = options
         self.kept = 0
         self.dropped: Counter[str] = Counter()
         self.lacking: dict[str, int] = {}
@@ -116,6 +117,10 @@ class Selection:
 
     def __exit__(self, *_: object) -> None:
         self._lists.clear()
+
+    def again(self) -> Selection:
+        """Return a new selection with the same options, for another pass over the samples."""
+        return Selection(**self._options)
 
     def select(self, samples: Iterable[Sample], *, last: bool = True) -> Iterator[Sample]:
         """Yield the selected samples, changed as the options say.

@@ -25,7 +25,7 @@ from tarkit.store.entries import remove, stat
 GIBI = 1 << 30
 
 
-class _Nowhere(io.RawIOBase):
+class Nowhere(io.RawIOBase):
     """A binary file that keeps nothing."""
 
     def writable(self) -> bool:
@@ -183,21 +183,17 @@ class ShardsOutput:
         for name in sorted(set(self.earlier) - set(self.shards)):
             self.removed.append(name)
             if not self._dry_run:
-                # The index first: killed in between, a shard is left, which the next run finds.
-                if has_index_name(name):
-                    remove_index(name)
-                with suppress(MissingInputError):
-                    remove(name)
+                remove_shard(name)
 
     def _open_writer(self, published: Callable[[str], object] | None) -> TarWriter | ShardWriter:
         options: TarWriterOptions = {**self._writer_options}
         if self._dry_run:
             options["index"] = False
         if not self.is_series:
-            return TarWriter(cast(BinaryIO, _Nowhere()) if self._dry_run else self.output, **options)
+            return TarWriter(cast(BinaryIO, Nowhere()) if self._dry_run else self.output, **options)
         return ShardWriter(
             self.output, *self._limits, published, self._start,
-            opener=(lambda name: cast(BinaryIO, _Nowhere())) if self._dry_run else None,
+            opener=(lambda name: cast(BinaryIO, Nowhere())) if self._dry_run else None,
             manifest=None if self._dry_run else self._manifest, **options,
         )  # fmt: skip
 
@@ -209,3 +205,17 @@ class ShardsOutput:
         self.total += 1
         self.size += size
         return size
+
+    def next_shard(self) -> None:
+        """Publish the current shard of a series, and begin the next one."""
+        if isinstance(self._writer, ShardWriter):
+            self._writer.next_stream()
+
+
+def remove_shard(name: str) -> None:
+    """Remove a shard and its index; that of a missing shard, too."""
+    # The index first: killed in between, a shard is left, which the next run finds.
+    if has_index_name(name):
+        remove_index(name)
+    with suppress(MissingInputError):
+        remove(name)

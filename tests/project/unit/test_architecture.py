@@ -36,7 +36,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"runs": "counts donerecord engine process runrecord status work"},
     {
         "steps": "check convert counting demodata diff drawing encoding export findings join mixing "
-        "picking prepare recordfiles salvage selection shardsoutput sourcefiles stats statsreport "
+        "picking prepare recordfiles salvage select selection shardsoutput sourcefiles stats statsreport "
         "tables"
     },
     {"trainers": "arrays audit lasterror"},

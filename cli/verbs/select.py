@@ -1,0 +1,117 @@
+"""``tarkit select``: copy the samples that fit, from each shard to one of the same name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tarkit.errors import UsageError, counted
+from tarkit.names.redaction import redact
+
+from ..shared.program import json_option, refuse_terminal_input, reject_options, standard_options, work_option
+from ..shared.results import Results
+from ..shared.selection import report_selected, selection_of, selection_options
+
+_NAME = "tarkit select"
+_EPILOG = """\b
+Examples:
+  tarkit select 'train-*.tar' --without-keys bad.txt -O clean/
+  tarkit select 'train-*.tar' --keys parts.csv:id --fields 'jpg cls' -o part.tar
+  tarkit select a.tar --where 'json.width >= 512 and cls != 7' -o large.tar
+  tarkit select a.tar --where 'width(jpg) > 2 * height(jpg)' -o wide.tar
+"""
+
+
+@click.command("select", epilog=_EPILOG)
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
+@click.option("-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each INPUT.")
+@selection_options
+@work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
+@click.option("--force", is_flag=True, help="Replace existing shards in DIR; remove the others of an earlier run.")
+@click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing.")
+@work_option("key_rule")
+@work_option("on_repeated_key", help="If two samples of a shard would have the same key: stop, or accept that.")
+@work_option(
+    "on_damage",
+    help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
+)
+@work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same.")
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no names of shards, no summary.")
+@work_option("allow_pipe")
+@standard_options
+def command(
+    inputs: tuple[str, ...], output: str | None, outdir: str | None, allow_empty: bool, force: bool, dry_run: bool,
+    key_rule: str, parallel: int | None, allow_pipe: bool, as_json: bool, quiet: bool, verbose: bool, **options: Any,
+) -> int:  # fmt: skip
+    """Copy the samples that meet conditions, with some of their fields.
+
+    All conditions must hold: --match, --keys, --without-keys, --where. They see samples as they are
+    in their shard. Then --fields and --drop-fields leave out fields, --rename renames them, and
+    --rekey gives new keys. Samples that are not changed keep the bytes of their members, others get
+    new headers. Members that belong to no sample are left out and counted.
+
+    Dropped samples are counted by option, and so are keys of a list that no sample has. A field
+    that no sample has is an error. If no sample is left, the exit code is 3.
+
+    A list of keys has one on each line; a column of a table is data.csv:COLUMN, also .tsv, .jsonl
+    and .parquet, compressed or not. Up to 200,000 keys are held in memory; of the others, digests
+    of 16 bytes are sorted in $TMPDIR.
+
+    --where takes and, or, not, parentheses; == != < <= > >=, in, not in; + - * / of numbers;
+    numbers, 'texts', lists [1, 2]; true, false, null. Values are key; FIELD, the text of a field,
+    or its number where it is compared with one; json.a.b, a value in a JSON field; size(FIELD);
+    has(FIELD); len(x); lower(x); match(x, 'REGEX'); width(FIELD) and height(FIELD), from the header
+    of a picture; field('seg.png'), for other names. A value that is missing is null, and
+    comparisons with null are false, except x == null and x != null. Text and a number cannot be
+    compared.
+
+    With -O, each output is published whole, under the name of its input. Existing shards of these
+    names, or of the same names with other numbers, are an error; --force replaces or removes them.
+    With -o, the output is one shard, as of tarkit cat.
+
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
+    manifest), or - (the default).
+    """
+    urls = list(inputs) or ["-"]
+    refuse_terminal_input(urls)
+    if (output is None) == (outdir is None):
+        raise UsageError("name the output: one shard, -o OUT, or a folder for a shard of each INPUT, -O DIR")
+    if outdir is None:
+        reject_options(["force"], "goes with -O")
+    else:
+        reject_options(["parallel"], "goes with -o")
+    from tarkit.formats.tally import Tally
+    from tarkit.samples.sample import key_rule as rule_of
+    from tarkit.steps.select import select_one, select_shards
+
+    tally = Tally()
+    options |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe, "dry_run": dry_run}
+    with selection_of(options) as selection, Results(only_messages=not as_json) as results:
+        if outdir is None:
+            made = select_one(urls, output or "-", selection, parallel=parallel or 1, **options)
+        else:
+
+            def published(name: str) -> None:
+                if not (quiet or as_json):
+                    results.now(redact(name))
+
+            made = select_shards(urls, outdir, selection, force=force, published=published, **options)
+        if as_json:
+            unknown = {name: number for name, (number, _) in selection.unknown_keys.items()}
+            found = {"samples": made.samples, "bytes": made.size, "shards": [*map(redact, made.shards)]}
+            removed = [*map(redact, made.removed)]
+            results.line(
+                json.dumps({**found, "removed": removed, "dropped": selection.dropped, "unknown_keys": unknown})
+            )
+    parts = [f"{counted(made.samples, 'sample')} in {counted(len(made.shards), 'shard')}, {made.size} bytes of tar"]
+    if made.removed:
+        parts.append(
+            f"{'would remove' if dry_run else 'removed'} {counted(len(made.removed), 'shard')} of an earlier run"
+        )
+    return report_selected(
+        _NAME, parts, selection, tally, samples=made.samples, quiet=quiet, allow_empty=allow_empty
+    )  # fmt: skip
