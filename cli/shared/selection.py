@@ -58,7 +58,7 @@ def selection_of(parameters: dict[str, Any]) -> Selection:
 
 def selected(selection: Selection) -> list[str]:
     """Return phrases on samples that were dropped, and on fields that were missing."""
-    parts = []
+    parts = ["no sample is selected"] if selection.selects and not selection.kept else []
     if selection.dropped:
         by_option = (f"--{name.replace('_', '-')} {number}" for name, number in selection.dropped.items())
         parts.append(f"samples dropped by {', '.join(by_option)}")
@@ -71,23 +71,25 @@ def selected(selection: Selection) -> list[str]:
     return parts
 
 
+def exit_code_of_selected(selection: Selection, tally: Tally, allow_empty: bool) -> int:
+    """Return 0, or 3 if something was lost, or no sample is selected and that is not allowed."""
+    is_empty = selection.selects and not selection.kept and not allow_empty
+    return EXIT_SET_ASIDE if is_empty else exit_code_of(tally)
+
+
 def report_selected(
-    program: str, parts: list[str], selection: Selection, tally: Tally, *, samples: int, quiet: bool, allow_empty: bool,
+    program: str, parts: list[str], selection: Selection, tally: Tally, *, quiet: bool, allow_empty: bool,
     skipped: str = "skipped members",
 ) -> int:  # fmt: skip
     """Print the summary of a verb that copies selected samples, and return its exit code.
 
     Args:
         parts: phrases of the summary.
-        samples: number of samples that were written.
-        quiet: print it only if something was lost, or nothing selected.
+        quiet: print it only if something was lost, or no sample is selected.
         allow_empty: True if a selection of no sample is a success.
         skipped: noun for the members that are not part of a sample.
     """
-    code = exit_code_of(tally)
-    if selection.selects and not samples and not allow_empty:
-        code = EXIT_SET_ASIDE
-        parts = [*parts, "no sample is selected (--allow-empty accepts that)"]
+    code = exit_code_of_selected(selection, tally, allow_empty)
     if code or not quiet:
         say(program, "; ".join([*parts, *selected(selection), *met(tally, skipped=skipped)]))
     return code

@@ -93,7 +93,7 @@ def command(
     copied = policies["on_damage"] == "error" and not selection.selects
     skipped = "copied, though no part of a sample" if copied else "skipped members"
     return report_selected(
-        "tarkit cat", parts, selection, tally, samples=joined.samples, quiet=quiet, allow_empty=allow_empty,
+        "tarkit cat", parts, selection, tally, quiet=quiet, allow_empty=allow_empty,
         skipped=skipped,
     )  # fmt: skip
 

@@ -113,5 +113,5 @@ def command(
             f"{'would remove' if dry_run else 'removed'} {counted(len(made.removed), 'shard')} of an earlier run"
         )
     return report_selected(
-        _NAME, parts, selection, tally, samples=made.samples, quiet=quiet, allow_empty=allow_empty
+        _NAME, parts, selection, tally, quiet=quiet, allow_empty=allow_empty
     )  # fmt: skip

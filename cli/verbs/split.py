@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,8 +10,9 @@ import click
 from tarkit.errors import UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import reader_options, refuse_terminal_input, standard_options
-from ..shared.results import Results, exit_code_of, met
+from ..shared.program import reader_options, refuse_terminal_input, reject_options, standard_options, work_option
+from ..shared.results import Results, met
+from ..shared.selection import exit_code_of_selected, selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ _NAME = "tarkit split"
 _EPILOG = """\b
 Examples:
   tarkit split big.tar -o 'part-%06d.tar.gz' --maxcount 1000
+  tarkit split 'raw-*.tar' -o 'train-%03d.tar' --shards 16 --drop-fields txt
   tarkit split - -o 's3://bucket/part-%06d.tar' --maxsize 1G
 """
 
@@ -27,12 +30,16 @@ Examples:
 @click.command("split", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @shards_options(output="Shards to write, such as out-%06d.tar.", metavar="PATTERN")
+@click.option("--shards", "shard_count", type=click.IntRange(1), metavar="N", help="Write N shards of equal length.")
+@selection_options
+@work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, quiet: bool, key_rule: str, on_duplicate_field: str, on_repeated_key: str,
-    on_damage: str, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
+    inputs: tuple[str, ...], output: str, shard_count: int | None, allow_empty: bool, quiet: bool, key_rule: str,
+    on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool, as_json: bool, verbose: bool,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Cut shards into a numbered series of shards.
 
@@ -41,7 +48,12 @@ def command(
     shards are printed, one a line, as they are published. Members get new headers, as tarproc
     writes them.
 
-    Fields above 32 MiB are kept in $TMPDIR until their sample is complete.
+    With --shards, the samples are counted first, and the lengths of the shards differ by at most
+    one; it is not for standard input. Samples, fields and keys can be selected as with tarkit
+    select.
+
+    Fields above 32 MiB are kept in $TMPDIR until their sample is complete, except those of local
+    shards that are not compressed.
 
     Existing shards of the same pattern, numbered from --start on, are an error, since those of a
     longer run would remain. --force replaces them, and removes the remaining ones at the end; no
@@ -58,36 +70,51 @@ def command(
     from tarkit.names.outputnames import shard_name
     from tarkit.samples.read import read_samples
     from tarkit.specs.shardspec import counted_shards, fixed_names
+    from tarkit.steps.select import even_cuts, write_cut
 
     if output == "-" or output.startswith("pipe:"):
         raise UsageError(
             "-o takes a name with a number, such as out-%06d.tar; a series of shards does not go into a pipe"
         )
     shard_name(output, 0)
+    if shard_count is not None:
+        reject_options(["maxcount", "maxsize"], "and --shards exclude each other")
+        options["maxcount"] = options["maxsize"] = sys.maxsize
     tally = Tally()
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    policies: dict[str, Any] = {
+        "rule": key_rule, "on_duplicate_field": on_duplicate_field, "on_repeated_key": on_repeated_key,
+        "on_damage": on_damage,
+    }  # fmt: skip
+    with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
         known: list[str] = []
 
         def inputs_of_series(_: ShardsOutput) -> list[str]:
             # Looked up before the first shard is written, which a glob might match, and with
-            # --force replace.
-            known.extend(found if options["force"] or None in map(fixed_names, urls) else ())
+            # --force replace; or to be read twice.
+            known.extend(found if options["force"] or shard_count or None in map(fixed_names, urls) else ())
             return known
 
         with open_shards(
             _NAME, output, meter, results, inputs_of_series,
             rule=key_rule, on_repeated_key=on_repeated_key, **options,
         ) as shards:  # fmt: skip
-            samples = read_samples(
-                known or found, literal=True, split=True, rule=key_rule, on_duplicate_field=on_duplicate_field,
-                on_repeated_key=on_repeated_key, on_damage=on_damage, tally=tally, large=KeepInFiles(),
-            )  # fmt: skip
-            for sample in samples:
-                shards.write(sample)
+            samples = selection.select(
+                read_samples(
+                    known or found,
+                    literal=True,
+                    split=True,
+                    tally=tally,
+                    large=KeepInFiles(),
+                    in_place=True,
+                    **policies,
+                )
+            )
+            cuts = None if shard_count is None else even_cuts(known, selection, shard_count, **policies)
+            for _ in write_cut(samples, shards, cuts or []):
                 if meter.is_due():
                     so_far = f"{shards.total} samples so far, {counted(len(shards.shards), 'shard')} written"
                     meter.show(so_far, None if number is None else tally.shards_read() / number)
-        code = exit_code_of(tally)
-        summarize(_NAME, shards, results, notes=met(tally), quiet=quiet and not code)
+        code = exit_code_of_selected(selection, tally, allow_empty)
+        summarize(_NAME, shards, results, notes=[*selected(selection), *met(tally)], quiet=quiet and not code)
     return code

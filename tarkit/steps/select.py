@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO, NamedTuple, cast
 
 from tarkit.errors import StreamError, UsageError, counted, printable, quoted
+from tarkit.formats.tar.large import KeepInFiles
 from tarkit.names.keywords import Unpack
 from tarkit.names.outputnames import has_index_name, plan_outputs, reject_pattern
 from tarkit.names.redaction import redact
@@ -164,53 +165,52 @@ def _existing(outputs: Iterable[str]) -> Iterator[str]:
         yield from existing_shards(pattern)
 
 
-def write_evenly(samples: Iterable[Sample], output: ShardsOutput, shards: int, total: int) -> Iterator[Sample]:
-    """Write samples as a series of shards of equal length, and yield each one that was written.
+def even_cuts(names: Iterable[str], selection: Selection, shards: int, **options: Unpack[ReadOptions]) -> list[int]:
+    """Count the samples that a selection takes; return the first of each shard, and their number.
 
-    Lengths differ by at most one sample.
-
-    Args:
-        samples: the samples.
-        output: the series, without limits for its shards.
-        shards: number of shards.
-        total: number of samples, as counted before.
-
-    Raises:
-        UsageError: there are fewer samples than shards.
-        StreamError: the number of samples is not that which was counted.
-    """
-    if total < shards:
-        raise UsageError(f"{counted(total, 'sample')} cannot fill {counted(shards, 'shard')}")
-    cuts = {take_slice(total, number, shards).start for number in range(1, shards)}
-    for sample in samples:
-        if output.total in cuts:
-            output.next_shard()
-        output.write(sample)
-        yield sample
-    if output.total != total:
-        raise StreamError(f"{total} samples were counted, and {output.total} were there; the shards were changed")
-
-
-def count_selected(urls: Iterable[str], selection: Selection, **options: Unpack[ReadOptions]) -> int:
-    """Count the samples of shards that a selection takes.
-
-    Of large members of plain local shards only the headers are read.
+    The lengths of the shards differ by at most one. Of large members of plain local shards only the
+    headers are read.
 
     Args:
-        urls: names of the shards.
+        names: names of the inputs.
         selection: the selection, of which a copy is used.
+        shards: number of shards.
         options: key rule and policies of :func:`tarkit.samples.read.read_samples`.
 
     Raises:
-        UsageError: a shard can be read only once.
-        TarkitError: a shard cannot be read.
+        UsageError: an input can be read only once, or there are fewer samples than shards.
+        TarkitError: an input cannot be read.
     """
-    names = list(urls)
+    names = list(names)
     if once := next(filter(reads_once, names), None):
-        raise UsageError(
-            f"--shards needs the number of samples first, and {quoted(once)} can be read only once; use --maxcount or "
-            "--maxsize"
-        )
+        why = f"{quoted(once)} can be read only once"
+        raise UsageError(f"--shards needs the number of samples first, and {why}; use --maxcount or --maxsize")
     with selection.again() as again:
-        samples = read_samples(names, literal=True, split=True, in_place=True, **options)
-        return sum(1 for _ in again.select(samples))
+        found = read_samples(names, literal=True, split=True, large=KeepInFiles(), in_place=True, **options)
+        total = sum(1 for _ in again.select(found))
+    if total < shards:
+        raise UsageError(f"{counted(total, 'sample')} cannot fill {counted(shards, 'shard')}")
+    return [*(take_slice(total, number, shards).start for number in range(shards)), total]
+
+
+def write_cut(samples: Iterable[Sample], output: ShardsOutput, cuts: Sequence[int] = ()) -> Iterator[None]:
+    """Write samples to a series of shards, and yield after each one.
+
+    Args:
+        samples: the samples.
+        output: the series.
+        cuts: numbers of the samples that begin a shard, and that of all, as of :func:`even_cuts`.
+
+    Raises:
+        StreamError: the number of samples is not that of the cuts.
+    """
+    firsts = {*cuts[1:]}
+    for sample in samples:
+        if output.total in firsts:
+            output.next_shard()
+        output.write(sample)
+        yield
+    if cuts and output.total != cuts[-1]:
+        raise StreamError(
+            f"{cuts[-1]} samples were counted, and {output.total} came; the shards were changed meanwhile"
+        )
