@@ -60,7 +60,9 @@ def selected(selection: Selection) -> list[str]:
     """Return phrases on samples that were dropped, and on fields that were missing."""
     parts = ["no sample is selected"] if selection.selects and not selection.kept else []
     if selection.dropped:
-        by_option = (f"--{name.replace('_', '-')} {number}" for name, number in selection.dropped.items())
+        by_option = (
+            f"--{name.replace('_', '-')} {selection.dropped[name]}" for name in SELECTION if selection.dropped[name]
+        )
         parts.append(f"samples dropped by {', '.join(by_option)}")
     if selection.lacking:
         lacking = (f"{printable(name)} {number}" for name, number in sorted(selection.lacking.items()))

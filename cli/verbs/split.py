@@ -12,6 +12,7 @@ from tarkit.errors import UsageError, counted
 from ..shared.meter import Meter
 from ..shared.program import reader_options, refuse_terminal_input, reject_options, standard_options, work_option
 from ..shared.results import Results, met
+from ..shared.sections import LongHelp
 from ..shared.selection import exit_code_of_selected, selected, selection_of, selection_options
 from ..shared.series import open_shards, shards_options, summarize
 
@@ -27,7 +28,7 @@ Examples:
 """
 
 
-@click.command("split", epilog=_EPILOG)
+@click.command("split", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @shards_options(output="Shards to write, such as out-%06d.tar.", metavar="PATTERN")
 @click.option("--shards", "shard_count", type=click.IntRange(1), metavar="N", help="Write N shards of equal length.")

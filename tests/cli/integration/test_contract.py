@@ -31,6 +31,7 @@ READING = {
     "tarkit pick": ["0001", "-o", "OUT", "--from"],
     "tarkit sample": ["--fraction", "0.5", "-o", "OUT"],
     "tarkit show": [],
+    "tarkit select": ["-o", "OUT", "--match", "0"],
     "tarkit split": ["-o", "OUT-%d.tar"],
     "tarkit stats": [],
     "tarproc": ["-c", "true"],
@@ -41,6 +42,7 @@ TO_STDOUT: dict[str, list[str]] = {
     "tarkit export": ["--to", "jsonl", "-o", "-"],
     "tarkit pick": ["0001", "-o", "-", "--from"],
     "tarkit sample": ["--number", "50", "-o", "-"],
+    "tarkit select": ["-o", "-"],
     "tarkit show": [],
     "tarproc": ["-c", "true", "-o", "-"],
 }
@@ -176,7 +178,7 @@ def test_cut_input_publishes_nothing(name: str, run: Run, shard: Path, tmp_path:
     assert sorted(os.listdir(tmp_path)) == ["cut.tar", "in.tar"]
 
 
-@pytest.mark.parametrize("name", ["tarkit cat", "tarproc"])
+@pytest.mark.parametrize("name", ["tarkit cat", "tarkit select", "tarproc"])
 def test_a_folder_is_no_input(name: str, run: Run, tmp_path: Path) -> None:
     result = run(*arguments(name, READING, tmp_path), tmp_path)
     assert result.code == 1
@@ -184,7 +186,7 @@ def test_a_folder_is_no_input(name: str, run: Run, tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["tarkit cat"])
+@pytest.mark.parametrize("name", ["tarkit cat", "tarkit select"])
 def test_unreadable_input(name: str, spawn: Run, shard: Path, tmp_path: Path) -> None:
     shard.chmod(0)
     if os.access(shard, os.R_OK):
@@ -225,7 +227,7 @@ def test_closed_standard_output(name: str, shell: Run, shard: Path, tmp_path: Pa
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["tarkit cat", "tarproc"])
+@pytest.mark.parametrize("name", ["tarkit cat", "tarkit select", "tarproc"])
 def test_closed_standard_input(name: str, shell: Run, tmp_path: Path) -> None:
     command = " ".join(f"'{text}'" for text in arguments(name, READING, tmp_path))
     result = shell(f"{command} - <&-")
