@@ -16,7 +16,7 @@ _SHARDS, _PHOTO = 10, 95_000
 
 
 def _shards(settings: Settings) -> list[Path]:
-    """Shards of 1,000 samples (100 if small data will do): as many bytes as a photo, and a class."""
+    """Shards of 1,000 samples (100 if small data will do): bytes as of a photo, and a class."""
     count = 100 if settings.quick else 1000
     folder = settings.work / "data" / f"copying-{count}"
     paths = [folder / f"in-{number:02d}.tar" for number in range(_SHARDS)]

@@ -129,14 +129,22 @@ def open_in_order(names: Iterable[str], parallel: int = 1) -> Iterator[ReadStrea
     if parallel == 1:
         yield from map(open_read, names)
         return
-    with Workers(parallel, "tarkit-open") as workers:
-        yield from workers.ahead(_open_and_start, names, parallel)
+    waiting: set[ReadStream] = set()
 
+    def started(name: str) -> ReadStream:
+        stream = open_read(name)
+        waiting.add(stream)
+        stream.start()
+        return stream
 
-def _open_and_start(name: str) -> ReadStream:
-    stream = open_read(name)
-    stream.start()
-    return stream
+    try:
+        with Workers(parallel, "tarkit-open") as workers:
+            for stream in workers.ahead(started, names, parallel):
+                waiting.discard(stream)
+                yield stream
+    finally:
+        for stream in waiting:
+            stream.close()
 
 
 def _closed(count: int) -> bytes:
