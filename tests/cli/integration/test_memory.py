@@ -79,6 +79,15 @@ def test_cat(bomb: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     assert sorted(listing(tmp_path / "out.tar.zst", tmp_path)[1].split()) == ["b", f"bin:{SIZE}", "cls:1"]
 
 
+@pytest.mark.parametrize("options", [(), ("--rename", "zeros=bin")], ids=" ".join)
+def test_select(bomb: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    argv = ["select", bomb, "--where", "size(bin) > 1 and cls == 2", *options, "-o", "out.tar.zst"]
+    code, *_ = peak("tarkit", argv, tmp_path)
+    assert code == 0
+    (found,) = listing(tmp_path / "out.tar.zst", tmp_path)
+    assert sorted(found.split()) == ["b", "cls:1", f"zeros:{SIZE}"] if options else ["b", f"bin:{SIZE}", "cls:1"]
+
+
 def test_cat_of_zeros_between_two_archives(tmp_path: Path) -> None:
     archives = [b"".join(member(name, b"1") for name in (b"a.cls", b"b.bin", b"b.cls")), member(b"c.cls", b"3") + END]
     with open_publish(str(tmp_path / "zeros.tar.zst")) as out:
