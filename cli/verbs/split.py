@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import UsageError, counted
+from tarkit.errors import UsageError
 
 from ..shared.meter import Meter
 from ..shared.program import reader_options, refuse_terminal_input, reject_options, standard_options, work_option
 from ..shared.results import Results, met
 from ..shared.sections import LongHelp
 from ..shared.selection import exit_code_of_selected, selected, selection_of, selection_options
-from ..shared.series import open_shards, shards_options, summarize
+from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 if TYPE_CHECKING:
     from tarkit.steps.shardsoutput import ShardsOutput
@@ -71,7 +71,7 @@ def command(
     from tarkit.names.outputnames import shard_name
     from tarkit.samples.read import read_samples
     from tarkit.specs.shardspec import counted_shards, fixed_names
-    from tarkit.steps.select import even_cuts, write_cut
+    from tarkit.steps.select import at_cuts, even_cuts
 
     if output == "-" or output.startswith("pipe:"):
         raise UsageError(
@@ -111,11 +111,9 @@ def command(
                     **policies,
                 )
             )
-            cuts = None if shard_count is None else even_cuts(known, selection, shard_count, **policies)
-            for _ in write_cut(samples, shards, cuts or []):
-                if meter.is_due():
-                    so_far = f"{shards.total} samples so far, {counted(len(shards.shards), 'shard')} written"
-                    meter.show(so_far, None if number is None else tally.shards_read() / number)
+            if shard_count is not None:
+                samples = at_cuts(samples, shards, even_cuts(known, selection, shard_count, **policies))
+            write_samples(shards, samples, meter, lambda: None if number is None else tally.shards_read() / number)
         code = exit_code_of_selected(selection, tally, allow_empty)
         summarize(_NAME, shards, results, notes=[*selected(selection), *met(tally)], quiet=quiet and not code)
     return code

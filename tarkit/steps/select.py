@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from typing import BinaryIO, NamedTuple, cast
 
 from tarkit.errors import StreamError, UsageError, counted, printable, quoted
-from tarkit.formats.tar.large import KeepInFiles
 from tarkit.names.keywords import Unpack
 from tarkit.names.outputnames import has_index_name, plan_outputs, reject_pattern
 from tarkit.names.redaction import redact
 from tarkit.names.url import reads_once
 from tarkit.samples.index import remove_index
-from tarkit.samples.read import ReadOptions, read_samples
+from tarkit.samples.read import ReadOptions
 from tarkit.samples.sample import Sample
 from tarkit.specs.outputcheck import check_pairs, check_tar_output, existing_shards
 from tarkit.specs.shardspec import expand, take_slice
+from tarkit.steps.counting import count_shards
 from tarkit.steps.join import JoinOptions, concatenate
 from tarkit.steps.selection import Selection
 from tarkit.steps.shardsoutput import Nowhere, ShardsOutput, remove_shard
@@ -168,8 +168,8 @@ def _existing(outputs: Iterable[str]) -> Iterator[str]:
 def even_cuts(names: Iterable[str], selection: Selection, shards: int, **options: Unpack[ReadOptions]) -> list[int]:
     """Count the samples that a selection takes; return the first of each shard, and their number.
 
-    The lengths of the shards differ by at most one. Of large members of plain local shards only the
-    headers are read.
+    The lengths of the shards differ by at most one. The numbers come from fresh indexes or headers,
+    and from all of the shards if samples are selected.
 
     Args:
         names: names of the inputs.
@@ -185,21 +185,23 @@ def even_cuts(names: Iterable[str], selection: Selection, shards: int, **options
     if once := next(filter(reads_once, names), None):
         why = f"{quoted(once)} can be read only once"
         raise UsageError(f"--shards needs the number of samples first, and {why}; use --maxcount or --maxsize")
-    with selection.again() as again:
-        found = read_samples(names, literal=True, split=True, large=KeepInFiles(), in_place=True, **options)
-        total = sum(1 for _ in again.select(found))
+    total = 0
+    for count in count_shards(names, selection=selection.again() if selection.selects else None, **options):
+        if count.error is not None:
+            raise count.error
+        total += count.samples
     if total < shards:
         raise UsageError(f"{counted(total, 'sample')} cannot fill {counted(shards, 'shard')}")
     return [*(take_slice(total, number, shards).start for number in range(shards)), total]
 
 
-def write_cut(samples: Iterable[Sample], output: ShardsOutput, cuts: Sequence[int] = ()) -> Iterator[None]:
-    """Write samples to a series of shards, and yield after each one.
+def at_cuts(samples: Iterable[Sample], output: ShardsOutput, cuts: Sequence[int]) -> Iterator[Sample]:
+    """Yield samples, which the caller writes, and begin the next shard at each cut.
 
     Args:
         samples: the samples.
-        output: the series.
-        cuts: numbers of the samples that begin a shard, and that of all, as of :func:`even_cuts`.
+        output: the series to which they are written.
+        cuts: what :func:`even_cuts` returned.
 
     Raises:
         StreamError: the number of samples is not that of the cuts.
@@ -208,9 +210,8 @@ def write_cut(samples: Iterable[Sample], output: ShardsOutput, cuts: Sequence[in
     for sample in samples:
         if output.total in firsts:
             output.next_shard()
-        output.write(sample)
-        yield
-    if cuts and output.total != cuts[-1]:
+        yield sample
+    if output.total != cuts[-1]:
         raise StreamError(
             f"{cuts[-1]} samples were counted, and {output.total} came; the shards were changed meanwhile"
         )

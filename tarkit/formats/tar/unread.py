@@ -81,11 +81,7 @@ class SkipUnread(SkipLarge):
         self._skip = skip
 
     def take(self, archive: Archive, name: str, size: int) -> range:
-        rest = size - (len(archive.buffer) - archive.position)
-        if not self._skip(rest):
-            return super().take(archive, name, size)
-        archive.base += len(archive.buffer) + rest
-        archive.buffer, archive.position = b"", 0
+        archive.skip(size, name, self._skip)
         return range(size)
 
 

@@ -220,21 +220,22 @@ class Archive:
         yield piece
 
     def skip(self, size: int, name: str, skip: Callable[[int], bool]) -> None:
-        """Skip content that goes on after the buffer.
+        """Skip content that goes on after the buffer, or read it where it cannot be skipped.
 
         Args:
             size: its size in bytes.
             name: name of the member, for errors.
-            skip: function that skips bytes of the stream, or returns False if it has fewer.
+            skip: function that skips bytes of the stream, or returns False.
 
         Raises:
             TruncatedError: the stream ends before.
         """
         after = self.position + size - len(self.buffer)
-        if not skip(after):
-            deque(self.pieces(name, size), maxlen=0)  # which raises the error
-        self.base += len(self.buffer) + after
-        self.buffer, self.position = b"", 0
+        if skip(after):
+            self.base += len(self.buffer) + after
+            self.buffer, self.position = b"", 0
+        else:
+            deque(self.pieces(name, size), maxlen=0)
 
     def next_member(self) -> tuple[bytes, int, int] | None:
         """Go to the next regular file, through extended headers and members without content.

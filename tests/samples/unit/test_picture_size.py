@@ -40,7 +40,9 @@ def test_what_is_no_picture(data: bytes) -> None:
 def png(width: int, height: int) -> bytes:
     """A PNG file that ends where its pixels begin."""
     chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + b"\0\0\0\x09IDAT"
+    return (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + b"\0\0\0\x09IDAT"
+    )
 
 
 def test_many_pixels_are_not_decoded() -> None:
