@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_SET_ASIDE, printable
+from tarkit.errors import EXIT_SET_ASIDE, counted, printable
+from tarkit.names.redaction import redact
 
-from .program import option_group, say
+from .program import json_option, option_group, say, work_option, write_stdout
 from .results import exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
+    from tarkit.steps.select import SelectedShards
     from tarkit.steps.selection import Selection
 
 SELECTION: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -79,19 +82,52 @@ def exit_code_of_selected(selection: Selection, tally: Tally, allow_empty: bool)
     return EXIT_SET_ASIDE if is_empty else exit_code_of(tally)
 
 
-def report_selected(
-    program: str, parts: list[str], selection: Selection, tally: Tally, *, quiet: bool, allow_empty: bool,
-    skipped: str = "skipped members",
+_JOINING: dict[str, dict[str, Any]] = {
+    "key_rule": {},
+    "on_repeated_key": {"help": "If two samples of a shard would have the same key: stop, or accept that."},
+    "on_damage": {
+        "help": "If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit "
+        "with 3."
+    },
+    "allow_empty": {"help": "Accept a selection of no sample: do not exit with 3."},
+    "parallel": {"help": "Number of shards to open, read and decompress at once; the output is the same."},
+}
+joining_options = option_group(
+    selection_options,
+    *(work_option(name, **changes) for name, changes in _JOINING.items()),
+    click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing."),
+    json_option,
+)
+"""Options of the verbs that copy samples with the bytes of their members."""
+JOINING = (*SELECTION, *_JOINING, "dry_run", "as_json")
+
+
+def report_joined(
+    program: str, made: SelectedShards, selection: Selection, tally: Tally, *, quiet: bool, allow_empty: bool,
+    as_json: bool, dry_run: bool, skipped: str = "skipped members",
 ) -> int:  # fmt: skip
-    """Print the summary of a verb that copies selected samples, and return its exit code.
+    """Print the summary of a verb that copies samples, and return its exit code.
 
     Args:
-        parts: phrases of the summary.
-        quiet: print it only if something was lost, or no sample is selected.
+        made: what was written.
+        quiet: print a line only if something was lost, or no sample is selected.
         allow_empty: True if a selection of no sample is a success.
+        as_json: also print an object on standard output.
+        dry_run: nothing was written.
         skipped: noun for the members that are not part of a sample.
     """
     code = exit_code_of_selected(selection, tally, allow_empty)
+    if as_json:
+        unknown = {name: number for name, (number, _) in selection.unknown_keys.items()}
+        names = {"shards": [*map(redact, made.shards)], "removed": [*map(redact, made.removed)]}
+        found = {"samples": made.samples, "bytes": made.size, **names, "dropped": selection.dropped}
+        write_stdout(f"{json.dumps({**found, 'unknown_keys': unknown})}\n".encode())
+    parts = [f"{counted(made.samples, 'sample')} of {counted(made.read, 'shard')}, {made.size} bytes of tar"]
+    if tally.reopened:
+        parts.append(f"keys that came back in their shard: {tally.reopened}")
+    if made.removed:
+        verb = "would remove" if dry_run else "removed"
+        parts.append(f"{verb} {counted(len(made.removed), 'shard')} of an earlier run")
     if code or not quiet:
         say(program, "; ".join([*parts, *selected(selection), *met(tally, skipped=skipped)]))
     return code

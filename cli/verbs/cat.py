@@ -12,8 +12,15 @@ import click
 
 from tarkit.errors import EXIT_OK, counted
 
-from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_option
-from ..shared.selection import SELECTION, report_selected, selection_of, selection_options
+from ..shared.program import (
+    refuse_mixed_output,
+    refuse_terminal_input,
+    reject_options,
+    say,
+    standard_options,
+    work_option,
+)
+from ..shared.selection import JOINING, joining_options, report_joined, selection_of
 
 _EPILOG = """\b
 Examples:
@@ -28,24 +35,16 @@ _PIECE = 1 << 20
 @click.command("cat", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write.  [default: standard output]")
-@work_option("key_rule")
-@work_option("on_repeated_key", help="If two samples of the output would have the same key: stop, or accept that.")
-@work_option(
-    "on_damage",
-    help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
-)
 @click.option(
     "--raw", is_flag=True, help="Copy the bytes of any file unchanged: not decompressed, and not checked as a tar."
 )
-@selection_options
-@work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
-@work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same.")
+@joining_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no summary.")
 @work_option("allow_pipe")
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, allow_empty: bool,
-    verbose: bool, **policies: Any,
+    inputs: tuple[str, ...], output: str, raw: bool, key_rule: str, parallel: int | None, allow_pipe: bool,
+    quiet: bool, allow_empty: bool, as_json: bool, dry_run: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Join shards into one.
 
@@ -70,43 +69,37 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
-    from tarkit.names.outputnames import reject_pattern
-    from tarkit.specs.outputcheck import check_folder, check_tar_output
-
-    reject_pattern(output)
-    (check_folder if raw else check_tar_output)(output)
+    refuse_mixed_output(output, as_json)
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import key_rule as rule_of
-    from tarkit.steps.join import concatenate
-    from tarkit.store.publish import open_publish
+    from tarkit.steps.select import select_one
 
     tally = Tally()
-    policies |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe}
-    policies["parallel"] = policies["parallel"] or 1
-    with selection_of(policies) as selection, open_publish(output) as stream:
-        joined = concatenate(urls, stream, target=output, selection=selection, **policies)
-    parts = [f"{counted(joined.samples, 'sample')} of {counted(joined.shards, 'shard')}, {joined.size} bytes of tar"]
-    if tally.reopened:
-        parts.append(f"keys that came back in their shard: {tally.reopened}")
-    copied = policies["on_damage"] == "error" and not selection.selects
-    skipped = "copied, though no part of a sample" if copied else "skipped members"
-    return report_selected(
-        "tarkit cat", parts, selection, tally, quiet=quiet, allow_empty=allow_empty,
-        skipped=skipped,
+    with selection_of(options) as selection:
+        made = select_one(
+            urls, output, selection, rule=rule_of(key_rule), tally=tally, allow_pipe_in_lists=allow_pipe,
+            parallel=parallel or 1, dry_run=dry_run, **options,
+        )  # fmt: skip
+    copied = options["on_damage"] == "error" and not selection.selects
+    return report_joined(
+        "tarkit cat", made, selection, tally, quiet=quiet, allow_empty=allow_empty, as_json=as_json, dry_run=dry_run,
+        skipped="copied, though no part of a sample" if copied else "skipped members",
     )  # fmt: skip
 
 
 def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int:
     """Pass the bytes on."""
-    from tarkit.specs.outputcheck import other_than
+    from tarkit.names.outputnames import reject_pattern
+    from tarkit.specs.outputcheck import check_folder, other_than
     from tarkit.specs.shardspec import expand
     from tarkit.store.publish import open_publish
     from tarkit.store.read import open_read
 
-    unused = ("key_rule", "on_repeated_key", "on_damage", "parallel", "allow_empty", *SELECTION)
-    reject_options(unused, "does not go with --raw, which does not look into its inputs")
+    reject_pattern(output)
+    check_folder(output)
+    reject_options(JOINING, "does not go with --raw, which does not look into its inputs")
     count = 0
     # The name of the output says how the input is compressed already, so it must not be done again.
     with open_publish(output, compression=None) as sink:

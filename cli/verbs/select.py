@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from tarkit.errors import UsageError, counted
+from tarkit.errors import UsageError
 from tarkit.names.redaction import redact
 
-from ..shared.program import json_option, refuse_terminal_input, reject_options, standard_options, work_option
+from ..shared.program import refuse_mixed_output, refuse_terminal_input, reject_options, standard_options, work_option
 from ..shared.results import Results
-from ..shared.selection import report_selected, selection_of, selection_options
+from ..shared.selection import joining_options, report_joined, selection_of
 
 _NAME = "tarkit select"
 _EPILOG = """\b
@@ -28,18 +27,8 @@ Examples:
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
 @click.option("-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each INPUT.")
-@selection_options
-@work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
 @click.option("--force", is_flag=True, help="Replace existing shards in DIR; remove the others of an earlier run.")
-@click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing.")
-@work_option("key_rule")
-@work_option("on_repeated_key", help="If two samples of a shard would have the same key: stop, or accept that.")
-@work_option(
-    "on_damage",
-    help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
-)
-@work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same.")
-@json_option
+@joining_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no names of shards, no summary.")
 @work_option("allow_pipe")
 @standard_options
@@ -80,38 +69,24 @@ def command(
     refuse_terminal_input(urls)
     if (output is None) == (outdir is None):
         raise UsageError("name the output: one shard, -o OUT, or a folder for a shard of each INPUT, -O DIR")
-    if outdir is None:
-        reject_options(["force"], "goes with -O")
-    else:
-        reject_options(["parallel"], "goes with -o")
+    refuse_mixed_output(output or "", as_json)
+    reject_options(["force"] if outdir is None else ["parallel"], f"goes with {'-O' if outdir is None else '-o'}")
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import key_rule as rule_of
     from tarkit.steps.select import select_one, select_shards
 
     tally = Tally()
     options |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe, "dry_run": dry_run}
-    with selection_of(options) as selection, Results(only_messages=not as_json) as results:
-        if outdir is None:
-            made = select_one(urls, output or "-", selection, parallel=parallel or 1, **options)
-        else:
+    with selection_of(options) as selection, Results(only_messages=True) as results:
 
-            def published(name: str) -> None:
-                if not (quiet or as_json):
-                    results.now(redact(name))
+        def published(name: str) -> None:
+            if not (quiet or as_json):
+                results.now(redact(name))
 
+        if outdir is not None:
             made = select_shards(urls, outdir, selection, force=force, published=published, **options)
-        if as_json:
-            unknown = {name: number for name, (number, _) in selection.unknown_keys.items()}
-            found = {"samples": made.samples, "bytes": made.size, "shards": [*map(redact, made.shards)]}
-            removed = [*map(redact, made.removed)]
-            results.line(
-                json.dumps({**found, "removed": removed, "dropped": selection.dropped, "unknown_keys": unknown})
-            )
-    parts = [f"{counted(made.samples, 'sample')} in {counted(len(made.shards), 'shard')}, {made.size} bytes of tar"]
-    if made.removed:
-        parts.append(
-            f"{'would remove' if dry_run else 'removed'} {counted(len(made.removed), 'shard')} of an earlier run"
-        )
-    return report_selected(
-        _NAME, parts, selection, tally, quiet=quiet, allow_empty=allow_empty
+        else:
+            made = select_one(urls, output or "", selection, parallel=parallel or 1, **options)
+    return report_joined(
+        _NAME, made, selection, tally, quiet=quiet, allow_empty=allow_empty, as_json=as_json, dry_run=dry_run
     )  # fmt: skip

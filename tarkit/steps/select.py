@@ -29,17 +29,19 @@ _NUMBER = re.compile(r"[0-9]+(?=[^0-9/]*\Z)")
 
 
 class SelectedShards(NamedTuple):
-    """Result of :func:`select_shards`.
+    """Result of :func:`select_one` and :func:`select_shards`.
 
     Attributes:
         samples: number of samples that were written.
         size: bytes of the shards, before compression.
-        shards: names of the shards.
+        read: number of shards that were read.
+        shards: names of the shards that were written.
         removed: names of shards of an earlier run that were removed.
     """
 
     samples: int
     size: int
+    read: int
     shards: list[str]
     removed: list[str]
 
@@ -77,7 +79,7 @@ def select_one(
             urls, stream, target=output, selection=selection, parallel=parallel,
             allow_pipe_in_lists=allow_pipe_in_lists, **options,
         )  # fmt: skip
-    return SelectedShards(joined.samples, joined.size, [output], [])
+    return SelectedShards(joined.samples, joined.size, joined.shards, [output], [])
 
 
 def select_shards(
@@ -149,7 +151,7 @@ def select_shards(
     removed = sorted({*earlier}.difference(outputs))
     for name in removed if not dry_run else ():
         remove_shard(name)
-    return SelectedShards(samples, size, outputs, removed)
+    return SelectedShards(samples, size, len(pairs), outputs, removed)
 
 
 def _existing(outputs: Iterable[str]) -> Iterator[str]:

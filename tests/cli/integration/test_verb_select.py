@@ -55,7 +55,7 @@ def test_one_shard_of_samples_that_keep_their_bytes(run: Run, shards: list[Path]
     result = run("tarkit", "select", *shards, "--where", "json.w >= 8 and cls != 3", "--match", "[02468]$", "-o", out)
     wanted = [f"{at:03d}" for at in range(8, 30, 2)]
     assert (result.code, result.stdout, keys(out)) == (0, b"", wanted)
-    assert result.stderr.startswith("tarkit select: 11 samples in 1 shard, ")
+    assert result.stderr.startswith("tarkit select: 11 samples of 3 shards, ")
     assert "samples dropped by --match 15, --where 4" in result.stderr
     assert result.stderr.count("\n") == 1
     with tarfile.open(out) as archive:
@@ -142,7 +142,7 @@ def test_shards_of_an_earlier_run(run: Run, shards: list[Path], tmp_path: Path) 
     assert (result.code, result.stdout) == (2, b"")
     assert f"{out / 'in-00.tar'} and 2 more are there from an earlier run; --force" in result.stderr
     result = run(*command, "--force", "--dry-run")
-    assert "2 samples in 2 shards" in result.stderr
+    assert "2 samples of 2 shards" in result.stderr
     assert "would remove 1 shard of an earlier run" in result.stderr
     assert keys(out / "in-02.tar") == keys(shards[2])
     result = run(*command, "--force", "--json")
@@ -180,6 +180,7 @@ def test_damage_keeps_the_shards_before_it(run: Run, shards: list[Path], tmp_pat
         (["-o", "a.tar", "-O", "b"], "name the output"),
         (["-o", "a.tar", "--force"], "--force goes with -O"),
         (["-O", "b", "-p", "2"], "-p goes with -o"),
+        (["-o", "-", "--json"], "would both go to standard output"),
         (["-o", "a-%d.tar"], "the output is one shard"),
         (["-o", "a.zip"], "a.zip"),
         (["-O", "."], "would be replaced by its own output"),
@@ -231,6 +232,8 @@ def test_cat_selects(run: Run, shards: list[Path], tmp_path: Path, more: list[st
         with tarfile.open(fileobj=io.BytesIO(result.stdout)) as archive:
             assert [name for name in archive.getnames() if "jpg" in name] == [f"{at:03d}.jpg" for at in range(25, 30)]
     assert run("tarkit", "cat", *shards, "--match", "x").code == 3
+    result = run("tarkit", "cat", *shards, "-o", tmp_path / "out.tar", "--dry-run", "--json", "--match", "^00")
+    assert (result.code, json.loads(result.stdout)["samples"], (tmp_path / "out.tar").exists()) == (0, 10, False)
     assert run("tarkit", "cat", "--raw", *shards, "--match", "x").code == 2
 
 

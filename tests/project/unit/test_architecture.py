@@ -35,7 +35,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
     {
-        "steps": "check convert counting demodata diff drawing encoding export findings join mixing "
+        "steps": "check convert counting demodata diff drawing encoding export findings mixing "
         "picking prepare recordfiles salvage select selection shardsoutput sourcefiles stats statsreport "
         "tables"
     },
