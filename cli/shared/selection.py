@@ -18,37 +18,31 @@ if TYPE_CHECKING:
     from tarkit.steps.select import SelectedShards
     from tarkit.steps.selection import Selection
 
-SELECTION: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "match": (("--match",), {"metavar": "REGEX", "help": "Keep the samples whose key matches anywhere."}),
-    "keys": (
-        ("--keys",),
-        {"metavar": "FILE", "help": "Keep the samples whose key is in this list, or data.csv:COLUMN of a table."},
-    ),
-    "without_keys": (("--without-keys",), {"metavar": "FILE", "help": "Drop the samples whose key is in this list."}),
-    "where": (
-        ("--where",),
-        {"metavar": "EXPR", "help": "Keep the samples for which this holds, such as 'json.width >= 512 and cls != 7'."},
-    ),
-    "fields": (
-        ("-f", "--fields"),
-        {
-            "metavar": "FIELDS",
-            "help": "Keep only these fields, separated by blanks or commas; jpg|png is the first that a sample has.",
-        },
-    ),
-    "drop_fields": (("--drop-fields",), {"metavar": "FIELDS", "help": "Leave out these fields."}),
-    "rename": (
-        ("--rename",),
-        {"metavar": "NEW=OLD", "multiple": True, "help": "Rename a field; OLD may be jpeg|JPG.  [repeatable]"},
-    ),
-    "rekey": (
-        ("--rekey",),
-        {"metavar": "TEXT", "help": "Give new keys: %s is the old key, %06d the number of the sample from 0."},
-    ),
-}
-"""Option -> (its flags, the other arguments of click's option)."""
+SELECTION = ("match", "keys", "without_keys", "where", "fields", "drop_fields", "rename", "rekey")
+"""Names of the options."""
 
-selection_options = option_group(*(click.option(*flags, name, **more) for name, (flags, more) in SELECTION.items()))
+selection_options = option_group(
+    click.option("--match", metavar="REGEX", help="Keep the samples whose key matches anywhere."),
+    click.option(
+        "--keys", metavar="FILE", help="Keep the samples whose key is in this list, or data.csv:COLUMN of a table.",
+    ),
+    click.option("--without-keys", metavar="FILE", help="Drop the samples whose key is in this list."),
+    click.option(
+        "--where", metavar="EXPR",
+        help="Keep the samples for which this holds, such as 'json.width >= 512 and cls != 7'.",
+    ),
+    click.option(
+        "-f", "--fields", metavar="FIELDS",
+        help="Keep only these fields, separated by blanks or commas; jpg|png is the first that a sample has.",
+    ),
+    click.option("--drop-fields", metavar="FIELDS", help="Leave out these fields."),
+    click.option(
+        "--rename", metavar="NEW=OLD", multiple=True, help="Rename a field; OLD may be jpeg|JPG.  [repeatable]",
+    ),
+    click.option(
+        "--rekey", metavar="TEXT", help="Give new keys: %s is the old key, %06d the number of the sample from 0.",
+    ),
+)  # fmt: skip
 """Options of :class:`tarkit.steps.selection.Selection`."""
 
 
@@ -82,24 +76,21 @@ def exit_code_of_selected(selection: Selection, tally: Tally, allow_empty: bool)
     return EXIT_SET_ASIDE if is_empty else exit_code_of(tally)
 
 
-_JOINING: dict[str, dict[str, Any]] = {
-    "key_rule": {},
-    "on_repeated_key": {"help": "If two samples of a shard would have the same key: stop, or accept that."},
-    "on_damage": {
-        "help": "If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit "
-        "with 3."
-    },
-    "allow_empty": {"help": "Accept a selection of no sample: do not exit with 3."},
-    "parallel": {"help": "Number of shards to open, read and decompress at once; the output is the same."},
-}
 joining_options = option_group(
     selection_options,
-    *(work_option(name, **changes) for name, changes in _JOINING.items()),
+    work_option("key_rule"),
+    work_option("on_repeated_key", help="If two samples of a shard would have the same key: stop, or accept that."),
+    work_option(
+        "on_damage",
+        help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
+    ),
+    work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3."),
+    work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same."),
     click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing."),
     json_option,
 )
 """Options of the verbs that copy samples with the bytes of their members."""
-JOINING = (*SELECTION, *_JOINING, "dry_run", "as_json")
+JOINING = (*SELECTION, "key_rule", "on_repeated_key", "on_damage", "allow_empty", "parallel", "dry_run", "as_json")
 
 
 def report_joined(
