@@ -10,7 +10,8 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
-from typing import BinaryIO, cast
+from types import SimpleNamespace
+from typing import Any, BinaryIO, cast
 
 from tarkit.errors import DataError, UsageError, printable
 from tarkit.names.url import display_name, name_of_file
@@ -95,23 +96,12 @@ class ReadStream:
     def start(self) -> None:
         """Begin to read ahead now; a compressed local file is then decompressed in a thread."""
         if isinstance(self._source, FileReader) and self.size_hint is None and self._source.seekable:
-            self._raw = ReadAhead(_Decompressed(self.read, self._raw))
+            # A read of a local file returns soon: it need not be interrupted.
+            unpacked: Any = SimpleNamespace(read=self.read, close=self._raw.close, interrupt=lambda: None)
+            self._raw = ReadAhead(unpacked)
             self.read = self._raw.read
         if isinstance(self._raw, ReadAhead):
             self._raw.start()
-
-
-class _Decompressed:
-    """The decompressed bytes of a reader, which is closed with it."""
-
-    size = None
-
-    def __init__(self, read: Callable[[int], bytes], raw: RawReader) -> None:
-        self.read = read
-        self.close = raw.close
-
-    def interrupt(self) -> None:
-        """Do nothing: a read of a local file returns soon."""
 
 
 def open_in_order(names: Iterable[str], parallel: int = 1) -> Iterator[ReadStream]:

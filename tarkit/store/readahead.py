@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import Protocol
 
 from tarkit.store import waits
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.forks import Owner
-from tarkit.store.place import RawReader
+from tarkit.store.resume import ResumingReader
 from tarkit.store.window import Window
 
 READ_AHEAD = 16 * 1024 * 1024
@@ -20,12 +19,6 @@ _PIECE = 1024 * 1024
 _GRACE = 0.5
 
 
-class Interruptible(RawReader, Protocol):
-    """A reader whose read can be interrupted from another thread."""
-
-    def interrupt(self) -> None: ...
-
-
 class _Pump:
     """The state that the thread and the reader share.
 
@@ -33,7 +26,7 @@ class _Pump:
     stops the thread.
     """
 
-    def __init__(self, source: Interruptible, limit: int) -> None:
+    def __init__(self, source: ResumingReader, limit: int) -> None:
         self.source = source
         self.limit = limit
         self.pieces: deque[bytes] = deque()
@@ -133,7 +126,7 @@ class ReadAhead(Window):
         limit: largest number of bytes that are read ahead, besides one piece of at most 1 MiB.
     """
 
-    def __init__(self, source: Interruptible, limit: int = READ_AHEAD) -> None:
+    def __init__(self, source: ResumingReader, limit: int = READ_AHEAD) -> None:
         pump = _Pump(source, max(1, limit))
         super().__init__(lambda _: pump.take())
         self._source = source

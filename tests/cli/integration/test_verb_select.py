@@ -6,13 +6,16 @@ import gzip
 import io
 import json
 import os
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import program_path
 from PIL import Image
+from waiting import wait_for
 from webdataset import tariterators
 
 from tarkit import TarWriter, read_samples
@@ -116,7 +119,7 @@ def test_a_misspelt_field_publishes_nothing(run: Run, shards: list[Path], tmp_pa
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_shards_wait_until_each_field_was_seen(
+def test_shards_wait_for_each_field_was_seen(
     run: Run, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TarWriter(str(tmp_path / "in-03.tar"), encoder=False) as writer:
@@ -300,3 +303,20 @@ def test_shards_that_change_between_the_count_and_the_split(
     result = run("tarkit", "split", *shards, "--shards", "2", "-o", tmp_path / "p-%d.tar")
     assert result.code == 1
     assert "30 samples were counted, and 20 came; the shards were changed meanwhile" in result.stderr
+
+
+def test_killed_and_run_again(run: Run, shards: list[Path], tmp_path: Path) -> None:
+    waiting, out = tmp_path / "in-09.tar", tmp_path / "out"
+    os.mkfifo(waiting)
+    command = ["select", shards[0], waiting, "--where", "cls == 1", "-O", out]
+    with subprocess.Popen([program_path("tarkit"), *command]) as process:
+        wait_for((out / "in-00.tar").exists)
+        wait_for(lambda: len(os.listdir(out)) == 2)
+        process.kill()
+    waiting.unlink()
+    waiting.write_bytes(shards[2].read_bytes())
+    result = run("tarkit", *command)
+    assert (result.code, "in-00.tar is there from an earlier run" in result.stderr) == (2, True)
+    assert run("tarkit", *command, "--force").code == 0
+    assert sorted(os.listdir(out)) == ["in-00.tar", "in-09.tar"]
+    assert keys(out / "in-00.tar", out / "in-09.tar") == ["001", "005", "009", "021", "025", "029"]
