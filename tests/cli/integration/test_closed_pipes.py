@@ -57,7 +57,7 @@ def test_split_goes_on_when_its_names_are_not_read(
 def test_split_goes_on_without_standard_output(shell: Run, shard: Path, tmp_path: Path) -> None:
     (tmp_path / "sp").mkdir()
     result = shell("tarkit split in.tar -o sp/part-%06d.tar --maxcount 1 >&-")
-    assert (result.code, result.stderr) == (0, "tarkit split: 300 samples in 300 shards, 900 bytes of content\n")
+    assert (result.code, result.stderr) == (0, "tarkit split: 300 samples in 300 shards, 1500000 bytes of content\n")
     assert len(os.listdir(tmp_path / "sp")) == 300
 
 
