@@ -23,6 +23,7 @@ _SECTIONS = {
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
     "Drawing and mixing": "number fraction weights until prefixes draw_seed",
+    "Conversion": "to source_format field example piece columns typed verify skip_others on_same_extension",
     "Selection": "match keys without_keys where drop_fields rename rekey",
     "Input": "specs shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",

@@ -11,6 +11,8 @@ from tarkit.errors import counted
 from ..shared.meter import Meter
 from ..shared.program import gathering_options, names_in, refuse_terminal_input, say, standard_options, work_options
 from ..shared.results import exit_code_of, met
+from ..shared.sections import LongHelp
+from ..shared.selection import selected, selection_of, selection_options
 
 _EPILOG = """\b
 Examples:
@@ -21,7 +23,7 @@ Examples:
 """
 
 
-@click.command("convert", epilog=_EPILOG)
+@click.command("convert", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")
 @click.option("--to", metavar="FORMAT", help="Format of OUT.  [default: by the end of its name]")
@@ -47,6 +49,7 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
 @gathering_options
+@selection_options
 @standard_options
 def command(
     inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
@@ -72,11 +75,14 @@ def command(
     COLUMN.PART for each part, and a null is left out. Fields become columns of bytes; with
     --typed, they become text, numbers and lists again.
 
+    Samples, fields and keys can be selected as with tarkit select, where a record is not a sample's
+    part of the tar.
+
     All inputs are written to one file, which is published whole or not at all. A folder as input
     stands for its files that are not hidden.
     """
     refuse_terminal_input(inputs)
-    with Meter("tarkit convert", quiet=quiet) as meter:
+    with selection_of(options) as selection, Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
         from tarkit.specs.outputcheck import check_folder
         from tarkit.steps.convert import convert
@@ -111,9 +117,10 @@ def command(
             verify=verify,
             tally=tally,
             progress=progress,
+            selection=selection if selection.selects else None,
         )
     code = exit_code_of(tally)
     if code or not quiet:
         read_back = ["read back and compared"] if verify else []
-        say("tarkit convert", "; ".join([counted(count, "record"), *read_back, *met(tally)]))
+        say("tarkit convert", "; ".join([counted(count, "record"), *read_back, *selected(selection), *met(tally)]))
     return code

@@ -36,6 +36,7 @@ from tarkit.specs.outputcheck import other_than
 from tarkit.specs.shardspec import expand
 from tarkit.steps.convertinputs import Inputs, Record, check_tar, samples_of_rows, samples_of_tar
 from tarkit.steps.encoding import DEFAULT, Encoding, sample_of_row, values_of
+from tarkit.steps.selection import Selection
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
 
@@ -56,6 +57,7 @@ def convert(
     verify: bool = False,
     tally: Tally | None = None,
     progress: Callable[[int], object] = lambda records: None,
+    selection: Selection | None = None,
 ) -> int:
     """Write all records of the inputs as one file of another format; return the number of records.
 
@@ -70,6 +72,7 @@ def convert(
         source_format: format of the inputs; None: by their names and first bytes.
         verify: read the output, and compare each record with what was written.
         progress: called often, with the number of records so far.
+        selection: samples to convert, where the inputs hold samples; None: all.
 
     Raises:
         UsageError: there are no inputs, a format does not exist or is not that of the output's
@@ -101,7 +104,12 @@ def convert(
         is_piece = not (files or holds_rows(to) or holds_rows(first[1])) and "tar" in (to, first[1])
         encoding = replace(encoding, files=files, piece=is_piece)
         sources = _alike(first, sources)
-    source = Inputs(itertools.chain([first], sources), encoding, on_damage, tally, progress)
+    if selection is not None and (encoding.piece or not holds_samples(first[1])):
+        raise UsageError(
+            "these records are not samples, so none can be selected; name --field or --example, or pipe shards "
+            "through tarkit select"
+        )
+    source = Inputs(itertools.chain([first], sources), encoding, on_damage, tally, progress, selection=selection)
     if holds_rows(to):
         _write_rows(source.samples(to), output, to, encoding, written)
     elif to == "tar" and not encoding.piece:

@@ -16,6 +16,7 @@ from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import Sample, is_reserved
 from tarkit.steps.encoding import Encoding, content_of, sample_of, sample_of_row
 from tarkit.steps.harshards import har_samples
+from tarkit.steps.selection import Selection
 from tarkit.store.read import open_read
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Inputs:
     Attributes:
         number: number of inputs that were taken.
         rows: counter of the rows.
+        selection: samples to take; None: all.
     """
 
     inputs: Iterator[tuple[str, str]]
@@ -40,6 +42,7 @@ class Inputs:
     progress: Callable[[int], object]
     number: int = 0
     rows: Iterator[int] = field(default_factory=itertools.count)
+    selection: Selection | None = None
 
     def _numbered(self, record: T) -> T:
         self.number += 1
@@ -53,6 +56,11 @@ class Inputs:
             yield from one_archive(files, rule=self.encoding.rule)
         else:
             yield from itertools.chain.from_iterable(files)
+        self._check_selection()
+
+    def _check_selection(self) -> None:
+        if self.selection is not None:
+            self.selection.check()
 
     def _files(self, to: str) -> Iterator[Iterator[Record]]:
         """Yield an iterator over the records of each input."""
@@ -79,6 +87,7 @@ class Inputs:
             for sample in self._samples_of(name, source):
                 sample["__url__"] = display_name(name)
                 yield self._numbered(sample)
+        self._check_selection()
 
     def _samples_of(self, name: str, source: str) -> Iterator[Sample]:
         encoding = self.encoding
@@ -140,7 +149,11 @@ class Inputs:
                 yield key, content_of(sample, encoding)
 
     def _samples_in(self, name: str, source: str) -> Iterator[Sample]:
-        """Yield the samples of a tar, or of rows."""
+        """Yield the selected samples of a tar, or of rows."""
+        found = self._all_samples_in(name, source)
+        return found if self.selection is None else self.selection.select(found, last=False)
+
+    def _all_samples_in(self, name: str, source: str) -> Iterator[Sample]:
         if holds_rows(source):
             if self.on_damage != "error":
                 raise UsageError(f"{display_name(name)}: damage in {source} cannot be skipped; leave out --on-damage")

@@ -305,6 +305,22 @@ def test_shards_that_change_between_the_count_and_the_split(
     assert "30 samples were counted, and 20 came; the shards were changed meanwhile" in result.stderr
 
 
+def test_convert_selects(run: Run, shards: list[Path], tmp_path: Path) -> None:
+    options = ["--where", "json.w >= 25", "--rename", "n=json", "--drop-fields", "jpg"]
+    result = run("tarkit", "convert", *shards, "-o", tmp_path / "a.parquet", *options)
+    assert (result.code, "samples dropped by --where 25" in result.stderr) == (0, True)
+    result = run("tarkit", "convert", tmp_path / "a.parquet", "-o", tmp_path / "a.tar", "--match", "[68]", "--verify")
+    assert (result.code, keys(tmp_path / "a.tar")) == (0, ["026", "028"])
+    result = run("tarkit", "convert", *shards, "-o", tmp_path / "a.recordio", "--field", "cls", "--match", "9$")
+    assert (result.code, run("tarkit", "show", "--count", tmp_path / "a.recordio").stdout) == (0, b"3\n")
+    result = run("tarkit", "convert", *shards, "-o", tmp_path / "b.recordio", "--match", "9$")
+    assert (result.code, "pipe shards through tarkit select" in result.stderr) == (2, True)
+    for name, more in (("b.recordio", ["--field", "cls"]), ("b.parquet", [])):
+        result = run("tarkit", "convert", *shards, "-o", tmp_path / name, "--where", "has(jsn)", *more)
+        assert (result.code, "did you mean json?" in result.stderr) == (65, True)
+        assert not (tmp_path / name).exists()
+
+
 def test_killed_and_run_again(run: Run, shards: list[Path], tmp_path: Path) -> None:
     waiting, out = tmp_path / "in-09.tar", tmp_path / "out"
     os.mkfifo(waiting)
