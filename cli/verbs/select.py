@@ -60,7 +60,7 @@ def command(
 
     With -O, each output is published whole, under the name of its input. Existing shards of these
     names, or of the same names with other numbers, are an error; --force replaces or removes them.
-    With -o, the output is one shard, as of tarkit cat.
+    With -o, the output is one shard, as from tarkit cat.
 
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), or - (the default).

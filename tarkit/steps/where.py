@@ -6,10 +6,10 @@ in``; ``+ - * /`` of numbers; numbers, texts in quotes, lists; ``true``, ``false
 ``key``; ``FIELD``, the text of a field, or its number where it is compared with one; ``json.a.b``,
 a value in a JSON field; ``size(FIELD)``, its bytes; ``has(FIELD)``; ``len(x)``; ``lower(x)``;
 ``match(x, 'REGEX')``, anywhere in it; ``width(FIELD)`` and ``height(FIELD)`` from the header of a
-picture. A field that is no name in Python is ``field('seg.png')``.
+picture. A field whose name is not one in Python is ``field('seg.png')``.
 
-A field, or a JSON value, that is not there is null, and so is the size of a file that is no
-picture. Comparisons with null are false, except ``x == null`` and ``x != null``.
+A missing field or JSON value is null, and so is the width of a file that Pillow cannot open.
+Comparisons with null are false, except ``x == null`` and ``x != null``.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Where:
             ) if not is_reserved(name) and (name not in (*_WORDS, "key") or isinstance(node, ast.Call)):
                 self.fields[name] = None
                 return name
-        raise self._refused(f"{ast.unparse(node)} is not a field, nor known")
+        raise self._refused(f"{ast.unparse(node)} cannot be used here")
 
     def _json_value(self, node: ast.expr, path: list[str]) -> _Part:
         """Return the function that gives the value at a path in a JSON field."""

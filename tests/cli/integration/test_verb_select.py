@@ -187,7 +187,7 @@ def test_damage_keeps_the_shards_before_it(run: Run, shards: list[Path], tmp_pat
         (["-o", "a-%d.tar"], "the output is one shard"),
         (["-o", "a.zip"], "a.zip"),
         (["-O", "."], "would be replaced by its own output"),
-        (["-o", "a.tar", "--where", "().__class__"], "is not a field, nor known"),
+        (["-o", "a.tar", "--where", "().__class__"], "cannot be used here"),
         (["-o", "a.tar", "--where", "(" * 100_000], "it may have 1000"),
         (["-o", "a.tar", "--where", "cls = 3"], "write == for equal"),
         (["-o", "a.tar", "--rekey", "x"], "write %s for the old key"),
