@@ -27,6 +27,7 @@ _SECTIONS = {
     "Selection": "match keys without_keys where drop_fields rename rekey",
     "Input": "specs shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",
+    "View": "text picture html thumbnail number source_format as_json",
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
     "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet maxcount "

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tarkit.errors import EXIT_OK, UsageError, escaped, exit_code_of_all
+from tarkit.names.redaction import redact
 
-from ..shared.program import reader_options, refuse_terminal_input, say, standard_options
+from ..shared.program import reader_options, refuse_terminal_input, reject_options, say, standard_options
 from ..shared.results import Results, exit_code_of, met
+from ..shared.samplepictures import show_pictures, write_sheet
+from ..shared.sections import LongHelp
+from ..shared.selection import selected, selection_of, selection_options
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import Sample
     from tarkit.steps.counting import ShardCount
+    from tarkit.steps.selection import Selection
 
 _EPILOG = """\b
 Examples:
@@ -27,14 +32,19 @@ Examples:
   tarkit show --count 'train-{000000..000009}.tar'
   tarkit show --json train-000000.tar | jq -r .key
   tarkit show --count records/
+  tarkit show train-000000.tar --html sheet.html -n 500 -p 8
 """
+
+
+_MOST_TEXT = 1000
+"""Largest number of characters of a text in a list."""
 
 
 class _Shown(NamedTuple):
     """A sample or record to print.
 
     Attributes:
-        text: its text in a list.
+        lines: its lines in a list; the first goes behind the label.
         as_json: its values for JSON, with key and url.
         sizes: sizes of its fields; for a record, its own size.
         url: URL of the file, without secrets.
@@ -43,14 +53,25 @@ class _Shown(NamedTuple):
 
     url: str
     label: str
-    text: str
+    lines: list[str]
     as_json: dict[str, Any]
     sizes: list[int]
 
 
-@click.command("show", epilog=_EPILOG)
+@click.command("show", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("--count", is_flag=True, help="Count samples or records instead of listing them.")
+@click.option("--text", is_flag=True, help="List texts, numbers, JSON and the first values of arrays, not only sizes.")
+@click.option("--picture", is_flag=True, help="Show pictures in the terminal, with chafa or termvisage.")
+@click.option("--html", metavar="FILE.html", help="Write a page that shows the samples.  [- is standard output]")
+@click.option(
+    "--thumbnail", type=click.IntRange(16, 1024), default=160, show_default=True, metavar="PIXELS",
+    help="Longer edge of the pictures of the page.",
+)  # fmt: skip
+@click.option(
+    "-p", "--parallel", type=click.IntRange(1), default=2, show_default=True,
+    help="Number of processes that decode the pictures of the page.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Show only the first N samples or records.")
 @click.option(
@@ -61,15 +82,24 @@ class _Shown(NamedTuple):
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses, not skipped members.")
 @reader_options
+@selection_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], count: bool, as_json: bool, number: int | None, quiet: bool, source_format: str | None,
-    key_rule: str, on_damage: str, allow_pipe: bool, verbose: bool, **policies: Any,
+    inputs: tuple[str, ...], count: bool, text: bool, picture: bool, html: str | None, thumbnail: int, parallel: int,
+    as_json: bool, number: int | None, quiet: bool, source_format: str | None, key_rule: str, on_damage: str,
+    allow_pipe: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """List the samples of shards, or the records of files of other formats, with their sizes.
 
     With --json, each line is {"key", "url", "offset", "fields": {FIELD: BYTES}}; the offset is that
-    of the sample's first header in the uncompressed shard.
+    of the sample's first header in the uncompressed shard. With --text, it also has "texts":
+    {FIELD: TEXT}, of up to 1 MiB; without --json, a text ends after 1,000 characters.
+
+    --html writes a contact sheet: one page with thumbnails, texts, numbers, and sound and video
+    that can be played. It has a search and a filter by class (the field cls), needs no other file,
+    and works from disk. It has the first 2,000 samples, or N, in at most 30 MB, and says what it
+    lacks. A picture that cannot be decoded is replaced by the reason, which is also printed. No
+    program and no content of the samples can run in the page.
 
     A record is listed by its name or key, and its size; a record without a name, by its number from
     0 among the listed records of its file. With --json, each line is {"key", "url", "number",
@@ -82,28 +112,51 @@ def command(
     the exit code says what is wrong (65: damaged). With several shards, each line of the list
     begins with the name of its shard.
 
+    --match, --keys, --without-keys and --where select samples, and --fields, --drop-fields,
+    --rename and --rekey change them, but not for --count. Dropped samples are counted.
+
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), a folder, which stands for its files that are not hidden, or - (the default), which
     is a tar unless --from names a format.
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    outputs = {"--count": count, "--text": text, "--picture": picture, "--html": html is not None}
+    chosen = [name for name, is_given in outputs.items() if is_given]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} are different outputs: choose one of them")
     if count and number is not None:
         raise UsageError("--count counts all samples; -n goes with the listing")
+    if chosen not in ([], ["--count"]) and source_format not in (None, "tar"):
+        raise UsageError(f"{chosen[0]} shows samples, which tar shards have, and --from is {source_format}")
+    if picture or html is not None:
+        reject_options(("as_json",), f"goes with a list, not with {chosen[0]}")
+    if html is None:
+        reject_options(("parallel", "thumbnail"), "goes with --html")
     code = EXIT_OK
-    with Results(only_messages=count) as results:
+    with Results(only_messages=count) as results, selection_of(options) as selection:
         from tarkit.formats.registry import format_of, input_files
         from tarkit.formats.tally import Tally
-        from tarkit.samples.read import placed_samples
+        from tarkit.formats.tar.large import KeepInFiles
+        from tarkit.samples.read import placed_samples, read_samples
         from tarkit.samples.sample import key_rule as rule_of
+        from tarkit.specs.outputcheck import other_than
         from tarkit.specs.shardspec import expand
+        from tarkit.steps.fieldvalues import LARGE, MOST_BYTES
 
+        if selection.selects and (count or source_format not in (None, "tar")):
+            raise UsageError("samples are selected for a list, --text, --html and --picture")
         tally = Tally()
-        placed = partial(placed_samples, rule=rule_of(key_rule), on_damage=on_damage, tally=tally, **policies)
+        policies = {**options, "rule": rule_of(key_rule), "on_damage": on_damage, "tally": tally}
+        large = KeepInFiles() if selection.selects else LARGE
+        placed = partial(placed_samples, large=large if text or selection.selects else None, **policies)
+        most = 0 if not text else MOST_BYTES if as_json else _MOST_TEXT
 
         def shown(url: str) -> Iterator[_Shown]:
             found = source_format or format_of(url)
-            return _samples(url, placed) if found == "tar" else _records(found, url, on_damage, tally)
+            if found == "tar" or text or selection.selects:
+                return _samples(url, placed, most, selection)
+            return _records(found, url, on_damage, tally)
 
         shards = input_files(expand(urls, allow_pipe_in_lists=allow_pipe), tally)
         first = list(itertools.islice(shards, 2))
@@ -112,34 +165,56 @@ def command(
             from tarkit.steps.counting import count_shards
 
             counts = count_shards(
-                shards, parallel=4, source_format=source_format, rule=key_rule, on_damage=on_damage, **policies
+                shards, parallel=4, source_format=source_format, rule=key_rule, on_damage=on_damage, **options
             )
             code = _count(counts, results, as_json, tally, several=len(first) > 1)
+        elif picture or html is not None:
+            read = read_samples(other_than([html or "-"], shards), literal=True, large=large, **policies)
+            samples = selection.select(read)
+            if html is None:
+                show_pictures(itertools.islice(samples, number), results)
+            else:
+                write_sheet(samples, html, ", ".join(map(redact, urls)), number, thumbnail, parallel, quiet)
         else:
-            samples = itertools.chain.from_iterable(map(shown, shards))
-            _list(itertools.islice(samples, number), results, as_json, several=len(first) > 1)
-    phrases = met(tally)
+
+            def found() -> Iterator[_Shown]:
+                yield from itertools.chain.from_iterable(map(shown, shards))
+                selection.check()
+
+            _list(itertools.islice(found(), number), results, as_json, several=len(first) > 1)
+    phrases = [*met(tally), *selected(selection)]
     if phrases and (exit_code_of(tally) or not quiet):
         say("tarkit show", "; ".join(phrases))
     return code or exit_code_of(tally)
 
 
-def _samples(url: str, placed: Callable[..., Iterator[tuple[int, Sample]]]) -> Iterator[_Shown]:
-    """Yield the lines for the samples of a shard.
+def _samples(
+    url: str, placed: Callable[..., Iterator[tuple[int, Sample]]], most: int, selection: Selection
+) -> Iterator[_Shown]:
+    """Yield the lines for the selected samples of a shard.
 
     Args:
         placed: function that yields the samples with their offsets.
+        most: largest number of characters of the text of a field; 0: only sizes are shown.
     """
     from tarkit.samples.sample import is_reserved
+    from tarkit.steps.fieldvalues import value_text
     from tarkit.store.read import open_read
 
     with open_read(url) as stream:
-        for offset, sample in placed(stream.read, url=stream.name):
+        for offset, each in placed(stream.read, url=stream.name):
+            if not selection.keeps(each) or (sample := selection.changed(each)) is None:
+                continue
             key, name = sample["__key__"], sample["__url__"]
-            sizes = {field: len(value) for field, value in sample.items() if not is_reserved(field)}
-            text = " ".join(f"{field}:{size}" for field, size in sizes.items())
+            fields = {field: value for field, value in sample.items() if not is_reserved(field)}
+            sizes = {field: len(value) for field, value in fields.items()}
+            lines = [" ".join(f"{field}:{size}" for field, size in sizes.items())]
             as_json = {"key": key, "url": name, "offset": offset, "fields": sizes}
-            yield _Shown(name, key, text, as_json, list(sizes.values()))
+            if most:
+                texts = {field: value_text(field, value, most) for field, value in fields.items()}
+                as_json["texts"] = {field: text for field, text in texts.items() if text is not None}
+                lines = ["", *(f"  {field}: {texts[field] or f'{size} bytes'}" for field, size in sizes.items())]
+            yield _Shown(name, key, lines, as_json, list(sizes.values()))
 
 
 def _records(source_format: str, url: str, on_damage: str, tally: Tally) -> Iterator[_Shown]:
@@ -149,11 +224,11 @@ def _records(source_format: str, url: str, on_damage: str, tally: Tally) -> Iter
     name = display_name(url)
     for number, (key, size) in enumerate(read_sizes(source_format, url, on_damage=on_damage, tally=tally)):
         as_json = {"key": key, "url": name, "number": number, "size": size}
-        yield _Shown(name, str(number) if key is None else key, str(size), as_json, [size])
+        yield _Shown(name, str(number) if key is None else key, [str(size)], as_json, [size])
 
 
 def _list(samples: Iterable[_Shown], results: Results, as_json: bool, several: bool) -> None:
-    """Print a line for each sample.
+    """Print the lines of each sample.
 
     Args:
         several: there are several shards, so each line has the name of its shard.
@@ -166,7 +241,9 @@ def _list(samples: Iterable[_Shown], results: Results, as_json: bool, several: b
         # No wider than the widest so far: the samples to come are not known, and may never end.
         label = escaped(f"{sample.url}: {sample.label}" if several else sample.label)
         width = max(width, len(label))
-        results.line(f"{label:<{width}}  {sample.text}")
+        results.line(f"{label:<{width}}  {sample.lines[0]}".rstrip())
+        for line in sample.lines[1:]:
+            results.line(line)
 
 
 def _row(counts: Counter[str], name: str) -> str:

@@ -1,9 +1,10 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 
-/** The text, with characters that are invisible or change the direction of text escaped. */
+/** The text, with characters that are invisible or change the direction of text escaped; a long one is cut. */
 function visible(text) {
-  return String(text).replace(/[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu, (found) =>
+  const short = text.length > 4000 ? `${text.slice(0, 4000)}…` : String(text);
+  return short.replace(/[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu, (found) =>
     found === "\n" || found === "\t" ? found : `\\u{${found.codePointAt(0).toString(16)}}`);
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 from tarkit.errors import escaped
 
 _POLICY = (
-    "default-src 'none'; img-src data:; media-src data: blob:; style-src 'unsafe-inline'; "
+    "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; "
     "script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 )
 

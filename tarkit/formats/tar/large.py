@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tarkit.errors import TooLargeError
@@ -15,14 +16,24 @@ IN_PLACE = 64 * 1024
 
 
 class SkipLarge(LargeMembers):
-    """A policy that skips large content, and delivers a range of its length in its place."""
+    """A policy that skips large content, and delivers a range of its length in its place.
 
-    member_limit = 0
+    Args:
+        member_limit: size of the largest member that is delivered, in bytes.
+        sample_limit: bytes of the shard that a sample may span; its further members are replaced.
+    """
+
+    def __init__(self, member_limit: int = 0, sample_limit: int = sys.maxsize) -> None:
+        self.member_limit = member_limit
+        self.sample_limit = sample_limit
 
     def take(self, archive: Archive, name: str, size: int) -> range:
         for _ in archive.pieces(name, size):
             pass
         return range(size)
+
+    def spill(self, sample: dict[str, Any], name: str, content: Any) -> range:
+        return range(len(content))
 
 
 class RefuseLarge(LargeMembers):

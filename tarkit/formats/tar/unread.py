@@ -78,6 +78,7 @@ class SkipUnread(SkipLarge):
     """
 
     def __init__(self, skip: Callable[[int], bool]) -> None:
+        super().__init__()
         self._skip = skip
 
     def take(self, archive: Archive, name: str, size: int) -> range:

@@ -35,9 +35,9 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process runrecord status work"},
     {
-        "steps": "check convert counting demodata diff drawing encoding export findings mixing "
-        "picking prepare recordfiles salvage select selection shardsoutput sourcefiles stats statsreport "
-        "tables"
+        "steps": "check contactsheet convert counting demodata diff drawing encoding export fieldvalues "
+        "findings join mixing picking prepare recordfiles salvage select selection shardsoutput "
+        "sourcefiles stats statsreport tables thumbnails"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
