@@ -256,6 +256,13 @@ def torch_environment(work: Path) -> Environment:
     return _make(work / "environments" / "torch", " ".join([stamp, *packages]), [str(work / "source"), *packages])
 
 
+def viewing_environment(work: Path) -> Environment:
+    """tarkit as it is now, and Pillow."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(work / "environments" / "viewing", f"{stamp} pillow", [str(work / "source"), "pillow"])
+
+
 def streaming_environment(work: Path) -> Environment:
     """Mosaic Streaming and PyTorch."""
     return _make(work / "environments" / "streaming", f"{STREAMING} {TORCH}", [STREAMING, TORCH])
