@@ -203,7 +203,7 @@ def _samples(
 
     with open_read(url) as stream:
         for offset, each in placed(stream.read, url=stream.name):
-            if not selection.keeps(each) or (sample := selection.changed(each)) is None:
+            if (sample := selection.apply(each)) is None:
                 continue
             key, name = sample["__key__"], sample["__url__"]
             fields = {field: value for field, value in sample.items() if not is_reserved(field)}
