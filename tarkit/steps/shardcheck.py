@@ -52,12 +52,6 @@ class Wanted:
     good: set[tuple[str, ...]] = field(default_factory=set)
 
 
-class _SkipLarge(SkipLarge):
-    """A policy that reads small content, and skips large content, which is not decoded."""
-
-    member_limit = _LARGEST
-
-
 class DecodeBatch(list[Any]):
     """A batch of one sample for a decoder, with the places of its members."""
 
@@ -114,7 +108,9 @@ class ShardCheck:
                 window = Window(digesting(read, digest.update))
                 codec = sniff(window.peek(SNIFF_BYTES))
                 read = window.read if codec is None else DecompressingReader(window.read, codec, self.shard).read
-            yield from self._samples(Archive(read, self.shard, tally, in_sample(self._wanted.rule), _SkipLarge()))
+            yield from self._samples(
+                Archive(read, self.shard, tally, in_sample(self._wanted.rule), SkipLarge(_LARGEST))
+            )
             self.md5 = digest.hexdigest() if self._with_md5 else ""
             tally.part_read = None
         yield from self._compared_index(self._index)

@@ -126,14 +126,8 @@ _MEASURES = {extension: measure for names, measure in _EXTENSIONS.items() for ex
 _DECOMPRESSED = (_text, _json)
 
 
-class _SizesOfLarge(SkipLarge):
-    """The policy that replaces a content of more than ``LARGE`` bytes by a range of its length."""
-
-    member_limit = LARGE
-    sample_limit = 2 * LARGE
-
-    def spill(self, sample: Sample, name: str, content: Any) -> range:
-        return range(len(content))
+_LIMITS = LARGE, 2 * LARGE
+"""Bytes of a member, and of a sample, above which only the sizes of contents are counted."""
 
 
 @dataclass
@@ -259,7 +253,7 @@ def gather_statistics(
     def samples_of(shards: Iterable[str], tally: Tally) -> Iterator[Sample]:
         own: ReadOptions = {**options, "tally": tally}
         # A choice may look into any content.
-        large = _SizesOfLarge() if select is None else None
+        large = SkipLarge(*_LIMITS) if select is None else None
         for sample in read_samples(shards, literal=True, large=large, **own):
             progress(next(numbers), tally.shards_read() + (0 if tally is total.tally else total.tally.shards))
             yield sample

@@ -445,7 +445,6 @@ def test_what_is_not_checked_has_few_reasons(tmp_path: Path) -> None:
 
 
 def test_large_members_are_neither_held_nor_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shardcheck._SkipLarge, "member_limit", 300_000)
     monkeypatch.setattr(shardcheck, "_LARGEST", 300_000)
     samples = {name: {"jpg": JPEG + bytes(600_000), "json": b"{}"} for name in ("a", "b")}
     samples["c"] = {"jpg": JPEG}

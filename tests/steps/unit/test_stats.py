@@ -207,8 +207,7 @@ def test_the_first_samples_and_a_choice(tmp_path: Path) -> None:
 
 
 def test_large_contents_and_many_fields_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats._SizesOfLarge, "member_limit", 1000)
-    monkeypatch.setattr(stats._SizesOfLarge, "sample_limit", 3000)
+    monkeypatch.setattr(stats, "_LIMITS", (1000, 3000))
     large = b"x" * (2 << 20)
     found = measured(tmp_path, {"txt": large}, {"txt": b"y", "w": b"1" * 1900, "x.txt": b"1" * 900, "y.txt": b"z"})
     assert (found["fields"]["txt"]["bytes"]["max"], found["sample"]["bytes"]["total"]) == (
