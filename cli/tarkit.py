@@ -28,6 +28,7 @@ VERBS = {
         "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
         "check": "Report what is wrong with shards: one line for each finding, with its shard, key and offset.",
         "salvage": "Copy the whole samples of damaged shards, and report what was lost.",
+        "explain": "Show the key and field of names, and why names are skipped.",
     },
     "Other formats": {
         "convert": "Convert tar shards to record files, back, or between formats of record files.",
@@ -50,6 +51,7 @@ VERBS = {
     },
     "First steps": {
         "demo": "Make three small shards to try commands on.",
+        "help": "Print the help of a verb, or name the verb for an older program.",
         "completion": "Print a shell script that completes command lines of tarproc, tarkit and kubetpl.",
     },
 }

@@ -1,0 +1,65 @@
+"""``tarkit help``: print the help of a verb, or the verb of today for an older program."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+from tarkit.errors import UsageError, printable
+
+from ..shared.program import nearest, standard_options, write_stdout
+
+_EPILOG = """\b
+Examples:
+  tarkit help split
+  tarkit help tarcats
+"""
+_JOIN = "tarkit cat 'train-{0000..0147}.tar' -o train.tar"
+_SORT = "mkdir tree && tar -xf train.tar -C tree && tarkit create tree -o sorted.tar"
+OLDER = {
+    "tarcat": _JOIN,
+    "tarcats": _JOIN,
+    "tarscat": _JOIN,
+    "tarpcat": _JOIN,
+    "tarsplit": "tarkit split train.tar -o 'train-%06d.tar' --maxcount 10000",
+    "tarcreate": "tarkit create --plan plan.tsv -o train.tar",
+    "tarsort": _SORT,
+    "tarproc": "tarproc -p 4 -c 'convert sample.jpg sample.png' train.tar -o out.tar",
+    "wds2idx": "tarkit index 'train-{0000..0147}.tar' -p 4",
+    "widsindex": "tarkit index 'train-{0000..0147}.tar' --manifest train.json",
+}
+"""Program -> a command line that does its task today. ``tarp VERB`` has that of ``tarVERB``."""
+
+
+def _offered(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    group = context.find_root().command
+    verbs = group.list_commands(context) if isinstance(group, click.Group) else []
+    return [CompletionItem(name) for name in (*verbs, *OLDER) if name.startswith(incomplete)]
+
+
+@click.command("help", epilog=_EPILOG)
+@click.argument("words", metavar="[NAME]...", nargs=-1, shell_complete=_offered)
+@standard_options
+@click.pass_context
+def command(context: click.Context, words: tuple[str, ...], verbose: bool) -> None:
+    """Print the help of a verb, or name the verb for an older program.
+
+    NAME is a verb of tarkit, or a program of tarproc, tarp, WebDataset or DALI, such as
+    tarcats, tarsort or wds2idx: for these, the verb that does their task today is printed
+    with a command line. Without NAME, the verbs are listed.
+    """
+    place = context.find_root()
+    name = " ".join(words)
+    if (line := OLDER.get(name.replace("tarp ", "tar", 1))) is not None:
+        last = line.rpartition("&& ")[2].split()
+        today = " ".join(last[: 2 if last[0] == "tarkit" else 1])
+        write_stdout(f"{name}: use {today}, for example\n  {line}\n".encode())
+        return
+    for word in words:
+        group = place.command
+        found = group.get_command(place, word) if isinstance(group, click.Group) else None
+        if found is None:
+            known = [each.value for each in _offered(context, context.command.params[0], "")]
+            raise UsageError(f"no command or program {printable(name)!r}; {nearest(word, known)}")
+        place = click.Context(found, parent=place, info_name=word)
+    write_stdout(f"{place.get_help()}\n".encode())
