@@ -9,14 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tarkit.errors import UsageError, escaped, printable
-from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
 from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url
 from tarkit.names.redaction import redact_text
 from tarkit.names.url import display_name, join
 from tarkit.runs.counts import Counts
-from tarkit.runs.engine import Reporter
+from tarkit.runs.progress import ProgressReporter
 from tarkit.runs.work import Work
 from tarkit.specs.outputcheck import check_other_than
 from tarkit.store.publish import PublishStream, open_publish
@@ -35,12 +34,11 @@ _ONE_LINE = 200
 """Largest number of characters of a command's output that are shown in the line of its failure."""
 
 
-class RunDisplay(Reporter):
+class RunDisplay(ProgressReporter):
     """A progress bar on a terminal, periodic lines otherwise, and the commands' output."""
 
     def __init__(self, name: str, work: Work) -> None:
-        self.counts = Counts()
-        self._work = work
+        super().__init__(work)
         self._meter = Meter(name, quiet=work.quiet)
         # Standard output carries a tar, so all that commands print goes to stderr.
         self._to_stderr = work.output in _STANDARD_OUTPUT
@@ -51,10 +49,8 @@ class RunDisplay(Reporter):
         self._only_prints = work.output is None and work.outdir is None
         self._closed: set[int] = set()
         self._failed_are_kept = False
-        self._failures = self._strays = self._begun = self._read = self._failed = 0
+        self._failures = self._strays = 0
         self._hidden = False
-        self._tally = Tally()
-        self._shards: int | None = None
 
     def close(self) -> None:
         """Remove the progress bar."""
@@ -65,11 +61,8 @@ class RunDisplay(Reporter):
         self._meter.say(message)
 
     def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
-        self.counts, self._shards, self._failed_are_kept = counts, shards, failed_are_kept
-
-    def reading(self, tally: Tally) -> None:
-        self._begun += 1
-        self._tally = tally
+        super().started(counts, shards, failed_are_kept=failed_are_kept)
+        self._failed_are_kept = failed_are_kept
 
     def printed(self, key: str, printed: Printed) -> None:
         if printed.size:
@@ -130,24 +123,9 @@ class RunDisplay(Reporter):
 
     def advanced(self, read: int, failed: int) -> None:
         self._hidden = False
-        self._read, self._failed = read, failed
+        super().advanced(read, failed)
         if self._meter.is_due():
-            self._show()
-
-    def _show(self) -> None:
-        text = f"{self._read} samples so far, {self._failed} failed"
-        counts = self.counts
-        if self._work.outdir is not None:
-            done = counts.shards_done + counts.shards_before + counts.shards_failed
-            text += f", {done}{f' of {self._shards}' if self._shards else ''} shards done"
-        known = []
-        if self._work.count:
-            known.append(self._read / self._work.count)
-        # What needs no work shows nothing of how long the rest will take.
-        to_do = (self._shards or 0) - counts.shards_before - counts.shards_missing
-        if to_do > 0:
-            known.append((max(0, self._begun - 1) + self._tally.shards_read()) / to_do)
-        self._meter.show(text, max(known, default=None))
+            self._meter.show(self.text(), self.part())
 
     def shard_missing(self, url: str) -> None:
         """Count a missing input, and print the first one.
@@ -168,7 +146,7 @@ class RunDisplay(Reporter):
         if record.state != "done":
             self.say(f"{name}: failed: {record.error}")
         elif self._work.verbose or record.exit_code:
-            self.say(f"{name}: {Counts.of(record)}")
+            self.say(f"{name}: {Counts.of(record).sum_of_samples()}")
 
     def noted(self, message: str) -> None:
         self.say(printable(message))

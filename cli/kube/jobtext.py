@@ -13,7 +13,7 @@ from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
 from tarkit.names.url import display_name
 
-from ..shared.results import Results, emptied
+from ..shared.results import Results
 
 MOST = 10
 _INDEX_TEXT = 60
@@ -109,7 +109,7 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
     counts = f"{len(found.done)}{of} done{missing}, {len(found.failed)} failed{stale}"
     yield f"shards: {counts}; records in {printable(display_name(records.outdir))}"
     if found.done and found.bytes:
-        yield "; ".join([f"samples: {found.counts}", *emptied(found.counts)])
+        yield "; ".join([f"samples: {found.counts.sum_of_samples()}", *found.counts.emptied_phrase()])
     if records.any_command and found.done:
         yield (
             "note: shards made by any command are counted, since a file in the container, or one of its variables, "

@@ -1,16 +1,17 @@
-"""Progress of a run: a bar on a terminal, periodic lines otherwise."""
+"""Progress of a verb: a bar on a terminal, periodic lines otherwise."""
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .program import say
+
+if TYPE_CHECKING:
+    from tarkit.runs.progressbar import ProgressBar
 
 _LINE_EVERY = 30.0  # seconds
 _BAR_EVERY = 0.2
@@ -31,14 +32,11 @@ class Meter:
         self._clock = clock
         self._begin = clock()
         self._lock = threading.RLock()
-        self._bar: Any = None
-        if not quiet and _is_terminal():
-            from tqdm import tqdm
+        self._bar: ProgressBar | None = None
+        if not quiet:
+            from tarkit.runs.progressbar import ProgressBar, is_terminal
 
-            # A terminal in a container may not know its size.
-            known = os.get_terminal_size(sys.stderr.fileno()).columns > 0
-            shape: dict[str, Any] = {"dynamic_ncols": True} if known else {"ncols": 80, "nrows": 24}
-            self._bar = tqdm(total=1.0, file=sys.stderr, leave=False, bar_format="[{elapsed}]", **shape)
+            self._bar = ProgressBar() if is_terminal() else None
         self._every = _LINE_EVERY if self._bar is None else _BAR_EVERY
         self._next = self._begin + self._every
 
@@ -70,11 +68,7 @@ class Meter:
             if self._bar is None:
                 say(self.name, f"{_share(part, now - self._begin)}{text}")
                 return
-            percent = "" if part is None else "{percentage:3.0f}%|{bar}| "
-            left = "<{remaining}" if part else ""
-            self._bar.bar_format = f"{percent}{{desc}} [{{elapsed}}{left}]"
-            self._bar.n = part or 0.0
-            self._bar.set_description_str(text)
+            self._bar.show(text, part)
 
     def samples(self, shards: int | None, what: str = "") -> Callable[[int, float], None]:
         """Return a function that shows the numbers of samples and shards that were read so far.
@@ -114,10 +108,3 @@ def _share(part: float | None, seconds: float) -> str:
     from tqdm import tqdm
 
     return f"{part:.0%}, about {tqdm.format_interval(seconds * (1 - part) / part)} left; "
-
-
-def _is_terminal() -> bool:
-    try:
-        return sys.stderr.isatty()
-    except (AttributeError, ValueError):
-        return False

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, counted, escaped, printable
-from tarkit.names.redaction import redact
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, escaped, printable
 
 from .program import write_message, write_stdout
 
@@ -74,27 +73,9 @@ class Results:
 
 def counts_line(counts: Counts, work: Work) -> str:
     """Return the line of counts: samples and shards of a run, and counts of its readers."""
-    parts = [str(counts)]
-    if counts.ignored:
-        parts.append(f"exit codes ignored: {counts.ignored}")
-    if counts.failed_output is not None:
-        parts.append(f"failed samples are in {redact(counts.failed_output)}")
-    parts += met(counts.met)
-    parts += emptied(counts)
-    if counts.stray_files:
-        parts.append(f"files that belong to no sample: {counts.stray_files}")
-    if work.output is None and work.outdir is None:
-        parts.append("nothing was written, as there is neither -o nor -O")
-    if work.outdir is not None:
-        words = [f"done {counts.shards_done}", f"done before {counts.shards_before}", f"failed {counts.shards_failed}"]
-        words += [f"missing {counts.shards_missing}"] if counts.shards_missing else []
-        parts[0] = f"shards: {', '.join(words)}; samples: {counts}"
-    return "; ".join(parts)
-
-
-def emptied(counts: Counts) -> list[str]:
-    """Return a phrase on fields that became empty, or an empty list."""
-    return [f"fields of 0 bytes that had content, or are new: {counts.emptied}"] if counts.emptied else []
+    nothing = work.output is None and work.outdir is None
+    unwritten = ["nothing was written, as there is neither -o nor -O"] if nothing else []
+    return "; ".join([counts.line(of_shards=work.outdir is not None), *unwritten])
 
 
 def missing_line(counts: Counts) -> str | None:
@@ -116,21 +97,7 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
     Args:
         skipped: noun for the skipped members.
     """
-    parts = []
-    # Folders are in most archives and are not reported.
-    if kinds := ", ".join(f"{why} {number}" for why, number in sorted(tally.skipped.items()) if why != "folder"):
-        parts.append(f"{skipped}: {kinds}")
-    if lacking := ", ".join(f"{printable(name)} {number}" for name, number in sorted(tally.missing_fields.items())):
-        parts.append(f"samples without a field of --fields: {lacking}")
-    if tally.replaced:
-        parts.append(f"duplicate fields dropped: {tally.replaced}")
-    if tally.damage:
-        url, start, end, reason = tally.damage[0]
-        parts.append(
-            f"damage: {counted(len(tally.damage), 'stretch', 'stretches')}, {tally.lost_bytes} bytes lost, "
-            f"the first in {printable(url)} at {start} to {end} ({reason})"
-        )
-    return parts
+    return tally.phrases(skipped=skipped)
 
 
 def counted_names(what: str, names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import click
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError, counted
 
 from ..shared.program import Seconds, say, standard_options, work_option
-from ..shared.results import Results, emptied
+from ..shared.results import Results
 
 if TYPE_CHECKING:
     from tarkit.runs.status import Progress
@@ -121,5 +121,5 @@ def _show(found: Progress, results: Results, most: int | None, allow_empty: bool
         {} if is_asked_known else {"missing": "unknown"}
     )
     parts = ", ".join(f"{word} {number}" for word, number in known.items())
-    line = f"shards: {parts}; samples of those done: {found.counts}; {found.bytes} bytes"
-    results.line("; ".join([line, *emptied(found.counts)]))
+    line = f"shards: {parts}; samples of those done: {found.counts.sum_of_samples()}; {found.bytes} bytes"
+    results.line("; ".join([line, *found.counts.emptied_phrase()]))

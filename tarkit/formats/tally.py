@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, counted, printable
 
 DAMAGE_POLICIES = ("error", "skip")
 SKIP_DAMAGE = "--on-damage skip (on_damage='skip')"
@@ -77,6 +77,28 @@ class Tally:
     def damage_as_dicts(self) -> list[dict[str, str | int]]:
         """List the stretches that were lost, in the form for reports and records."""
         return [dict(zip(("url", "start", "end", "reason"), each, strict=True)) for each in self.damage]
+
+    def phrases(self, *, skipped: str = "skipped members") -> list[str]:
+        """Return phrases on the damaged, skipped or replaced members.
+
+        Args:
+            skipped: noun for the skipped members.
+        """
+        parts = []
+        # Folders are in most archives and are not reported.
+        if kinds := ", ".join(f"{why} {number}" for why, number in sorted(self.skipped.items()) if why != "folder"):
+            parts.append(f"{skipped}: {kinds}")
+        if lacking := ", ".join(f"{printable(name)} {number}" for name, number in sorted(self.missing_fields.items())):
+            parts.append(f"samples without a field of --fields: {lacking}")
+        if self.replaced:
+            parts.append(f"duplicate fields dropped: {self.replaced}")
+        if self.damage:
+            url, start, end, reason = self.damage[0]
+            parts.append(
+                f"damage: {counted(len(self.damage), 'stretch', 'stretches')}, {self.lost_bytes} bytes lost, "
+                f"the first in {printable(url)} at {start} to {end} ({reason})"
+            )
+        return parts
 
     @property
     def lost_bytes(self) -> int:

@@ -227,7 +227,7 @@ class Account:
         counts = self.counts
         written = counts.out if self.sinks.output is None else self.sinks.output.samples - self.sinks.copied
         if not counts.add_up() or written != counts.out:
-            raise CountsError(f"the counts do not add up, please report this: {counts}")
+            raise CountsError(f"the counts do not add up, please report this: {counts.sum_of_samples()}")
 
     def _too_many(self, message: str) -> TooManyErrorsError:
         nothing_ran = self.counts.failed == self.counts.read and len(self._codes) == 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, exit_code_of_all
 from tarkit.formats.tally import Tally
+from tarkit.names.redaction import redact
 
 if TYPE_CHECKING:
     from tarkit.runs.donerecord import DoneRecord
@@ -49,9 +50,9 @@ class Limit(NamedTuple):
         return str(self.number) if self.number is not None else f"{self.percent:g}%"
 
 
-@dataclass
+@dataclass(repr=False)
 class Counts:
-    """Numbers of samples and shards by their outcome.
+    """Numbers of samples and shards by their outcome, which are printed as the line of a run's end.
 
     ``read + added == out + filtered + failed``, or there is a bug.
 
@@ -113,10 +114,42 @@ class Counts:
         """Return the counts of samples, as reports and records have them."""
         return {word: getattr(self, name) for word, name in _WORDS.items()}
 
-    def __str__(self) -> str:
+    def sum_of_samples(self) -> str:
         """Return the counts of samples in one line: in + added = out + filtered + failed."""
         added = f" + added {self.added}" if self.added else ""
         return f"in {self.read}{added} = out {self.out} + filtered {self.filtered} + failed {self.failed}"
+
+    def line(self, *, of_shards: bool) -> str:
+        """Return all counts in one line: samples, shards, and those of the readers.
+
+        Args:
+            of_shards: the run has an output for each input.
+        """
+        parts = [self.sum_of_samples()]
+        if self.ignored:
+            parts.append(f"exit codes ignored: {self.ignored}")
+        if self.failed_output is not None:
+            parts.append(f"failed samples are in {redact(self.failed_output)}")
+        parts += self.met.phrases()
+        parts += self.emptied_phrase()
+        if self.stray_files:
+            parts.append(f"files that belong to no sample: {self.stray_files}")
+        if of_shards:
+            words = [f"done {self.shards_done}", f"done before {self.shards_before}", f"failed {self.shards_failed}"]
+            words += [f"missing {self.shards_missing}"] if self.shards_missing else []
+            parts[0] = f"shards: {', '.join(words)}; samples: {parts[0]}"
+        return "; ".join(parts)
+
+    def emptied_phrase(self) -> list[str]:
+        """Return a phrase on fields that became empty, or an empty list."""
+        return [f"fields of 0 bytes that had content, or are new: {self.emptied}"] if self.emptied else []
+
+    def __str__(self) -> str:
+        shards = self.shards_done + self.shards_before + self.shards_failed + self.shards_missing
+        return self.line(of_shards=bool(shards))
+
+    # Notebooks print the result of a cell by its repr.
+    __repr__ = __str__
 
     def add(self, other: Counts) -> None:
         """Add the counts of other shards of the run."""

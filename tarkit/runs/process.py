@@ -19,6 +19,7 @@ from tarkit.names.url import display_name, join, local_path
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
+from tarkit.runs.progressbar import is_notebook, is_terminal
 from tarkit.runs.work import Function, Work, options
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.manifest import check_manifest_name, remove_manifest, write_manifest
@@ -85,6 +86,7 @@ def process(
     command: str | None = None,
     function: str | Function | None = None,
     parallel: int | None = None,
+    progress: bool | None = None,
     reporter: Reporter | None = None,
     **options: Unpack[WorkOptions],
 ) -> Counts:
@@ -103,12 +105,15 @@ def process(
         function: called with each sample, a dict; it returns a dict, None to drop the sample, or
             several dicts. A callable, ``module:name`` or ``file.py:name``.
         parallel: commands or functions at once; the output is the same for any number. Default: 1.
+        progress: show a bar on standard error, or in a notebook. Default: only if standard error is
+            a terminal, or the program a notebook, and neither ``reporter`` nor ``quiet`` is given.
         reporter: object whose methods are called during the run. Default: one that does nothing.
         options: the other fields of Work, such as ``fields="jpg cls"`` and ``errors="skip"``; see
             :class:`~tarkit.runs.workoptions.WorkOptions`.
 
     Returns:
-        The counts. Samples that failed are in ``counts.failed``, and in the shard OUT.failed.tar.
+        The counts, which are printed as one line. Samples that failed are counted in
+        ``counts.failed``; they are in the shard OUT.failed.tar.
 
     Raises:
         TypeError: an option does not exist.
@@ -125,10 +130,23 @@ def process(
     work = replace(inputs, **named) if isinstance(inputs, Work) else Work(inputs=tuple(spec_texts(inputs)), **named)
     if work.report is not None:
         raise UsageError("report= is an option of tarproc; process() returns the counts: write those")
+    if progress and reporter is not None:
+        raise UsageError("progress=True shows a bar, and reporter= shows what it likes: give one of them")
+    if progress is None:
+        progress = reporter is None and not work.quiet and (is_terminal() or is_notebook())
+    if not progress:
+        return _process(work, reporter or Reporter())
+    from tarkit.runs.progress import BarReporter
+
+    with closing(BarReporter(work)) as bar:
+        return _process(work, bar)
+
+
+def _process(work: Work, reporter: Reporter) -> Counts:
     once = work.has_callable and work.work_id is None
     work = with_work_id(work)
-    counts, reporter = Counts(), reporter or Reporter()
-    inputs = _inputs(work)
+    counts = Counts()
+    inputs = work_inputs(work)
     check_work(work)
     if work.outdir is None:
         _run_one_output(work, inputs, counts, reporter)
@@ -244,7 +262,7 @@ def _check_index(work: Work, option: str) -> None:
         index_url(work.output)
 
 
-def _inputs(work: Work) -> tuple[str, ...]:
+def work_inputs(work: Work) -> tuple[str, ...]:
     """Return the inputs as given, checked against --retry-failed."""
     inputs, retry = work.inputs, work.retry_failed
     failed_url = None if work.output is None else failed_samples_url(work.output)

@@ -159,6 +159,6 @@ def test_a_bar_on_a_terminal(columns: int, spawn: Run, shards: list[Path], tmp_p
         os.close(master)
     assert result.code == 0
     text = shown.decode()
-    assert re.search(r"\d%\|.*\| \d+ samples so far, 0 failed \[\d\d:\d\d<\d\d:\d\d\]", text), text
+    assert re.search(r"\d%\|.*\| \d+ samples so far, 0 failed \[\d\d:\d\d<\d\d:\d\d, [\d.]+/s\]", text), text
     # At the end the bar is gone, and the sum is there.
     assert text.rstrip().endswith("in 50 = out 50 + filtered 0 + failed 0")

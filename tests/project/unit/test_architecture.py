@@ -33,11 +33,11 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
-    {"runs": "counts donerecord engine process runrecord status work"},
+    {"runs": "counts donerecord engine process progress progressbar runrecord status trial work"},
     {
-        "steps": "check contactsheet convert counting demodata diff drawing encoding export fieldvalues "
-        "findings mixing picking prepare recordfiles salvage select selection shardsoutput "
-        "sourcefiles stats statsreport tables thumbnails"
+        "steps": "check contactsheet convert counting demodata diff drawing encoding explain export "
+        "fieldvalues findings join mixing picking prepare recordfiles salvage select selection "
+        "shardsoutput sourcefiles stats statsreport tables thumbnails"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
