@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ Examples:
   tarproc -p 4 -c 'convert sample.jpg sample.png; rm sample.jpg' in.tar -o out.tar
   tarproc --filter 'grep -qx 1 sample.cls' in.tar -o out.tar
   curl -sf URL | tarproc -c 'ls -l' --count 3
+  tarproc --try 3 -c 'convert sample.jpg sample.png' in.tar
   tarproc --map mapper.py:grey 'train-{0000..0147}.tgz' -o grey.tar
 
 \b
@@ -35,8 +36,15 @@ cannot be run; 130 interrupted; 143 terminated.
 )
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @work_options(*(name for name in options() if name != "verbose"))
+@click.option(
+    "--try",
+    "trial",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run only the first N samples, keep each in a folder that is printed, and publish nothing.",
+)
 @standard_options
-def tarproc(**options: Any) -> int:
+def tarproc(trial: int | None, **options: Any) -> int:
     """Run a command or a Python function over every sample of tar shards.
 
     tarproc writes the fields of each sample as files sample.FIELD into a folder of its own, with
@@ -51,6 +59,10 @@ def tarproc(**options: Any) -> int:
     The output of commands is printed whole for each sample, in the order of the samples: stdout to
     stdout and stderr to stderr; if OUT is -, all of it to stderr.
 
+    With --try N, the first N samples become folders NUMBER-KEY in a new folder below $TMPDIR, which
+    stays: with the files of the new sample, and __log__, the output of its command. A failed sample
+    is in NUMBER-KEY-failed, with __error__. All outputs are ignored.
+
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), or - (the default).
     """
@@ -60,10 +72,14 @@ def tarproc(**options: Any) -> int:
     refuse_terminal_input(work.inputs)
     # Not before: for the help, none of it is needed.
     from tarkit.runs.process import EmptyResultError, ShardsFailedError, process
+    from tarkit.runs.trial import run_trial, trial_of
 
     from .rundisplay import RunDisplay, open_report, report_document
     from .shared.results import counts_line, missing_line
 
+    run: Callable[..., object] = process
+    if trial is not None:
+        run, work = run_trial, trial_of(work, trial)
     begin = time.monotonic()
     with closing(RunDisplay(NAME, work)) as display, open_report(work.report, work.inputs) as report:
         error: BaseException | None = None
@@ -71,7 +87,7 @@ def tarproc(**options: Any) -> int:
         try:
             # Each was shown as it failed, and the counts have them all.
             with suppress(ShardsFailedError):
-                process(replace(work, report=None), reporter=display)
+                run(replace(work, report=None), reporter=display)
         except EmptyResultError as problem:
             # The report has it as its exit code: what was to be published is.
             empty = str(problem)
@@ -80,6 +96,8 @@ def tarproc(**options: Any) -> int:
             raise
         finally:
             display.close()
+            if trial is not None:
+                display.say(f"the samples of this trial are in {work.output}; nothing was published")
             if report is not None:
                 report.write(report_document(work, display.counts, time.monotonic() - begin, error))
                 report.commit()

@@ -31,7 +31,7 @@ _SECTIONS = {
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
     "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet maxcount "
-    "maxsize shard_count start dry_run as_json",
+    "maxsize shard_count start trial dry_run as_json",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
     "Speed": "parallel mem parallelism slices",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "
