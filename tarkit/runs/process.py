@@ -384,15 +384,33 @@ def process_outputs(
 
 
 def _with_index(piece: str) -> str:
+    """Return I/W for W alone: with the number that Kubernetes or Slurm gives to this process."""
     if "/" in piece:
         return piece
-    index = os.environ.get("JOB_COMPLETION_INDEX")
-    if index is None:
+    if (index := os.environ.get("JOB_COMPLETION_INDEX")) is not None:
+        return f"{index}/{piece}"
+    if "SLURM_ARRAY_TASK_ID" in os.environ:
+        return f"{_slurm_index(piece)}/{piece}"
+    raise UsageError(
+        f"--slice {piece} says only how many slices there are; write I/W, or run where Kubernetes sets "
+        "JOB_COMPLETION_INDEX, or Slurm SLURM_ARRAY_TASK_ID"
+    )
+
+
+def _slurm_index(piece: str) -> int:
+    """Return the number of this task among those of its array, from 0."""
+    names = ("ID", "COUNT", "MIN", "MAX", "STEP")
+    texts = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "1" if name == "STEP" else "") for name in names]
+    if not all(text.isdecimal() for text in texts):
+        raise UsageError(f"SLURM_ARRAY_TASK_ID, _COUNT, _MIN, _MAX and _STEP are {', '.join(texts)}; write --slice I/W")
+    task, count, least, most, step = map(int, texts)
+    # A list of IDs, as after a few tasks failed: which slice each was is not known.
+    if str(count) != piece or not step or list(range(least, most + 1, step))[count - 1 : count] != [most]:
         raise UsageError(
-            f"--slice {piece} says only how many slices there are; write I/W, or run where Kubernetes sets "
-            "JOB_COMPLETION_INDEX"
+            f"--slice {piece}: this array has {count} tasks, {least} to {most}; it must have {piece}, at equal "
+            f"distances, or write I/W, such as --slice $SLURM_ARRAY_TASK_ID/{piece} for IDs from 0"
         )
-    return f"{index}/{piece}"
+    return (task - least) // step
 
 
 def _failed_target(work: Work) -> str | None:

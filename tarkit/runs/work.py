@@ -155,7 +155,7 @@ class Work:
     inputs: tuple[str, ...] = ()
     output: str | None = _unrecorded("-o", "Shard to write; - is standard output.", metavar="OUT")
     slice: str | None = _unrecorded(
-        "", "With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX.", metavar="I/W"
+        "", "With -O: slice I (from 0) of W; W alone takes I from Kubernetes or a Slurm array.", metavar="I/W"
     )
     outdir: str | None = _unrecorded(
         "-O", "Write one shard for each input; skip those that are done.", metavar="OUTDIR"

@@ -15,7 +15,8 @@ class WorkOptions(TypedDict, total=False):
 
     Attributes:
         slice: with outdir, make the outputs of one slice of the inputs: ``"I/W"`` is slice I, from
-            0, of W slices; ``"W"`` takes I from the variable JOB_COMPLETION_INDEX.
+            0, of W slices; ``"W"`` takes I from the variable JOB_COMPLETION_INDEX of Kubernetes, or
+            those of a Slurm array (SLURM_ARRAY_TASK_ID, _COUNT, _MIN, _MAX, _STEP).
         list_sha256: with slice, SHA-256 in hex of the planned list of inputs; another list is an
             error.
         script: path of a script to run in each sample's folder, in place of ``command``.
@@ -68,7 +69,7 @@ class WorkOptions(TypedDict, total=False):
         manifest: with outdir, path of a ``.json`` file; when all shards are made, they are indexed
             and listed there.
         report: path of a file to which tarproc writes the counts as JSON. An error here.
-        quiet: no progress and no counts from tarproc. No effect in Python.
+        quiet: no progress, and no counts from tarproc.
         key_rule: how a member's name splits into key and field: ``first-dot``, ``last-dot``, or a
             regular expression with two groups. Default: ``first-dot``.
         on_duplicate_field: two files of one sample have the same field: ``error``, or keep the
