@@ -178,8 +178,9 @@ class ShardsOutput:
         """
         self._reject_own_inputs(inputs)
         with self._open_writer(published) as self._writer:
+            # That of a series grows with each shard.
+            self.shards = self._writer.shards if isinstance(self._writer, ShardWriter) else [self.output]
             yield self
-        self.shards = self._writer.shards if isinstance(self._writer, ShardWriter) else [self.output]
         for name in sorted(set(self.earlier) - set(self.shards)):
             self.removed.append(name)
             if not self._dry_run:
