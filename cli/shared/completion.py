@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +23,27 @@ def script(shell: str, name: str) -> str:
 
     # Not the source() of the shell's own class: that of bash runs one, to ask for its version.
     return ShellComplete.source(_completer(click.Command(name), name, shell))
+
+
+def values_in(module: str, name: str, *more: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a ``shell_complete`` of click for an option whose values are in a table.
+
+    The table is loaded only when a shell requests it.
+
+    Args:
+        module, name: module of the table and its name there.
+        more: further values.
+    """
+
+    def offered(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        known = (*more, *getattr(importlib.import_module(module), name))
+        return [each for each in known if each.startswith(incomplete)]
+
+    return offered
+
+
+format_values = values_in("tarkit.formats.registry", "FORMATS", "tar")
+"""The ``shell_complete`` of options that take a format."""
 
 
 def answer(command: click.Command, name: str) -> str | None:

@@ -8,6 +8,7 @@ import click
 
 from tarkit.errors import UsageError
 
+from ..shared.completion import values_in
 from ..shared.program import Seconds, reject_options, standard_options
 from ..shared.sections import LongHelp
 from ..shared.serviceprogress import ServiceProgress, watch_service
@@ -100,7 +101,10 @@ _WATCH = ("watched", "watcher", "tls_certificate", "token_file", "quiet", "verbo
     "--dataset", "sized", multiple=True, callback=_sizes, metavar="NAME=SIZE",
     help="Data set NAME of SIZE records; repeatable.",
 )  # fmt: skip
-@click.option("--reader-type", "--reader_type", metavar="TYPE", help="Reader of --data, such as CSV or Tar.")
+@click.option(
+    "--reader-type", "--reader_type", metavar="TYPE", shell_complete=values_in("tarkit.readers.create", "READERS"),
+    help="Reader of --data, such as CSV or Tar.",
+)  # fmt: skip
 @click.option(
     "--custom_data_reader", "--custom-data-reader", "custom_reader", metavar="MODULE:FUNCTION",
     help="Function that makes the reader of --data; also FILE.py:FUNCTION.",

@@ -14,6 +14,7 @@ import click
 from tarkit.errors import EXIT_OK, UsageError, escaped, exit_code_of_all
 from tarkit.names.redaction import redact
 
+from ..shared.completion import format_values
 from ..shared.program import reader_options, refuse_terminal_input, reject_options, say, standard_options
 from ..shared.results import Results, exit_code_of, met
 from ..shared.samplepictures import show_pictures, write_sheet
@@ -78,6 +79,7 @@ class _Shown(NamedTuple):
     "--from",
     "source_format",
     metavar="FORMAT",
+    shell_complete=format_values,
     help="Format of INPUT.  [default: by its name, else by its first bytes]",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses, not skipped members.")

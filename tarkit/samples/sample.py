@@ -22,6 +22,9 @@ Sample = dict[str, Any]
 KeyRule = Callable[[str], "tuple[str, str] | None"]
 """Member name -> (key, field), or None if the name has no field."""
 
+KEY_RULES = ("first-dot", "last-dot")
+"""Names of key rules; any other name is a regular expression."""
+
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
 _RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
 
@@ -102,7 +105,7 @@ def key_rule(spec: str | KeyRule) -> KeyRule:
     """
     if callable(spec):
         return spec
-    if spec in ("first-dot", "last-dot"):
+    if spec in KEY_RULES:
         return first_dot if spec == "first-dot" else last_dot
     try:
         pattern = re.compile(spec, re.DOTALL)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tarkit.samples.sample import KeyRule, key_rule, skip_reason
+from tarkit.samples.sample import KEY_RULES, KeyRule, key_rule, skip_reason
 
 _FOLDER = "the name of a folder"
 _REASONS = {
@@ -60,7 +60,7 @@ def explain(name: str, rule: str | KeyRule = "first-dot") -> list[NameReading]:
     Raises:
         UsageError: the rule is not a key rule.
     """
-    rules = [_of_tarkit(each) for each in dict.fromkeys(("first-dot", "last-dot", rule))]
+    rules = [_of_tarkit(each) for each in dict.fromkeys((*KEY_RULES, rule))]
     found = []
     for reader, words, split in (*rules, *_OTHERS):
         result = _FOLDER if name.endswith("/") else split(name)
@@ -71,7 +71,7 @@ def explain(name: str, rule: str | KeyRule = "first-dot") -> list[NameReading]:
 
 def _of_tarkit(rule: str | KeyRule) -> tuple[str, str, Callable[[str], _Split]]:
     split = key_rule(rule)
-    word, _, dot = rule.partition("-") if rule in ("first-dot", "last-dot") and isinstance(rule, str) else ("", "", "")
+    word, _, dot = rule.partition("-") if rule in KEY_RULES and isinstance(rule, str) else ("", "", "")
     words = f"{word} {dot} of the base name" if dot else "the two groups of the expression"
 
     def read(name: str) -> _Split:

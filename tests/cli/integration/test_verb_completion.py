@@ -19,6 +19,9 @@ import pytest
 from installed import program_path
 from tarkit.cli.verbs.completion import _EPILOG
 
+from tarkit.formats.registry import FORMATS
+from tarkit.readers.create import READERS
+
 Run = Callable[..., Any]
 START = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], ""),
@@ -104,6 +107,14 @@ def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("tarproc -e ", ["plain,keep", "plain,skip", "plain,ignore", "plain,abort"]),
         ("tarproc -v -o ", ["file,"]),
         ("tarproc in.t", ["file,in.t"]),
+        ("tarkit convert --to ", [f"plain,{name}" for name in ("tar", *FORMATS)]),
+        ("tarkit convert --from r", ["plain,recordio"]),
+        ("tarkit show --from t", ["plain,tar", "plain,tfrecord"]),
+        ("tarkit cat --key-rule ", ["plain,first-dot", "plain,last-dot"]),
+        ("tarproc --key-rule la", ["plain,last-dot"]),
+        ("tarkit serve --reader-type T", [f"plain,{name}" for name in READERS if name.startswith("T")]),
+        ("tarkit cat --on-damage ", ["plain,error", "plain,skip"]),
+        ("tarproc --errors k", ["plain,keep"]),
         ("kubetpl index", ["plain,indexed"]),
         ("kubetpl indexed --slic", ["plain,--slices"]),
         # What is wrong so far is said once the line is finished.
