@@ -188,8 +188,7 @@ def report_document(work: Work, counts: Counts, seconds: float, error: BaseExcep
     """Return the counts as a JSON document."""
     import json
 
-    met = counts.met
-    document = {
+    document: dict[str, object] = {
         "inputs": [display_name(each) for each in work.inputs or (str(work.retry_failed),)],
         "exit_code": counts.exit_code if error is None else exit_code(error),
         "error": None if error is None else redact_text(str(error)) or type(error).__name__,
@@ -199,11 +198,7 @@ def report_document(work: Work, counts: Counts, seconds: float, error: BaseExcep
         "failures": counts.failures,
         "stray_files": counts.stray_files,
         "emptied_fields": counts.emptied,
-        "skipped_members": met.skipped,
-        "missing_fields": met.missing_fields,
-        "duplicate_fields_dropped": met.replaced,
-        "repeated_keys": met.reopened,
-        "damage": met.damage_as_dicts(),
+        **counts.met.as_dict(),
     }
     if work.outdir is None:
         document["output"] = None if work.output is None else display_name(work.output)

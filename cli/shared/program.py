@@ -31,7 +31,7 @@ from tarkit.errors import (
 )
 from tarkit.names.redaction import redact_text
 
-from .completion import answer
+from .completion import answer, values_in
 from .signals import EndingSignals, Terminated
 
 if TYPE_CHECKING:
@@ -206,6 +206,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 """Option --json of the verbs whose result may be parsed by a script."""
 
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing.")
+"""Option --dry-run of the verbs that write files."""
+
+
 def refuse_mixed_output(output: str, as_json: bool) -> None:
     """Raise a usage error if samples and the result as JSON would both go to standard output."""
     if as_json and output == "-":
@@ -237,6 +241,8 @@ def work_option(name: str, **changes: Any) -> Callable[[F], F]:
     types = {work.INTEGER: number, work.SECONDS: Seconds(min_open=True), work.BYTES: size}
     default = option.default if option.default in (None, "", False) else option.text(option.default)
     arguments: dict[str, Any] = {"help": option.help, "default": default, "show_default": bool(default)}
+    if name == "key_rule":
+        arguments["shell_complete"] = values_in("tarkit.samples.sample", "KEY_RULES")
     if option.kind == work.FLAG:
         arguments["is_flag"] = True
     else:

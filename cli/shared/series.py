@@ -13,7 +13,16 @@ from tarkit.errors import counted, printable
 from tarkit.names.redaction import redact
 
 from .meter import Meter
-from .program import json_option, option_group, refuse_mixed_output, reject_options, say, size, work_options
+from .program import (
+    dry_run_option,
+    json_option,
+    option_group,
+    refuse_mixed_output,
+    reject_options,
+    say,
+    size,
+    work_options,
+)
 from .results import Results
 
 if TYPE_CHECKING:
@@ -52,8 +61,7 @@ def shards_options(*, output: str = _OUTPUT_HELP, metavar: str = "OUT", required
     """
     named = click.option("-o", "--output", required=required, metavar=metavar, help=output)
     series = (click.option(f"--{name}", show_default="default" in each, **each) for name, each in _SERIES.items())
-    dry_run = click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing.")
-    return option_group(named, *series, work_options("mtime", "format", "index"), dry_run, json_option)
+    return option_group(named, *series, work_options("mtime", "format", "index"), dry_run_option, json_option)
 
 
 @contextmanager

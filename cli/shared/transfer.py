@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,8 @@ from tarkit.errors import UsageError, counted, exit_code_of_all
 from tarkit.names.url import display_name
 
 from .meter import Meter
-from .program import say, standard_options
+from .program import json_option, say, standard_options
+from .results import Results
 
 if TYPE_CHECKING:
     from tarkit.store.transfer import CopyOutcome, FileCopy
@@ -63,23 +65,29 @@ def transfer_command(
         help="Replace existing files (the default), or keep them; a kept file of a different length is a failure.",
     )
     @click.option("-q", "--quiet", is_flag=True, help="Print only failures: no progress, no summary.")
+    @click.option("--dry-run", is_flag=True, help="Print what would be copied where, and copy nothing.")
+    @json_option
     @standard_options
     def command(
-        sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool
-    ) -> int:
+        sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, dry_run: bool,
+        as_json: bool, verbose: bool,
+    ) -> int:  # fmt: skip
         check(sources, target)
         from tarkit.specs.shardspec import expand
         from tarkit.store.transfer import copy_all, plan_copies
 
         jobs = plan_copies(expand(sources, allow_pipe=False, manifests=False), target)
         first = list(itertools.islice(jobs, _MOST_FILES + 1))
-        with Meter(f"tarkit {verb}", quiet=quiet) as meter:
+        options: Any = {"parallel": parallel, "overwrite": overwrite, "dry_run": dry_run}
+        with Meter(f"tarkit {verb}", quiet=quiet) as meter, Results(only_messages=True) as results:
             so_far = _SoFar(meter, first if len(first) <= _MOST_FILES else [])
             jobs = itertools.chain(first, jobs)
-            with closing(copy_all(jobs, parallel=parallel, overwrite=overwrite, under_way=so_far.under_way)) as copies:
+            with closing(copy_all(jobs, under_way=so_far.under_way, **options)) as copies:
                 for done in copies:
                     so_far.add(done)
-        so_far.conclude(f"tarkit {verb}", quiet)
+                    if as_json or (dry_run and done.error is None):
+                        results.line(_shown(done, as_json, dry_run))
+        so_far.conclude(f"tarkit {verb}", quiet, dry_run)
         return exit_code_of_all(so_far.codes)
 
     return command
@@ -95,6 +103,16 @@ def is_local(url: str) -> bool:
     if url == "-" or url.startswith("pipe:"):
         raise UsageError(f"{display_name(url)} is a stream; tarkit cat --raw and shell redirection copy streams")
     return local_path(url) is not None
+
+
+def _shown(done: CopyOutcome, as_json: bool, dry_run: bool) -> str:
+    """Return the line of one file on standard output."""
+    source, target = display_name(done.job.source.url), display_name(done.job.target)
+    state = "failed" if done.error is not None else "kept" if done.kept else "not copied" if dry_run else "copied"
+    if not as_json:
+        return f"{source} -> {target}{' (kept)' if done.kept else ''}"
+    error = None if done.error is None else str(done.error)
+    return json.dumps({"source": source, "target": target, "size": done.size, "state": state, "error": error})
 
 
 class _SoFar:
@@ -141,11 +159,12 @@ class _SoFar:
             part = self._done / self._total if self._total else None
             self._meter.show(f"{number}{self._of} files so far, {self._done} bytes", part)
 
-    def conclude(self, name: str, quiet: bool) -> None:
+    def conclude(self, name: str, quiet: bool, dry_run: bool) -> None:
         """Print the results in one line."""
         if not quiet or self._failed:
             seconds = time.monotonic() - self._begin
-            parts = [f"{counted(self._files, 'file')}, {self._size} bytes in {seconds:.1f} s"]
+            took = "would be copied" if dry_run else f"in {seconds:.1f} s"
+            parts = [f"{counted(self._files, 'file')}, {self._size} bytes {took}"]
             parts += [f"{self._kept} kept"] if self._kept else []
             parts += [f"{self._failed} failed"] if self._failed else []
             say(name, ", ".join(parts))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted
 
-from ..shared.program import standard_options, work_option
+from ..shared.program import json_option, standard_options, work_option
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ dropped; 65 samples are missing, were used twice, or differ from the shards; 66 
 @click.command("audit", epilog=_EPILOG)
 @click.argument("folder", metavar="DIR")
 @click.argument("specs", metavar="[SHARD]...", nargs=-1)
+@json_option
 @work_option("key_rule")
 @standard_options
-def command(folder: str, specs: tuple[str, ...], key_rule: str, verbose: bool) -> int:
+def command(folder: str, specs: tuple[str, ...], as_json: bool, key_rule: str, verbose: bool) -> int:
     """Check that a training used each sample exactly once an epoch, from the records in DIR.
 
     DIR is the argument audit= of ShardDataset or tarkit.batches. Samples that were delivered again
@@ -46,12 +49,13 @@ def command(folder: str, specs: tuple[str, ...], key_rule: str, verbose: bool) -
     epochs = audit_folder(folder, specs, key_rule)
     problems = [problem for epoch in epochs for problem in epoch.problems]
     with Results() as results:
-        for problem in problems if verbose else problems[:_LISTED]:
+        for problem in () if as_json else problems if verbose else problems[:_LISTED]:
             results.line(problem)
-        if not verbose and len(problems) > _LISTED:
+        if not (verbose or as_json) and len(problems) > _LISTED:
             results.line(f"… and {len(problems) - _LISTED} more")
         for epoch in epochs:
-            results.line(_line(epoch))
+            found = {**asdict(epoch), "complete": epoch.complete}
+            results.line(json.dumps(found) if as_json else _line(epoch))
     if problems:
         return EXIT_DATA
     if not all(epoch.complete for epoch in epochs):

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
-from tarkit.errors import counted
+from tarkit.errors import UsageError, counted
+from tarkit.names.url import display_name
 
+from ..shared.completion import format_values
 from ..shared.meter import Meter
-from ..shared.program import gathering_options, names_in, refuse_terminal_input, say, standard_options, work_options
+from ..shared.program import (
+    dry_run_option,
+    gathering_options,
+    json_option,
+    names_in,
+    refuse_terminal_input,
+    say,
+    standard_options,
+    work_options,
+    write_stdout,
+)
 from ..shared.results import exit_code_of, met
 from ..shared.sections import LongHelp
 from ..shared.selection import selected, selection_of, selection_options
@@ -26,11 +39,14 @@ Examples:
 @click.command("convert", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")
-@click.option("--to", metavar="FORMAT", help="Format of OUT.  [default: by the end of its name]")
+@click.option(
+    "--to", metavar="FORMAT", shell_complete=format_values, help="Format of OUT.  [default: by the end of its name]"
+)
 @click.option(
     "--from",
     "source_format",
     metavar="FORMAT",
+    shell_complete=format_values,
     help="Format of INPUT.  [default: by its name, else by its first bytes]",
 )
 @click.option("--field", metavar="FIELD", help="Make a record of the bytes of this field of each sample.")
@@ -47,13 +63,16 @@ Examples:
 )  # fmt: skip
 @click.option("--verify", is_flag=True, help="Read OUT after writing, and compare each record.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+@dry_run_option
+@json_option
 @work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
 @gathering_options
 @selection_options
 @standard_options
 def command(
     inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
-    piece: bool, columns: list[str] | None, typed: bool, verify: bool, quiet: bool, **options: Any,
+    piece: bool, columns: list[str] | None, typed: bool, verify: bool, quiet: bool, dry_run: bool, as_json: bool,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Convert tar shards to record files, back, or between formats of record files.
 
@@ -82,6 +101,8 @@ def command(
     stands for its files that are not hidden.
     """
     refuse_terminal_input(inputs)
+    if as_json and output == "-":
+        raise UsageError("--json prints on standard output, which is OUT: name a file")
     with selection_of(options) as selection, Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
         from tarkit.specs.outputcheck import check_folder
@@ -115,12 +136,17 @@ def command(
             source_format=source_format,
             allow_pipe_in_lists=options["allow_pipe"],
             verify=verify,
+            dry_run=dry_run,
             tally=tally,
             progress=progress,
             selection=selection if selection.selects else None,
         )
     code = exit_code_of(tally)
+    if as_json:
+        found = {"output": display_name(output), "written": not dry_run, "records": count, **tally.as_dict()}
+        write_stdout(f"{json.dumps(found)}\n".encode())
     if code or not quiet:
         read_back = ["read back and compared"] if verify else []
-        say("tarkit convert", "; ".join([counted(count, "record"), *read_back, *selected(selection), *met(tally)]))
+        records = f"{counted(count, 'record')}{', not written' if dry_run else ''}"
+        say("tarkit convert", "; ".join([records, *read_back, *selected(selection), *met(tally)]))
     return code

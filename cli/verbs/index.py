@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import click
 
 from tarkit.errors import UsageError, counted, exit_code_of_all
 
 from ..shared.meter import Meter
-from ..shared.program import say, standard_options, work_option
-from ..shared.results import met
+from ..shared.program import dry_run_option, json_option, say, standard_options, work_option
+from ..shared.results import Results, met
 
 _EPILOG = """\b
 Examples:
@@ -32,12 +35,14 @@ _ERRORS = 100
 @click.option(
     "--manifest", metavar="FILE.json", help="Also list the shards in this manifest; with --check, compare it."
 )
+@dry_run_option
+@json_option
 @work_option("key_rule")
 @click.option("-q", "--quiet", is_flag=True, help="Print only failures: no progress, no summary.")
 @standard_options
 def command(
     specs: tuple[str, ...], parallel: int, force: bool, check: bool, manifest: str | None, key_rule: str,
-    quiet: bool, verbose: bool,
+    quiet: bool, dry_run: bool, as_json: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Write an index beside each shard: NAME.idx for NAME.tar.
 
@@ -73,15 +78,23 @@ def command(
         raise UsageError("name the shards; with --check and --manifest, they are those of the manifest")
     if check and force:
         raise UsageError("--force makes indexes anew, and --check writes none: leave one of them out")
+    if check and dry_run:
+        raise UsageError("--check writes nothing: leave --dry-run out")
     codes: set[int] = set()
     tally, samples, listed = Tally(), 0, []
-    with Meter("tarkit index", quiet=quiet) as meter:
+    with Meter("tarkit index", quiet=quiet) as meter, Results(only_messages=True) as results:
         urls = expand(specs, allow_pipe=False)
         if not specs and manifest is not None:
             urls = iter([shard.url for shard in read_manifest(manifest)])
         wanted = manifest is not None
-        for outcome in index_all(urls, parallel=parallel, force=force, check=check, listed=wanted, rule=key_rule):
-            numbers["failed" if outcome.error is not None else outcome.state] += 1
+        options: Any = {"force": force, "check": check, "dry_run": dry_run, "listed": wanted, "rule": key_rule}
+        for outcome in index_all(urls, parallel=parallel, **options):
+            state = "failed" if outcome.error is not None else outcome.state
+            numbers[state] += 1
+            if as_json:
+                error = None if outcome.error is None else str(outcome.error)
+                found = {"url": display_name(outcome.url), "state": state, "samples": outcome.samples, "error": error}
+                results.line(json.dumps(found))
             samples += outcome.samples
             listed += [] if outcome.listed is None else [outcome.listed]
             for reason, number in outcome.tally.skipped.items():
@@ -96,10 +109,10 @@ def command(
                 meter.show(f"{counted(sum(numbers.values()), 'shard')} so far", None)
     if not quiet:
         shown = [f"{word} {number}" for word, number in numbers.items() if number or not (check or word == "failed")]
-        what = counted(sum(numbers.values()), "shard")
+        what = counted(sum(numbers.values()), "shard") + (", nothing written" if dry_run else "")
         say("tarkit index", "; ".join([f"{what}: {', '.join(shown)}", counted(samples, "sample"), *met(tally)]))
     if manifest is not None and codes:
         say("tarkit index", f"{display_name(manifest)} is not {'compared' if check else 'written'}: a shard failed")
-    elif manifest is not None:
+    elif manifest is not None and not dry_run:
         (compare_manifest if check else write_manifest)(manifest, listed)
     return exit_code_of_all(codes)

@@ -100,6 +100,16 @@ class Tally:
             )
         return parts
 
+    def as_dict(self) -> dict[str, object]:
+        """Return the counts of what was skipped, replaced or lost, in the form for reports."""
+        return {
+            "skipped_members": self.skipped,
+            "missing_fields": self.missing_fields,
+            "duplicate_fields_dropped": self.replaced,
+            "repeated_keys": self.reopened,
+            "damage": self.damage_as_dicts(),
+        }
+
     @property
     def lost_bytes(self) -> int:
         """Number of bytes lost to damage."""

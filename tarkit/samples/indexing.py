@@ -60,6 +60,7 @@ def index_all(
     parallel: int = 1,
     force: bool = False,
     check: bool = False,
+    dry_run: bool = False,
     listed: bool = False,
     rule: str | KeyRule = first_dot,
 ) -> Generator[IndexOutcome, None, None]:
@@ -68,6 +69,7 @@ def index_all(
     Args:
         force: make all of them again.
         check: write nothing, and read each shard to compare its index with it.
+        dry_run: make each index as else, but write none.
         listed: read each shard for its MD5, so that the results have entries of a manifest.
 
     Returns:
@@ -78,13 +80,13 @@ def index_all(
     """
     if parallel < 1:
         raise UsageError(f"shards at a time is {parallel}; it must be at least 1")
-    act = partial(_compare if check else partial(ensure_index, force=force), rule=rule, listed=listed)
+    act = partial(_compare if check else partial(ensure_index, force=force, dry_run=dry_run), rule=rule, listed=listed)
     gone = GoneStores()
 
     def named() -> Iterator[str]:
         for url in urls:
             index = index_url(url)
-            if not check:
+            if not check and not dry_run:
                 check_target(index)
             yield url
 
@@ -103,11 +105,17 @@ def index_all(
 
 
 def ensure_index(
-    url: str, *, force: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
+    url: str,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    rule: str | KeyRule = first_dot,
+    listed: bool = False,
 ) -> IndexOutcome:
     """Make the index of a shard, unless a current one exists.
 
-    A current index matches the end of the shard, and is not older.
+    A current index matches the end of the shard, and is not older. With ``dry_run``, it is not
+    written.
     """
     if reads_once(url):
         # Opening a pipe without a writer waits for ever.
@@ -131,11 +139,13 @@ def ensure_index(
     before = identify(url)
     index = build_index(url, rule=rule, tally=tally, update=digest.update if listed else None)
     if identify(url) == before:
-        publish_index(index, url)
+        if not dry_run:
+            publish_index(index, url)
         if identify(url) == before:
             found = _listed(url, len(index), before, digest) if listed else None
             return IndexOutcome(url, state, len(index), tally, listed=found)
-        remove_index(url)
+        if not dry_run:
+            remove_index(url)
     raise TemporaryStreamError("the shard was replaced while it was indexed", url=display_name(url))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +56,7 @@ def convert(
     source_format: str | None = None,
     allow_pipe_in_lists: bool = False,
     verify: bool = False,
+    dry_run: bool = False,
     tally: Tally | None = None,
     progress: Callable[[int], object] = lambda records: None,
     selection: Selection | None = None,
@@ -71,6 +73,7 @@ def convert(
         on_damage: error; or skip damaged parts, which are counted in ``tally``.
         source_format: format of the inputs; None: by their names and first bytes.
         verify: read the output, and compare each record with what was written.
+        dry_run: read and encode everything, but write nothing.
         progress: called often, with the number of records so far.
         selection: samples to convert, where the inputs hold samples; None: all.
 
@@ -91,6 +94,8 @@ def convert(
     if to is None:
         raise UsageError(f"{display_name(output)} does not end as a file of a format does; name it with --to FORMAT")
     check_output_name(output, to)
+    if verify and dry_run:
+        raise UsageError("--verify reads the output, and --dry-run writes none: leave one of them out")
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = hashlib.sha256() if verify else None
@@ -110,7 +115,10 @@ def convert(
             "through tarkit select"
         )
     source = Inputs(itertools.chain([first], sources), encoding, on_damage, tally, progress, selection=selection)
-    if holds_rows(to):
+    if dry_run:
+        as_samples = holds_rows(to) or (to == "tar" and not encoding.piece)
+        deque(source.samples(to) if as_samples else source.records(to), maxlen=0)
+    elif holds_rows(to):
         _write_rows(source.samples(to), output, to, encoding, written)
     elif to == "tar" and not encoding.piece:
         _write_samples(source.samples(to), output, written)

@@ -103,10 +103,16 @@ def glob(url: str) -> list[str]:
     return found
 
 
-def remove(url: str, recursive: bool = False) -> None:
+def remove(url: str, recursive: bool = False, *, dry_run: bool = False) -> bool:
     """Remove a file; with ``recursive``, a folder and all files in it.
 
     Without it, a folder is a UsageError.
+
+    Args:
+        dry_run: check everything, but remove nothing.
+
+    Returns:
+        True if it is a folder.
     """
     name = display_name(url)
     remove_one = function_of(url, "remove")
@@ -114,7 +120,9 @@ def remove(url: str, recursive: bool = False) -> None:
     is_folder = not (path is not None and os.path.islink(path)) and stat(url).is_folder
     if is_folder and not recursive:
         raise UsageError(f"{name} is a folder; pass -r to remove it with all files in it")
-    remove_one(url, name, is_folder)
+    if not dry_run:
+        remove_one(url, name, is_folder)
+    return is_folder
 
 
 def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterator[str]:

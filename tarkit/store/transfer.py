@@ -21,7 +21,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.names.url import base_name, display_name, join, local_path, one_name, scheme_of, split_query
-from tarkit.store.entries import Entry, entries, stat
+from tarkit.store.entries import Entry, entries, exists, stat
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores
@@ -166,6 +166,7 @@ def copy_all(
     *,
     parallel: int = 4,
     overwrite: bool = True,
+    dry_run: bool = False,
     under_way: Callable[[int], object] = lambda count: None,
 ) -> Generator[CopyOutcome, None, None]:
     """Copy several files at a time; yield the result of each when it is done.
@@ -177,6 +178,7 @@ def copy_all(
         parallel: number of files at a time.
         overwrite: True to replace an existing target. False: keep it, which is an error if its size
             differs.
+        dry_run: copy nothing; the results have the sizes of the sources.
         under_way: called from threads with the size in bytes of each piece that is copied; and when
             an attempt to copy a file fails, with the sum of its pieces as a negative number.
     """
@@ -187,18 +189,23 @@ def copy_all(
         left, running = iter(jobs), set[Future[CopyOutcome]]()
         while True:
             for job in islice(left, 2 * parallel - len(running)):
-                running.add(pool.submit(_outcome, job, overwrite, gone, under_way))
+                running.add(pool.submit(_outcome, job, overwrite, dry_run, gone, under_way))
             if not running:
                 return
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in finished)
 
 
-def _outcome(job: FileCopy, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> CopyOutcome:
+def _outcome(
+    job: FileCopy, overwrite: bool, dry_run: bool, gone: GoneStores, under_way: Callable[[int], object]
+) -> CopyOutcome:
     try:
         if job.problem is not None:
             raise job.problem
         with gone.asking(job.source.url, job.target):
+            if dry_run:
+                is_kept = not overwrite and exists(job.target)
+                return _kept(job) if is_kept else CopyOutcome(job, job.source.size or 0, False, None)
             attempt = 1
             while True:
                 try:

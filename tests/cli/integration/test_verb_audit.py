@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Callable
@@ -58,6 +59,8 @@ def test_the_examples_of_the_help_and_exit_codes(run: Run, folder: Path) -> None
     next(running)
     next(running)
     result = run("tarkit", "audit", "stopped")
+    (found,) = map(json.loads, run("tarkit", "audit", "--json", "stopped").lines)
+    assert (found["complete"], found["used"], found["in_hand"], found["problems"]) == (False, 4, 4, [])
     line = b"epoch 0: not complete: 4 of 148 samples used, 4 given, and not known to be used\n"
     assert result == (1, line, "")
     other = iter(training("stopped"))
@@ -67,6 +70,8 @@ def test_the_examples_of_the_help_and_exit_codes(run: Run, folder: Path) -> None
     result = run("tarkit", "audit", "stopped", "train-{0000..0147}.tar")
     assert result.code == 65 and len(result.lines) == 20 + 2
     assert result.lines[0].startswith("twice: epoch 0, sample 0 of train-0")
+    found = json.loads(run("tarkit", "audit", "--json", "stopped", "train-{0000..0147}.tar").stdout)
+    assert found["problems"][:20] == result.lines[:20] and len(found["problems"]) > 20
     assert result.lines[20:] == [
         "… and 120 more",
         "epoch 0: wrong: 148 of 148 samples used, 8 used before a later start, and again after it, "
