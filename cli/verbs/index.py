@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, islice
 from typing import Any
 
 import click
@@ -21,6 +22,8 @@ Examples:
   tarkit index 'train-*.tar' --manifest dataset.json
   tarkit index --check --manifest dataset.json
 """
+_LISTED = 10_000
+"""Largest number of shards that are listed before the first is read, to know the total."""
 _ERRORS = 100
 """Largest number of errors that are shown."""
 
@@ -86,9 +89,11 @@ def command(
         urls = expand(specs, allow_pipe=False)
         if not specs and manifest is not None:
             urls = iter([shard.url for shard in read_manifest(manifest)])
+        first = list(islice(urls, _LISTED + 1))
+        total = len(first) if len(first) <= _LISTED else None
         wanted = manifest is not None
         options: Any = {"force": force, "check": check, "dry_run": dry_run, "listed": wanted, "rule": key_rule}
-        for outcome in index_all(urls, parallel=parallel, **options):
+        for outcome in index_all(chain(first, urls), parallel=parallel, **options):
             state = "failed" if outcome.error is not None else outcome.state
             numbers[state] += 1
             if as_json:
@@ -106,7 +111,8 @@ def command(
                 elif numbers["failed"] == _ERRORS + 1:
                     meter.say(f"more than {_ERRORS} shards failed; the others are counted, and -v shows their errors")
             if meter.is_due():
-                meter.show(f"{counted(sum(numbers.values()), 'shard')} so far", None)
+                done = sum(numbers.values())
+                meter.show(f"{done} of {total or 'many'} shards so far", done / total if total else None)
     if not quiet:
         shown = [f"{word} {number}" for word, number in numbers.items() if number or not (check or word == "failed")]
         what = counted(sum(numbers.values()), "shard") + (", nothing written" if dry_run else "")

@@ -136,6 +136,13 @@ def test_files_that_are_copied(verb: str, run: Run, tmp_path: Path) -> None:
     assert run("tarkit", verb, "-q", source, target).stderr == ""
 
 
+@pytest.mark.usefixtures("at_once")
+def test_shards_that_are_indexed(run: Run, shards: list[Path]) -> None:
+    result = run("tarkit", "index", *shards)
+    assert result.code == 0 and shares(result.stderr) == list(range(10, 101, 10))
+    assert "; 3 of 10 shards so far\n" in result.stderr
+
+
 @pytest.mark.parametrize("columns", [0, 100])
 def test_a_bar_on_a_terminal(columns: int, spawn: Run, shards: list[Path], tmp_path: Path) -> None:
     master, terminal = pty.openpty()
