@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import warmprogram
 
 from tarkit import TarWriter, read_samples
 from tarkit.formats.example import decode_example
@@ -153,6 +155,35 @@ def server(data: Path) -> Iterator[str]:
         thread.join()
 
 
+def plain_commands(block: str) -> list[list[str]] | None:
+    """The words of a block whose lines need no shell; None if one of them does."""
+    found = []
+    for line in block.replace("\\\n", " ").splitlines():
+        words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+        if words[0] not in ("tarkit", "tarproc") or {*words} & {"|", "||", "&&", ">", "<<"} or "$" in line:
+            return None
+        found.append(shlex.split(line))
+    return found
+
+
+def run_block(block: str, folder: Path, environment: dict[str, str]) -> tuple[str, str]:
+    """Run a block as ``bash -euo pipefail`` does, and return what it printed.
+
+    A start of Python for each line is left out where no shell is needed.
+    """
+    if (commands := plain_commands(block)) is not None:
+        done = [warmprogram.run(words, folder, environment, None) for words in commands]
+        stdout, stderr = (b"".join(parts).decode() for parts in ([e.stdout for e in done], [e.stderr for e in done]))
+        assert [each.returncode for each in done] == [0] * len(done), stdout + stderr
+        return stdout, stderr
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout, result.stderr
+
+
 @pytest.fixture
 def run(data: Path, tmp_path: Path) -> Callable[..., Done]:
     """``run(name)``: a recipe, in a copy of the data."""
@@ -169,13 +200,7 @@ def run(data: Path, tmp_path: Path) -> Callable[..., Done]:
         if "url" in name:
             rows = "".join(f"{number},{variables['BUCKET']}/photos/p{number}.jpg\n" for number in range(5))
             (folder / "urls.csv").write_text(f"id,url\n{rows}")
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", RECIPES[name]],
-            cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return Done(folder, done.stdout, done.stderr)
+        return Done(folder, *run_block(RECIPES[name], folder, environment))
 
     return run
 
