@@ -326,7 +326,7 @@ def test_sample(run: Run) -> None:
 
 
 def test_keys(run: Run) -> None:
-    assert run("keys").keys("chosen-000000.tar") == ["photo-000003", "photo-000030"]
+    assert run("keys").keys("chosen.tar") == ["photo-000003", "photo-000030"]
 
 
 def test_where(run: Run) -> None:
