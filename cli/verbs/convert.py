@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import UsageError, counted
+from tarkit.errors import counted
 from tarkit.names.url import display_name
 
 from ..shared.completion import format_values
@@ -17,6 +17,7 @@ from ..shared.program import (
     gathering_options,
     json_option,
     names_in,
+    refuse_mixed_output,
     refuse_terminal_input,
     say,
     standard_options,
@@ -101,8 +102,7 @@ def command(
     stands for its files that are not hidden.
     """
     refuse_terminal_input(inputs)
-    if as_json and output == "-":
-        raise UsageError("--json prints on standard output, which is OUT: name a file")
+    refuse_mixed_output(output, as_json)
     with selection_of(options) as selection, Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
         from tarkit.specs.outputcheck import check_folder

@@ -60,6 +60,6 @@ def command(context: click.Context, words: tuple[str, ...], verbose: bool) -> No
         found = group.get_command(place, word) if isinstance(group, click.Group) else None
         if found is None:
             known = [each.value for each in _offered(context, context.command.params[0], "")]
-            raise UsageError(f"no command or program {printable(name)!r}; {nearest(word, known)}")
+            raise UsageError(f"no command or program {printable(name)!r}; {nearest(name, known)}")
         place = click.Context(found, parent=place, info_name=word)
     write_stdout(f"{place.get_help()}\n".encode())

@@ -47,7 +47,7 @@ def test_the_command_lines_are_parsed(line: str) -> None:
     [
         (["tarcatz"], "no command or program 'tarcatz'; did you mean tarcat?"),
         (["spilt"], "no command or program 'spilt'; did you mean split?"),
-        (["cat", "x"], "no command or program 'cat x'; commands are "),
+        (["cat", "x"], "no command or program 'cat x'; did you mean cat?"),
     ],
 )
 def test_an_unknown_name(words: list[str], hint: str, run: Run) -> None:
