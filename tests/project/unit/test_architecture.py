@@ -36,7 +36,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"runs": "counts donerecord engine process progress progressbar runrecord status trial work"},
     {
         "steps": "check contactsheet convert counting demodata diff drawing encoding explain export "
-        "fieldvalues findings join mixing picking prepare recordfiles salvage select selection "
+        "fieldvalues findings mixing picking prepare recordfiles salvage select selection "
         "shardsoutput sourcefiles stats statsreport tables thumbnails"
     },
     {"trainers": "arrays audit lasterror"},
