@@ -19,7 +19,7 @@ from ..shared.series import open_shards, shards_options, summarize
 if TYPE_CHECKING:
     from pathlib import PurePath
 
-    from tarkit.samples.gather import MemberFile
+    from tarkit.samples.content import MemberFile
     from tarkit.samples.sample import KeyRule
     from tarkit.steps.shardsoutput import ShardsOutput
 
@@ -84,14 +84,14 @@ def command(
     def sources(shards: ShardsOutput) -> list[str | PurePath]:
         if plan is None:
             outputs = shards.earlier or [output]
-            found, found_notes = _gathered(paths, outputs, rule, directory, skip_others)
+            found, named, found_notes = _gathered(paths, outputs, rule, directory, skip_others)
             notes.extend(found_notes)
         else:
             found = _planned(plan, rule, directory, skip_others, allow_pipe)
         files.extend(found)
         if on_same_extension == "error":
             refuse_same_extension(files, rule)
-        return [file.source for file in files if not str(file.source).startswith("text:")]
+        return [*named] if plan is None else [file.source for file in files if not str(file.source).startswith("text:")]
 
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         with open_shards(_NAME, output, meter, results, sources, rule=key_rule, **options) as shards:
@@ -104,7 +104,7 @@ def command(
 
 def _write(files: Sequence[MemberFile], shards: ShardsOutput, meter: Meter) -> None:
     """Write the samples of the files."""
-    from tarkit.samples.gather import samples_of
+    from tarkit.samples.content import samples_of
 
     done = 0
     for sample in samples_of(files):
@@ -116,16 +116,16 @@ def _write(files: Sequence[MemberFile], shards: ShardsOutput, meter: Meter) -> N
 
 def _gathered(
     paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, directory: str, skip_others: bool
-) -> tuple[list[MemberFile], list[str]]:
-    """Return the files to write, and notes on files that were skipped.
+) -> tuple[list[MemberFile], list[str], list[str]]:
+    """Return the files to write, the paths that were named, and notes on files that were skipped.
 
     Args:
         outputs: files that are outputs, and so never inputs.
     """
-    from tarkit.samples.gather import gather
+    from tarkit.samples.gather import OUTPUT_ITSELF, gather
 
     gathered = gather(paths, rule=rule, folder=directory, leave_out=outputs)
-    unasked = [(name, reason) for name, reason in gathered.others if reason != "the output itself"]
+    unasked = [(name, reason) for name, reason in gathered.others if reason != OUTPUT_ITSELF]
     if unasked and not skip_others:
         name, reason = unasked[0]
         more = f" (and {len(unasked) - 1} more)" if len(unasked) > 1 else ""
@@ -139,7 +139,7 @@ def _gathered(
         notes.append(f"{counted(gathered.stripped, 'name')} lost a leading / or ./")
     if kinds := Counter(reason for _, reason in gathered.others):
         notes.append("left out: " + ", ".join(f"{reason} {count}" for reason, count in sorted(kinds.items())))
-    return gathered.files, notes
+    return gathered.files, gathered.named, notes
 
 
 def _planned(plan: str, rule: KeyRule, directory: str, skip_others: bool, allow_pipe: bool) -> list[MemberFile]:

@@ -8,18 +8,15 @@ are skipped.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import NamedTuple
 
 from tarkit.errors import (
     DataError,
     DuplicateFieldError,
-    LocatedError,
     MissingInputError,
     RepeatedKeyError,
     StreamError,
@@ -28,32 +25,17 @@ from tarkit.errors import (
 )
 from tarkit.names.url import is_url
 from tarkit.samples.codecs import extension_of
-from tarkit.samples.sample import KeyRule, Sample, first_dot, last_dot, skip_reason
-from tarkit.store.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
-from tarkit.store.read import open_read
+from tarkit.samples.content import MemberFile, read_content
+from tarkit.samples.sample import KeyRule, first_dot, last_dot, skip_reason
 
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 
 _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg": "mpg"}
 """Extensions of file types that have two, each with the one that stands for both."""
-
-
-class MemberFile(NamedTuple):
-    """One file that becomes a member.
-
-    Attributes:
-        name: name of the member.
-        source: path of the content, or a URL, command or text.
-        key: key of the sample, by the key rule.
-        field: field of the sample, by the key rule.
-        wanted_by: line of a plan, for errors.
-    """
-
-    name: str
-    source: str | PurePath
-    key: str
-    field: str
-    wanted_by: str = ""
+_OF_SYSTEMS = ("thumbs.db", "desktop.ini")
+"""Files that a desktop leaves in folders of pictures."""
+OUTPUT_ITSELF, HIDDEN_FOLDER, SYSTEM_FILE = "the output itself", "hidden folder", "system-file"
+"""Reasons under which files are skipped, besides those of ``skip_reason``."""
 
 
 @dataclass
@@ -63,15 +45,19 @@ class Gathered:
     Attributes:
         files: sorted by key, the fields of one sample together.
         others: (name, reason why it is not part of a sample).
+        named: paths of the files that were named, not found in a folder.
         stripped: number of names that lost a leading slash or ``./``.
     """
 
     files: list[MemberFile] = field(default_factory=list)
     others: list[tuple[str, str]] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
     stripped: int = 0
 
 
-def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
+def gather(
+    paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = (), skip_hidden: bool = False
+) -> Gathered:
     """Find all files that ``paths`` name or contain; none is opened.
 
     Folders are walked to any depth; links to files are followed, links to folders only where they
@@ -82,6 +68,7 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
         rule: key rule.
         folder: folder where relative paths begin.
         leave_out: files that are skipped when they are found in a folder: the output.
+        skip_hidden: do not look into hidden folders, but list them in ``others``.
 
     Raises:
         DuplicateFieldError: a file is given twice.
@@ -90,55 +77,116 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
         UsageError: a path is empty, or has ``..`` in it.
     """
     gathered = Gathered()
-    outputs = {_file_id(path) for path in leave_out} - {None}
+    outputs = {found for path in leave_out if (found := _file_id(path)) is not None}
     for path in paths:
-        for found, kind in _walk(os.path.join(folder, path), path, outputs):
-            name = _member_name(found)
-            gathered.stripped += name != found
-            split = rule(name)
-            reason = kind or skip_reason(name, rule)
-            if reason is not None or split is None:
-                gathered.others.append((name, reason or "no-extension"))
-            else:
-                gathered.files.append(MemberFile(name, PurePath(folder, found), *split))
+        if not path:
+            raise UsageError("a file's name is empty")
+        place = os.path.join(folder, path)
+        # So that no path looks like a URL, a command or a text.
+        place = place if place[0] in "./" else f"./{place}"
+        if os.path.isdir(place):
+            _walk(gathered, place, os.path.join(path, ""), rule, outputs, skip_hidden)
+            continue
+        name = _member_name(path)
+        gathered.stripped += name != path
+        if os.path.isfile(place):
+            gathered.named.append(place)
+            _take(gathered, name, place, rule)
+        elif os.path.exists(place):
+            gathered.others.append((name, "not-a-file"))
+        else:
+            is_link = os.path.islink(place)
+            problem = "the target of this link does not exist" if is_link else "no such file or folder"
+            raise MissingInputError(problem, url=path)
     # A stable sort: samples come in the order of their keys, independent of the order of the
     # arguments.
-    gathered.files.sort(key=lambda file: file.key)
-    names: set[str] = set()
-    for file in gathered.files:
-        if file.name in names:
-            problem = f"field {file.field!r} of this sample is given twice"
-            hint = "name each file once, in or outside of the folder that it is in"
-            raise DuplicateFieldError(problem, url=str(file.source), member=file.name, key=file.key, hint=hint)
-        names.add(file.name)
+    gathered.files.sort(key=_key_of)
+    refuse_twice(gathered.files)
     return gathered
 
 
-def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
-    """Yield (path as given, None or the reason why it is not a file) for all files below a path."""
-    if not given:
-        raise UsageError("a file's name is empty")
-    if os.path.isfile(place):
-        yield given, None
-    elif os.path.isdir(place):
-        try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-        except OSError as error:
-            raise StreamError(f"this folder cannot be read: {error.strerror}", url=given) from error
-        for entry in entries:
-            name = os.path.join(given, entry.name)
-            if leave_out and _file_id(entry.path) in leave_out:
-                yield name, "the output itself"
-            elif entry.is_symlink() and entry.is_dir():
-                yield name, "link to a folder"
+def _key_of(file: MemberFile) -> str:
+    return file.key
+
+
+def refuse_twice(files: Iterable[MemberFile]) -> None:
+    """Reject a name that two files have.
+
+    Raises:
+        DuplicateFieldError: two files have one name.
+    """
+    seen: dict[str, str | PurePath] = {}
+    for file in files:
+        other = seen.setdefault(file.name, file.source)
+        if other is not file.source:
+            problem = f"field {file.field!r} of this sample is given twice"
+            hint = "name each file once, in or outside of the folder that it is in"
+            if other != file.source:
+                problem += f": {printable(_shown(other))} and {printable(_shown(file.source))}"
+                hint = "rename one of them"
+            raise DuplicateFieldError(problem, url=_shown(file.source), member=file.name, key=file.key, hint=hint)
+
+
+def _shown(source: str | PurePath) -> str:
+    return str(source).removeprefix("./")
+
+
+def _walk(
+    gathered: Gathered, place: str, given: str, rule: KeyRule, leave_out: set[tuple[int, int]], skip_hidden: bool
+) -> None:
+    """Take all files below a folder.
+
+    Args:
+        place: path to open the folder by.
+        given: path as given, with a slash at its end.
+    """
+    prefix = _member_name(given)
+    try:
+        with os.scandir(place) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise StreamError(f"this folder cannot be read: {error.strerror}", url=given.rstrip("/")) from error
+    inodes = {inode for _, inode in leave_out}
+    for entry in entries:
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if skip_hidden and is_program_folder(entry.name):
+                gathered.others.append((name, HIDDEN_FOLDER))
             else:
-                yield from _walk(entry.path, name, leave_out)
-    elif os.path.exists(place):
-        yield given, "not-a-file"
+                _walk(gathered, entry.path, f"{given}{entry.name}/", rule, leave_out, skip_hidden)
+            continue
+        gathered.stripped += prefix != given
+        # The number of an inode comes with the listing; a link has the number of its target only
+        # in its status.
+        is_link = entry.is_symlink()
+        if (entry.inode() in inodes or (is_link and leave_out)) and _file_id(entry.path) in leave_out:
+            gathered.others.append((name, OUTPUT_ITSELF))
+        elif is_link and entry.is_dir():
+            gathered.others.append((name, "link to a folder"))
+        elif not entry.is_file():
+            gathered.others.append((name, "link without a target" if is_link else "not-a-file"))
+        else:
+            _take(gathered, name, entry.path, rule)
+
+
+def is_program_folder(folder: str) -> bool:
+    """Return True for the name of a folder that programs make, not people."""
+    return folder.startswith(".") or folder == "__MACOSX"
+
+
+def _take(gathered: Gathered, name: str, place: str, rule: KeyRule) -> None:
+    """Take a file, or list it with the others."""
+    split = rule(name)
+    reason = None
+    # The first characters nearly always show that skip_reason() would return None.
+    if split is None or rule is not first_dot or name[0] == "_" or split[1][0] == "_":
+        reason = skip_reason(name, rule)
+    if split is not None and split[1].lower() in ("db", "ini") and place.rpartition("/")[2].lower() in _OF_SYSTEMS:
+        reason = SYSTEM_FILE
+    if reason is not None or split is None:
+        gathered.others.append((name, reason or "no-extension"))
     else:
-        raise MissingInputError(
-            "the target of this link does not exist" if os.path.islink(place) else "no such file or folder", url=given
-        )
+        gathered.files.append(MemberFile(name, place, *split))
 
 
 def _file_id(path: str) -> tuple[int, int] | None:
@@ -234,11 +282,15 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
     """
     key: str | None = None
     found: dict[str, str] = {}
+    first: MemberFile | None = None
     for file in files:
         if file.key != key:
-            key, found = file.key, {}
-        last, compressed = extension_of(file.field)
-        kind = _SPELLINGS.get(last, last) + (".gz" if compressed else "")
+            # Most samples of folders are one file, which is not looked at.
+            key, found, first = file.key, {}, file
+            continue
+        if first is not None:
+            found[_kind_of(first.field)], first = first.name, None
+        kind = _kind_of(file.field)
         other = found.setdefault(kind, file.name)
         if other == file.name:
             continue
@@ -254,47 +306,7 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
         raise DataError(reason, key=key, hint=hint)
 
 
-def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
-    """Yield the samples of files; the files of one sample must be adjacent.
-
-    The files of a sample are read when it is taken.
-    """
-    for key, fields in itertools.groupby(files, lambda file: file.key):
-        sample: Sample = {"__key__": key}
-        room = SampleRoom()
-        for file in fields:
-            try:
-                sample[file.field] = room.hold(read_content(file.source))
-            except LocatedError as error:
-                if file.wanted_by:
-                    error.reason = f"{error.reason} (wanted by {file.wanted_by})"
-                raise
-            except UsageError as error:
-                raise UsageError(f"{file.wanted_by}: {error}" if file.wanted_by else str(error)) from None
-        yield sample
-
-
-def read_content(source: str | PurePath) -> bytes | FieldFile:
-    """Read all bytes of a source, without decompression.
-
-    Content that is too large for memory stays in its file, or is kept in a temporary file.
-    """
-    if isinstance(source, str) and source.startswith("text:"):
-        return source[5:].encode("utf-8", "surrogateescape")
-    with open_read(source, compression=None) as stream:
-        if isinstance(source, PurePath) and (stream.size_hint or 0) > LARGE:
-            return FieldFile.at(str(source))
-        head: list[bytes] = []
-        size = 0
-        try:
-            pieces = iter(lambda: stream.read(PIECE), b"")
-            for piece in pieces:
-                head.append(piece)
-                size += len(piece)
-                if size > LARGE:
-                    return FieldFile.keep(itertools.chain(head, pieces), url=stream.name)
-        except OSError as error:
-            if isinstance(error, (StreamError, MissingInputError)):
-                raise
-            raise StreamError((error.strerror or str(error)).lower(), url=stream.name) from error
-        return b"".join(head)
+def _kind_of(field: str) -> str:
+    """Return the type of a field's file, with one spelling for each."""
+    last, compressed = extension_of(field)
+    return _SPELLINGS.get(last, last) + (".gz" if compressed else "")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from tarkit.errors import DataError, counted, printable
 from tarkit.formats.har import HarArchive
 from tarkit.formats.tally import Tally, check_policy
-from tarkit.samples.gather import MemberFile, refuse_same_extension
+from tarkit.samples.content import MemberFile
+from tarkit.samples.gather import refuse_same_extension
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule, skip_reason
 
 

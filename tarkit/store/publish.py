@@ -23,7 +23,7 @@ from tarkit.store.sinks import BorrowedSink, FileSink, open_file_sink
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BUFFER = 1 << 20
+_BUFFER = 1 << 19
 
 
 class WholeOutput(ABC):

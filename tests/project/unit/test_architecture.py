@@ -27,7 +27,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
     },
     {
-        "samples": "cachedshard codecs gather images index indexedshard indexing pieces read sample "
+        "samples": "cachedshard codecs content gather images index indexedshard indexing pieces read sample "
         "shardwriter tarwriter transforms"
     },
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},

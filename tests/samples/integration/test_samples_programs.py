@@ -14,7 +14,7 @@ import pytest
 import tarkit
 from tarkit.runs.account import Sinks
 from tarkit.runs.engine import ERROR_FIELD, without_reports
-from tarkit.samples.gather import read_content
+from tarkit.samples.content import read_content
 from tarkit.samples.index import build_index
 from tarkit.samples.read import read_samples
 from tarkit.store.fieldfile import PIECE, FieldFile
@@ -43,7 +43,7 @@ def test_failed_samples_of_two_shards_with_the_same_key_come_back_as_two(tmp_pat
 def test_sources_are_read_whole_or_left_where_they_are(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarkit.samples.gather.LARGE", 2 * PIECE)
+    monkeypatch.setattr("tarkit.samples.content.LARGE", 2 * PIECE)
     path = tmp_path / "source"
     path.write_bytes(os.urandom(size))
     for source in (path, path.as_uri(), f"pipe:cat {path}"):

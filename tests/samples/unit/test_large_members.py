@@ -22,7 +22,8 @@ from tarkit.errors import StreamError, TemporaryStreamError, TooLargeError, Trun
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import raw
 from tarkit.formats.tar.large import KeepInFiles, SkipLarge
-from tarkit.samples.gather import gather, parse_plan, samples_of
+from tarkit.samples.content import samples_of
+from tarkit.samples.gather import gather, parse_plan
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, first_dot, group_by_keys
 from tarkit.samples.shardwriter import ShardWriter
