@@ -17,7 +17,7 @@ VERBS = {
         "count": "Count samples, and bytes of content by field.",
         "stats": "Summarize fields, sizes, classes, pictures, JSON, texts and sound, or compare two data sets.",
         "diff": "List the samples by which two data sets differ, by key and content.",
-        "create": "Make a shard, or a series of shards, of files and folders, or of a plan's sources.",
+        "create": "Make shards of files, class folders or tables, or of a plan's sources.",
         "split": "Cut shards into a numbered series of shards.",
         "cat": "Join shards into one.",
         "select": "Copy the samples that meet conditions, with some of their fields.",

@@ -23,10 +23,13 @@ _SECTIONS = {
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
     "Drawing and mixing": "number fraction weights until prefixes draw_seed",
-    "Conversion": "to source_format field example piece columns typed verify skip_others on_same_extension",
+    "Conversion": "to source_format field example piece typed verify",
     "Selection": "match keys without_keys where drop_fields rename rekey",
-    "Input": "specs shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
-    "on_repeated_key on_damage allow_pipe",
+    "Tables": "table key columns files delimiter quoting encoding",
+    "Order, and parts": "shuffle_seed shares split_by",
+    "Input": "specs files_from null classes classes_from plan directory skip_others on_same_extension shards over "
+    "list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field on_repeated_key on_damage "
+    "allow_pipe",
     "View": "text picture html thumbnail number source_format as_json",
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",

@@ -1,60 +1,126 @@
-"""``tarkit create``: make a shard of files, or of the sources in a plan."""
+"""``tarkit create``: make shards of files, class folders, plans and tables."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import DataError, MissingInputError, UsageError, counted
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import gathering_options, refuse_terminal_input, say, standard_options, work_option
+from ..shared.program import (
+    gathering_options,
+    option_group,
+    refuse_terminal_input,
+    reject_options,
+    say,
+    standard_options,
+    work_option,
+    work_options,
+)
 from ..shared.results import Results
+from ..shared.sections import LongHelp
 from ..shared.series import open_shards, shards_options, summarize
 
 if TYPE_CHECKING:
-    from pathlib import PurePath
-
-    from tarkit.samples.content import MemberFile
-    from tarkit.samples.sample import KeyRule
-    from tarkit.steps.shardsoutput import ShardsOutput
+    from tarkit.steps.create import Source
 
 _NAME = "tarkit create"
 _EPILOG = """\b
 Examples:
   tarkit create -o train.tar images/
-  tarkit create -o train.tar.gz -C /data/images .
-  tarkit create -o 'train-%06d.tar' --maxcount 1000 images/
+  tarkit create pictures/ --classes --split train=0.9,val=0.1 -o '%s-%06d.tar'
+  tarkit create --table captions.csv --key id --files path=jpg --columns caption=txt -o 'train-%06d.tar'
+  find data -name '*.jpg' -print0 | tarkit create -T - -0 -o 'train-%06d.tar' --maxcount 1000
   printf '%s\\n' '000001.jpg s3://bucket/cat.jpg' '000001.cls text:3' | tarkit create --plan - -o one.tar
 """
 
 
-@click.command("create", epilog=_EPILOG)
-@click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1)
+def _pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str | None] | None:
+    """Parse values NAME or NAME=FIELD, separated by commas or given several times."""
+    pairs: dict[str, str | None] = {}
+    for text in (each for given in texts for each in given.split(",")):
+        name, equals, field = text.rpartition("=") if "=" in text else (text, "", "")
+        if not name or (parameter.name == "files" and not equals) or (equals and not field):
+            raise click.BadParameter(f"{text!r} is not COLUMN=FIELD")
+        pairs[name] = field or None
+    return pairs or None
+
+
+_TABLE = option_group(
+    click.option("--table", metavar="FILE", help="Table whose rows become samples: .csv, .tsv, .jsonl or .parquet."),
+    click.option("--key", metavar="COLUMN", help="Column of the keys.  [default: the number of the row]"),
+    click.option(
+        "--columns", multiple=True, metavar="A,B=FIELD", callback=_pairs,
+        help="Columns to write, with the names of their fields.  [default: all, as fields of their names]",
+    ),
+    click.option(
+        "--files", multiple=True, metavar="COLUMN=FIELD", callback=_pairs,
+        help="Column of paths or URLs, whose content becomes this field.",
+    ),
+    click.option("--delimiter", metavar="CHAR", help="Character between the values of a CSV.  [default: by its name]"),
+    click.option(
+        "--quoting", type=click.Choice(["csv", "none"]), help="Whether quotes have a meaning.  [default: not in TSV]"
+    ),
+    click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a table of text."),
+)  # fmt: skip
+_TABLE_OPTIONS = ("key", "columns", "files", "delimiter", "quoting", "encoding")
+_ORDER = option_group(
+    click.option("--shards", "shard_count", type=click.IntRange(1), help="Number of shards, of equal length."),
+    click.option("--shuffle", "shuffle_seed", metavar="SEED", help="Shuffle the samples; this text decides the order."),
+    click.option(
+        "--split", "shares", metavar="NAME=SHARE,...",
+        help="Make parts, such as train=0.9,val=0.1, by the hash of the key; %s in OUT is their name.",
+    ),
+    click.option(
+        "--split-by", metavar="COLUMN|REGEX",
+        help="Keep rows with one value of a column, or keys with one match (or first group), in one part.",
+    ),
+    click.option("--map", "function", metavar="FUNCTION", help="Pass each sample to MODULE:NAME or FILE.py:NAME."),
+    click.option(
+        "--errors", type=click.Choice(["abort", "skip"]), default="abort", show_default=True,
+        help="If the function of --map raises an exception: abort, or leave the sample out, and exit with 3.",
+    ),
+)  # fmt: skip
+
+
+@click.command("create", cls=LongHelp, epilog=_EPILOG)
+@click.argument("paths", metavar="[FILE|FOLDER|@LIST]...", nargs=-1)
 @shards_options()
+@click.option("-T", "--files-from", metavar="FILE", help="List of files, one on each line; - is standard input.")
+@click.option("-0", "--null", is_flag=True, help="Names in the list of -T end with NUL, as of find -print0.")
+@click.option("--classes", is_flag=True, help="Take the folders in FOLDER as classes, numbered in the field cls.")
+@click.option("--classes-from", metavar="FILE", help="Table of classes, such as the classes.json of other shards.")
+@_TABLE
 @click.option("--plan", metavar="FILE", help="File of lines NAME SOURCE that list the members; - is standard input.")
 @click.option("--allow-pipe", is_flag=True, help="Allow the plan to run commands: sources such as pipe:CMD.")
-@click.option("-C", "--directory", default=".", metavar="FOLDER", help="Folder in which relative paths begin.")
+@click.option("-C", "--directory", metavar="FOLDER", help="Folder in which relative paths begin.")
+@_ORDER
 @gathering_options
 @work_option("key_rule")
+@work_options("parallel", "mem")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
 @standard_options
 def command(
-    paths: tuple[str, ...], output: str, plan: str | None, allow_pipe: bool, directory: str, on_same_extension: str,
-    skip_others: bool, key_rule: str, quiet: bool, as_json: bool, verbose: bool, **options: Any,
+    paths: tuple[str, ...], output: str, manifest: str | None, shard_count: int | None, shuffle_seed: str | None,
+    shares: str | None, split_by: str | None, function: str | None, errors: str, parallel: int, mem: int,
+    key_rule: str, quiet: bool, as_json: bool, verbose: bool, maxcount: int, maxsize: int, start: int, force: bool,
+    dry_run: bool, mtime: float | None, format: str, index: bool, **inputs: Any,
 ) -> int:  # fmt: skip
-    """Make a shard, or a series of shards, of files and folders, or of a plan's sources.
+    """Make shards of files, class folders or tables, or of a plan's sources.
 
     With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit
     split writes it; their names are printed as they are published.
 
     Members are named as on the command line, without a leading / or ./. Samples are sorted by key,
     so that the files of each are adjacent; use a plan for a different order. A file whose name has
-    no key or field is an error, unless --skip-others. Links to files are followed.
+    no key or field is an error, unless --skip-others. Links to files are followed. A list (-T, or
+    @LIST, where lines that begin with # are comments) names files and folders.
 
     Everything after the first dot of a file's name is the field. So img_0.5.jpg and img_0.7.jpg
     would be one sample, img_0, where two were meant (--key-rule last-dot makes two); but
@@ -62,97 +128,139 @@ def command(
     extension are an error; --on-same-extension allow accepts them. This comparison
     ignores case, and treats jpeg as jpg and tiff as tif.
 
+    With --classes, the folders in FOLDER are classes, numbered from 0 in the order of torchvision's
+    ImageFolder. Each sample gets the number in its field cls; its key begins with the name of its
+    class, with _ for blanks. The table of names and numbers, classes.json, is written beside the
+    shards; pass it as --classes-from for validation data, so that a class has one number in both.
+    Hidden files are left out and counted.
+
+    A row of a table is a sample. Text becomes the field COLUMN.txt, bytes COLUMN, numbers and lists
+    COLUMN.json; columns that are called txt, json or cls are fields of that name. --columns chooses
+    columns and names fields. Values of CSV and TSV stay text: 007 is 007. Null and NaN are not a
+    field, and are counted. Relative paths in a column of --files begin in the table's folder, or
+    that of -C; if it is the column of the keys, too, the key is the path without its extension.
+
+    A sample's part (--split) depends on its key only, so that it stays there when data is added.
+    --shuffle keeps the rows of a table in memory, and their values in $TMPDIR above 256 MiB.
+
     A line of a plan is NAME SOURCE. SOURCE is text:TEXT (the rest of the line), file:PATH, a URL, a
     plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are
     skipped. Samples keep the plan's order; lines of one sample must be adjacent. Content is not
     decompressed. Content above 32 MiB from a URL or a command is kept in $TMPDIR until it is
     written.
     """
-    if (plan is None) == (not paths):
-        raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
-    if plan is None and allow_pipe:
-        raise UsageError("--allow-pipe goes with --plan")
+    _check(paths, shares, **inputs)
+    from tarkit.steps.create import Mapped, create
+    from tarkit.steps.parts import parse_shares, part_names
+
+    parts = None if shares is None else parse_shares(shares)
+    names = part_names(output, parts)
+    manifests = dict.fromkeys(names) if manifest is None else part_names(manifest, parts)
+    leave_out = [*names.values(), *manifests.values()]
+    source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, **inputs)
+    mapped = None if function is None else Mapped(function, parallel, mem, errors)
+    limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
+    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+        with ExitStack() as stack:
+            # In reverse, so that the first part is published first.
+            outputs = {
+                name: stack.enter_context(
+                    open_shards(
+                        _NAME, names[name], meter, results, lambda _: source.inputs, manifest=manifests[name],
+                        maxcount=limits[0], maxsize=limits[1], start=start, force=force, dry_run=dry_run, mtime=mtime,
+                        format=format, index=index, rule=key_rule,
+                    )
+                )
+                for name in reversed(names)
+            }  # fmt: skip
+
+            def progress(done: int, total: int | None) -> None:
+                if meter.is_due():
+                    meter.show(f"{counted(done, 'sample')} so far", total and done / total)
+
+            create(
+                source, outputs, shares=parts, split_by=split_by, shuffle=shuffle_seed, shards=shard_count,
+                mapped=mapped, progress=progress,
+            )  # fmt: skip
+        if key_rule != "first-dot":
+            say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
+        notes = [*source.notes, *(mapped.notes() if mapped is not None else ())]
+        for line in mapped.failed if mapped is not None else ():
+            say(_NAME, line)
+        for name in names:
+            about = {"part": name} if name else {}
+            summarize(f"{_NAME}: {name}" if name else _NAME, outputs[name], results, notes=notes, quiet=quiet, **about)
+            notes = []
+    return EXIT_SET_ASIDE if mapped is not None and mapped.failures else EXIT_OK
+
+
+def _check(
+    paths: Sequence[str], shares: str | None, *, plan: str | None, table: str | None, files_from: str | None,
+    classes: bool, classes_from: str | None, null: bool, **others: Any,
+) -> None:  # fmt: skip
+    """Reject options that do not go together."""
+    given = [name for name in (plan, table, (*paths, files_from or "") if paths or files_from else None) if name]
+    if len(given) != 1:
+        what = "files or folders, or --plan FILE, or --table FILE"
+        raise UsageError(f"give {what}" if not given else "give files, --plan or --table, not both")
+    if plan is None:
+        reject_options(["allow_pipe"], "goes with --plan")
+    if table is None:
+        reject_options(_TABLE_OPTIONS, "goes with --table")
+    if plan or table:
+        reject_options(["skip_others", "classes", "classes_from", "null"], "goes with files")
+    if files_from is None:
+        reject_options(["null"], "goes with -T")
+    if (classes or classes_from) and (files_from or len(paths) != 1 or paths[0].startswith("@")):
+        raise UsageError("--classes takes one folder, whose folders are the classes")
+    if shares is None:
+        reject_options(["split_by"], "goes with --split")
+    parameters = click.get_current_context().params
+    if parameters["function"] is None:
+        reject_options(["errors", "parallel", "mem"], "goes with --map")
+    if parameters["shard_count"] is not None:
+        reject_options(["maxcount", "maxsize"], "and --shards exclude each other")
+    refuse_terminal_input([name for name in (plan, table, files_from) if name is not None])
+
+
+def _source(
+    paths: Sequence[str], outputs: Iterable[str], key_rule: str, start: int, force: bool, dry_run: bool,
+    leave_out: Iterable[str | None], *, plan: str | None, allow_pipe: bool, table: str | None, files_from: str | None,
+    null: bool, classes: bool, classes_from: str | None, directory: str | None, skip_others: bool,
+    on_same_extension: str, key: str | None, columns: Any, files: Any, delimiter: str | None, quoting: str | None,
+    encoding: str,
+) -> Source:  # fmt: skip
+    """Return the samples to write."""
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
+    from tarkit.steps.create import class_files, gathered_files, listed_names, own_names, planned_files
 
     rule = rule_of(key_rule)
-    if not os.path.isdir(directory):
-        raise MissingInputError("-C names no folder", url=directory)
-    files: list[MemberFile] = []
-    notes: list[str] = []
+    outputs = list(outputs)
+    own = own_names(outputs, start, leave_out)
+    if table is not None:
+        from tarkit.steps.tablerows import Table
 
-    def sources(shards: ShardsOutput) -> list[str | PurePath]:
-        if plan is None:
-            outputs = shards.earlier or [output]
-            found, named, found_notes = _gathered(paths, outputs, rule, directory, skip_others)
-            notes.extend(found_notes)
-        else:
-            found = _planned(plan, rule, directory, skip_others, allow_pipe)
-        files.extend(found)
-        if on_same_extension == "error":
-            refuse_same_extension(files, rule)
-        return [*named] if plan is None else [file.source for file in files if not str(file.source).startswith("text:")]
+        is_quoted = None if quoting is None else quoting == "csv"
+        return Table(
+            table, key, columns, files, folder=directory, delimiter=delimiter, quoting=is_quoted, encoding=encoding,
+            rule=rule,
+        )  # fmt: skip
+    if plan is not None:
+        found = planned_files(plan, rule=rule, folder=directory or ".", allow_pipe=allow_pipe)
+    elif classes or classes_from is not None:
+        from tarkit.steps.classfolders import read_classes
 
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
-        with open_shards(_NAME, output, meter, results, sources, rule=key_rule, **options) as shards:
-            _write(files, shards, meter)
-        if rule is not rule_of("first-dot"):
-            say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
-        summarize(_NAME, shards, results, notes=notes, quiet=quiet)
-    return 0
-
-
-def _write(files: Sequence[MemberFile], shards: ShardsOutput, meter: Meter) -> None:
-    """Write the samples of the files."""
-    from tarkit.samples.content import samples_of
-
-    done = 0
-    for sample in samples_of(files):
-        shards.write(sample)
-        done += len(sample) - 1
-        if meter.is_due():
-            meter.show(f"{done} of {len(files)} files so far, {shards.size} bytes", done / len(files))
-
-
-def _gathered(
-    paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, directory: str, skip_others: bool
-) -> tuple[list[MemberFile], list[str], list[str]]:
-    """Return the files to write, the paths that were named, and notes on files that were skipped.
-
-    Args:
-        outputs: files that are outputs, and so never inputs.
-    """
-    from tarkit.samples.gather import OUTPUT_ITSELF, gather
-
-    gathered = gather(paths, rule=rule, folder=directory, leave_out=outputs)
-    unasked = [(name, reason) for name, reason in gathered.others if reason != OUTPUT_ITSELF]
-    if unasked and not skip_others:
-        name, reason = unasked[0]
-        more = f" (and {len(unasked) - 1} more)" if len(unasked) > 1 else ""
-        hint = "rename it KEY.FIELD, or leave it out with --skip-others"
-        raise DataError(f"no part of a sample: {reason}{more}", url=name, hint=hint)
-    if not gathered.files:
-        hint = "a sample's files are called KEY.FIELD"
-        raise MissingInputError("no file of a sample is in what was given", hint=hint)
-    notes = []
-    if gathered.stripped:
-        notes.append(f"{counted(gathered.stripped, 'name')} lost a leading / or ./")
-    if kinds := Counter(reason for _, reason in gathered.others):
-        notes.append("left out: " + ", ".join(f"{reason} {count}" for reason, count in sorted(kinds.items())))
-    return gathered.files, gathered.named, notes
-
-
-def _planned(plan: str, rule: KeyRule, directory: str, skip_others: bool, allow_pipe: bool) -> list[MemberFile]:
-    """Yield the names and sources of a plan.
-
-    All of its lines are checked before the first source is opened.
-    """
-    from tarkit.samples.gather import parse_plan
-
-    if skip_others:
-        raise UsageError("--skip-others goes with files; take the line out of the plan")
-    refuse_terminal_input([plan])
-    files = parse_plan(plan, rule=rule, folder=directory, allow_pipe=allow_pipe)
-    if not files:
-        raise MissingInputError("the plan has no lines", url=plan)
-    return files
+        numbers = None if classes_from is None else read_classes(classes_from)
+        root = os.path.join(directory or "", paths[0])
+        found = class_files(
+            root, numbers, outputs, rule=rule, leave_out=own, skip_others=skip_others, force=force, dry_run=dry_run
+        )
+    else:
+        listed = listed_names(files_from, null=null) if files_from is not None else ()
+        found = gathered_files(
+            [*paths, *listed], rule=rule, folder=directory or ".", leave_out=own, skip_others=skip_others
+        )  # fmt: skip
+    if on_same_extension == "error":
+        refuse_same_extension(found.files, rule)
+    return found

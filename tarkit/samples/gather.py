@@ -55,12 +55,10 @@ class Gathered:
     stripped: int = 0
 
 
-def gather(
-    paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = (), skip_hidden: bool = False
-) -> Gathered:
+def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
     """Find all files that ``paths`` name or contain; none is opened.
 
-    Folders are walked to any depth; links to files are followed, links to folders only where they
+    Folders are walked to any depth, except hidden ones in them; links to files are followed, links to folders only where they
     are named themselves. Member names are the paths as given, without a leading slash or ``./``.
 
     Args:
@@ -68,7 +66,6 @@ def gather(
         rule: key rule.
         folder: folder where relative paths begin.
         leave_out: files that are skipped when they are found in a folder: the output.
-        skip_hidden: do not look into hidden folders, but list them in ``others``.
 
     Raises:
         DuplicateFieldError: a file is given twice.
@@ -85,7 +82,7 @@ def gather(
         # So that no path looks like a URL, a command or a text.
         place = place if place[0] in "./" else f"./{place}"
         if os.path.isdir(place):
-            _walk(gathered, place, os.path.join(path, ""), rule, outputs, skip_hidden)
+            _walk(gathered, place, os.path.join(path, ""), rule, outputs)
             continue
         name = _member_name(path)
         gathered.stripped += name != path
@@ -131,9 +128,7 @@ def _shown(source: str | PurePath) -> str:
     return str(source).removeprefix("./")
 
 
-def _walk(
-    gathered: Gathered, place: str, given: str, rule: KeyRule, leave_out: set[tuple[int, int]], skip_hidden: bool
-) -> None:
+def _walk(gathered: Gathered, place: str, given: str, rule: KeyRule, leave_out: set[tuple[int, int]]) -> None:
     """Take all files below a folder.
 
     Args:
@@ -150,10 +145,10 @@ def _walk(
     for entry in entries:
         name = prefix + entry.name
         if entry.is_dir(follow_symlinks=False):
-            if skip_hidden and is_program_folder(entry.name):
+            if is_program_folder(entry.name):
                 gathered.others.append((name, HIDDEN_FOLDER))
             else:
-                _walk(gathered, entry.path, f"{given}{entry.name}/", rule, leave_out, skip_hidden)
+                _walk(gathered, entry.path, f"{given}{entry.name}/", rule, leave_out)
             continue
         gathered.stripped += prefix != given
         # The number of an inode comes with the listing; a link has the number of its target only

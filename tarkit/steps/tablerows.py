@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import datetime
+import decimal
+import itertools
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
-from tarkit.samples.sample import Sample
+from tarkit.errors import DataError, EncodeError, LocatedError, MissingInputError, UsageError, printable, quoted
+from tarkit.formats.parquet import parquet_columns, read_values
+from tarkit.formats.tabletext import delimited_rows, json_rows
+from tarkit.names.url import display_name, is_url, local_path, reads_once
+from tarkit.samples.codecs import encode_field, extension_of
+from tarkit.samples.content import read_local_file
+from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule, skip_reason
+from tarkit.steps.parts import SPLIT_BY, Parts, hashed
+from tarkit.store.fieldfile import SampleRoom
+
+_KINDS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+"""End of a name -> delimiter of the values, or the format."""
+_COMPRESSED = re.compile(r"\.(gz|zst|bz2|xz|lz4)\Z")
+_SHUFFLED = 256 << 20
+"""Bytes of the values that are kept in memory while rows are shuffled."""
+_NOT_A_FIELD = re.compile(r"[/.\s\0]")
+_TEXTS = frozenset(("txt", "text", "transcript", "html", "htm", "json", "jsn", "cls"))
+_NUMBERS = frozenset(("cls", "cls2", "class", "count", "index", "inx", "id", "json", "jsn"))
 
 
 class Wanted(NamedTuple):
@@ -17,3 +43,319 @@ class Wanted(NamedTuple):
 
     sample: Sample
     sources: list[tuple[str, str]]
+
+
+class Table:
+    """A table whose rows become samples: CSV, TSV, JSON lines or Parquet, by the end of its name.
+
+    Text becomes COLUMN.txt, bytes COLUMN, and all other values COLUMN.json; a column whose name is
+    an extension for such values, as ``txt``, ``cls`` or ``json``, is the field of its name. Null
+    and NaN are not a field, and are counted.
+
+    Args:
+        url: path or URL of the table; ``-`` is CSV.
+        key: column of the keys; None: the number of the row, from 0.
+        columns: column -> field, or None for the field above; None: all columns, without that of
+            the keys and those of ``files``.
+        files: column of paths or URLs -> field of their content. If the column is that of the keys,
+            the key is the path without its extension.
+        folder: folder in which relative paths begin; None: that of the table.
+        delimiter: the character between values of CSV; None: by the name.
+        quoting: values may be in quotes; None: in CSV, not in TSV.
+        encoding: encoding of the text.
+        rule: key rule by which the samples will be read.
+        fetched: function that reads URLs; it is called once, with the rows from the first one that
+            has a URL on, whose other files are read.
+
+    Attributes:
+        inputs: name of the table.
+        nulls: column -> number of rows without a value.
+
+    Raises:
+        UsageError: an argument is not valid, or the format is not known.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        columns: Mapping[str, str | None] | None = None,
+        files: Mapping[str, str] | None = None,
+        *,
+        folder: str | None = None,
+        delimiter: str | None = None,
+        quoting: bool | None = None,
+        encoding: str = "utf-8",
+        rule: str | KeyRule = first_dot,
+        fetched: Callable[[Iterable[Wanted]], Iterable[Sample]] | None = None,
+    ) -> None:
+        name = _COMPRESSED.sub("", url.partition("?")[0].lower() if is_url(url) else url.lower())
+        kind = ("," if url == "-" else None) or next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
+        if kind is None and delimiter is None:
+            raise UsageError(f"{display_name(url)}: a table is a file named {', '.join(f'*{end}' for end in _KINDS)}")
+        if delimiter is not None and (kind in ("json", "parquet") or len(delimiter) != 1):
+            raise UsageError(f"--delimiter {delimiter!r} is not one character between the values of a CSV")
+        self.url = url
+        self.inputs: Sequence[str | PurePath] = [url]
+        self.nulls: Counter[str] = Counter()
+        self._kind = delimiter or kind or ","
+        self._quoting = self._kind != "\t" if quoting is None else quoting
+        self._encoding = encoding
+        self._key, self._columns, self._files = key, columns, dict(files or {})
+        path = local_path(url)
+        self._folder = folder if folder is not None else os.path.dirname(path or "") or "."
+        self._rule = key_rule(rule)
+        self._by: str | None = None
+        self._fetched = fetched
+        self._fields: dict[tuple[str, type], str] = {}
+        named = [*(columns or {}).values(), *self._files.values()]
+        for field in (each for each in named if each is not None):
+            if "/" in field or "\0" in field or is_reserved(field) or skip_reason(f"k.{field}") is not None:
+                raise UsageError(f"{quoted(field)} cannot be the name of a field")
+
+    @property
+    def notes(self) -> list[str]:
+        """Phrases on values that are not fields."""
+        nulls = ", ".join(f"{printable(name)} {number}" for name, number in sorted(self.nulls.items()))
+        return [f"no value: {nulls}"] if nulls else []
+
+    def splits_by(self, column: str) -> bool:
+        """Return True if the first row has this column, whose values then decide on the parts."""
+        if reads_once(self.url) or not any(column in row for _, row in itertools.islice(self._rows(None), 1)):
+            return False
+        self._by = column
+        return True
+
+    def count(self, parts: Parts) -> Counter[str] | None:
+        """Count the rows of each part, and check their keys; None if the table is read only once.
+
+        Raises:
+            DataError: a key is empty, repeated or not valid.
+        """
+        if reads_once(self.url):
+            return None
+        seen: dict[str, int] = {}
+        found: Counter[str] = Counter()
+        used = [name for name in (self._key, self._by) if name is not None]
+        for count, (number, row) in enumerate(self._rows(used)):
+            key = self._key_of(row, number, count)
+            if (first := seen.setdefault(key, number)) != number:
+                raise self._error(f"rows {first} and {number} have one key", key)
+            found[parts.part_of(key) if self._by is None else parts.part_of_value(self._value_of(row, number))] += 1
+        if not found:
+            raise MissingInputError("the table has no rows", url=display_name(self.url))
+        return found
+
+    def _value_of(self, row: Mapping[str, Any], number: int) -> str:
+        value = row.get(self._by or "")
+        if value in (None, ""):
+            raise self._error(f"row {number} has no {printable(self._by or '')}, by which the samples are split")
+        return str(value)
+
+    def rows(self) -> Iterator[Wanted]:
+        """Yield a sample for each row, without the content of its files.
+
+        Raises:
+            DataError: the table is damaged, lacks a column, or has a value that cannot be a field.
+            MissingInputError: the table has no rows.
+        """
+        wanted = None
+        if self._columns is not None:
+            wanted = list(dict.fromkeys([*self._columns, *self._files, *([self._key] if self._key else [])]))
+        if wanted is not None and self._by is not None and self._by not in wanted:
+            wanted.append(self._by)
+        unseen = set(wanted or [*self._files, *([self._key] if self._key else [])])
+        count = -1
+        for count, (number, row) in enumerate(self._rows(wanted)):
+            if unseen:
+                unseen.difference_update(row)
+            key = self._key_of(row, number, count)
+            try:
+                found = self._wanted(key, row)
+            except (DataError, EncodeError) as error:
+                error.url, error.key = display_name(self.url), key
+                error.reason = f"row {number}: {error.reason}"
+                raise
+            if self._by is not None:
+                found.sample[SPLIT_BY] = self._value_of(row, number)
+            yield found
+        if count < 0:
+            raise MissingInputError("the table has no rows", url=display_name(self.url))
+        if unseen:
+            raise self._error(f"no row has the column {printable(min(unseen))!r}")
+
+    def _error(self, reason: str, key: str | None = None, hint: str | None = None) -> DataError:
+        return DataError(reason, url=display_name(self.url), key=key, hint=hint)
+
+    def _rows(self, only: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (number, column -> value) of each row.
+
+        Args:
+            only: columns that are enough; None: all.
+        """
+        if self._kind == "json":
+            for number, row in json_rows(self.url, encoding=self._encoding):
+                self._check_columns(row)
+                yield number, row if only is None else {name: row[name] for name in only if name in row}
+            return
+        rows: Iterator[tuple[int, Sequence[Any]]]
+        if self._kind == "parquet":
+            names, _ = parquet_columns(self.url)
+            self._check_known(names)
+            names = names if only is None else list(only) or names[:1]
+            rows = enumerate(read_values(self.url, names), 1)
+        else:
+            quoting, encoding = self._quoting, self._encoding
+            rows = delimited_rows(self.url, delimiter=self._kind, quoting=quoting, encoding=encoding)
+            names = [*next(rows, (1, ()))[1]]
+            self._check_known(names)
+        self._check_columns(names)
+        for number, values in rows:
+            yield number, dict(zip(names, values, strict=True))
+
+    def _check_known(self, names: Sequence[str]) -> None:
+        wanted = [*([self._key] if self._key else []), *self._files, *(self._columns or ())]
+        if missing := next((name for name in wanted if name not in names), None):
+            raise self._error(f"has no column {printable(missing)!r}; it has {printable(', '.join(names))}")
+
+    def _check_columns(self, names: Iterable[str]) -> None:
+        """Reject names of columns that cannot be fields, where all columns are taken."""
+        if self._columns is not None:
+            return
+        for name in names:
+            if name == self._key or name in self._files or (name, str) in self._fields:
+                continue
+            if not name or _NOT_A_FIELD.search(name) or is_reserved(name):
+                hint = f"name the columns to take, with a field for this one: --columns {printable(name)}=FIELD,..."
+                raise self._error(f"column {printable(name)!r} cannot be the name of a field", hint=hint)
+            self._fields[name, str] = _default_field(name, "")
+
+    def _key_of(self, row: Mapping[str, Any], number: int, count: int) -> str:
+        if self._key is None:
+            return f"{count:09d}"
+        value = row.get(self._key)
+        key = value if isinstance(value, str) else str(value) if type(value) is int else None
+        if key is None or not key:
+            raise self._error(f"row {number} has no key: {printable(self._key)} is {printable(repr(value))}")
+        if self._key in self._files and (split := self._rule(key)) is not None:
+            key = split[0]
+        parts = key.split("/")
+        if ".." in parts or "." in parts or "" in parts or self._rule(f"{key}.x") != (key, "x") or "\0" in key:
+            hint = "a key has no dot after its last slash, and does not begin with one; or use another --key-rule"
+            raise self._error(f"row {number}: this cannot be a key", key, hint)
+        if skip_reason(f"{key}.x", self._rule) is not None:
+            raise self._error(f"row {number}: readers would skip the files of this key", key)
+        return key
+
+    def _wanted(self, key: str, row: Mapping[str, Any]) -> Wanted:
+        """Return the sample of one row."""
+        sample: Sample = {"__key__": key}
+        sources: dict[str, str] = {}
+        for column, value in row.items():
+            if column in self._files:
+                if value:
+                    _put(sources, self._files[column], str(value))
+                else:
+                    self.nulls[column] += 1
+                if column not in (self._columns or ()):
+                    continue
+            elif column not in self._columns if self._columns is not None else column == self._key:
+                continue
+            if type(value) is dict and value.keys() == {"bytes", "path"}:
+                # Images and sounds of the library datasets.
+                path, value = value["path"], value["bytes"]
+                if value is None and path:
+                    _put(sources, (self._columns or {}).get(column) or column, path)
+                    continue
+            if value is None or (type(value) is float and math.isnan(value)):
+                self.nulls[column] += 1
+                continue
+            field = self._fields.get((column, type(value)))
+            if field is None:
+                field = (self._columns or {}).get(column) or _default_field(column, value)
+                self._fields[column, type(value)] = field
+            _put(sample, field, value if type(value) is bytes else _encoded(field, value))
+        for field in sources:
+            if field in sample:
+                _put(sample, field, b"")
+        return Wanted(sample, [*sources.items()])
+
+    def samples(self, shuffle: str | None) -> Iterator[Sample]:
+        """Yield the samples of the rows, with the content of their files.
+
+        Args:
+            shuffle: text that decides on the order; the rows are then kept in memory, their values
+                in a temporary file if they are large. None: their own order.
+
+        Raises:
+            UsageError: a row has a URL, and there is no function that reads it.
+            MissingInputError: a file does not exist.
+            StreamError: a file cannot be read.
+        """
+        wanted = self.rows()
+        if shuffle is not None:
+            room = SampleRoom(_SHUFFLED)
+            held = [
+                Wanted(
+                    {name: value if is_reserved(name) else room.hold(value) for name, value in sample.items()}, files
+                )
+                for sample, files in wanted
+            ]
+            wanted = iter(sorted(held, key=lambda row: hashed(row.sample["__key__"], shuffle)))
+        rows = map(self._with_local, wanted)
+        for row in rows:
+            if not row.sources:
+                yield row.sample
+                continue
+            if self._fetched is None:
+                raise UsageError(f"{display_name(row.sources[0][1])} is a URL; URLs are not read here")
+            yield from self._fetched(itertools.chain([row], rows))
+
+    def _with_local(self, row: Wanted) -> Wanted:
+        """Read the files of a row that are on this machine."""
+        urls = []
+        for field, source in row.sources:
+            if is_url(source):
+                urls.append((field, source))
+                continue
+            place = os.path.join(self._folder, source)
+            try:
+                row.sample[field] = read_local_file(place if place[0] in "./" else f"./{place}")
+            except LocatedError as error:
+                error.key = row.sample["__key__"]
+                error.hint = error.hint or "relative paths begin in the table's folder, or that of -C"
+                raise
+        return Wanted(row.sample, urls)
+
+
+def _put(fields: dict[str, Any], field: str, value: Any) -> None:
+    if field in fields:
+        raise DataError(f"two columns become the field {printable(field)}")
+    fields[field] = value
+
+
+def _default_field(column: str, value: Any) -> str:
+    """Return the field for values of a column."""
+    extension = extension_of(column)[0]
+    if isinstance(value, (bytes, bytearray)):
+        return column
+    if isinstance(value, (str, datetime.date, datetime.time, decimal.Decimal)):
+        return column if extension in _TEXTS else f"{column}.txt"
+    is_whole = type(value) is int and extension in _NUMBERS
+    return column if is_whole or extension in ("json", "jsn") else f"{column}.json"
+
+
+def _encoded(field: str, value: Any) -> bytes:
+    """Encode a value for its field.
+
+    Raises:
+        EncodeError: the field cannot hold the value.
+    """
+    if isinstance(value, (datetime.date, datetime.time)):
+        value = value.isoformat()
+    elif isinstance(value, decimal.Decimal) or (type(value) in (int, float) and extension_of(field)[0] in _PLAIN):
+        value = str(value)
+    return encode_field(field, value)
+
+
+_PLAIN = frozenset(("txt", "text", "transcript"))

@@ -102,6 +102,7 @@ class RangedFile(io.RawIOBase):
     Args:
         url: path or URL of the file.
         stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
+        least: smallest size of one request in bytes.
 
     Attributes:
         size: size of the file in bytes.
@@ -115,7 +116,7 @@ class RangedFile(io.RawIOBase):
         DataError: the size of the file has changed.
     """
 
-    def __init__(self, url: str, stop: int | None = None) -> None:
+    def __init__(self, url: str, stop: int | None = None, least: int = BLOCK) -> None:
         self._url = url
         self.identity = identify(url)
         if self.identity.size is None:
@@ -123,6 +124,7 @@ class RangedFile(io.RawIOBase):
         self.size = self.identity.size
         self._stop = self.size if stop is None else min(stop, self.size)
         self._at = 0
+        self._least = least
         self._block, self._block_at = b"", 0
 
     def readable(self) -> bool:
@@ -149,7 +151,7 @@ class RangedFile(io.RawIOBase):
         wanted = max(0, end - self._at)
         start = self._at - self._block_at
         if not 0 <= start <= len(self._block) - wanted:
-            last = min(self._stop, max(end, self._at + BLOCK))
+            last = min(self._stop, max(end, self._at + self._least))
             self._block, self._block_at, start = read_range(self._url, self._at, last, size=self.size), self._at, 0
             check_same(self._url, self.identity)
         self._at += wanted

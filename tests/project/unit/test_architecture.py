@@ -23,7 +23,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
     {
-        "formats": "datafolder example har parquet recordio registry sequencefile tally textrows tfrecord "
+        "formats": "datafolder example har parquet recordio registry sequencefile tabletext tally textrows tfrecord "
         "tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
     },
     {
@@ -35,9 +35,9 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process progress progressbar runrecord status trial work"},
     {
-        "steps": "check contactsheet convert counting demodata diff drawing encoding explain export "
-        "fieldvalues findings mixing picking prepare recordfiles salvage select selection "
-        "shardsoutput sourcefiles stats statsreport tables thumbnails"
+        "steps": "check classfolders contactsheet convert counting create demodata diff drawing encoding "
+        "explain export fieldvalues findings mixing parts picking prepare recordfiles salvage "
+        "select selection shardsoutput sourcefiles stats statsreport tablerows tables thumbnails"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
