@@ -108,7 +108,7 @@ _ORDER = option_group(
 @standard_options
 def command(
     paths: tuple[str, ...], output: str, manifest: str | None, shard_count: int | None, shuffle_seed: str | None,
-    shares: str | None, split_by: str | None, function: str | None, errors: str, parallel: int, mem: int,
+    shares: str | None, split_by: str | None, function: str | None, errors: str, parallel: int | None, mem: int,
     key_rule: str, quiet: bool, as_json: bool, verbose: bool, maxcount: int, maxsize: int, start: int, force: bool,
     dry_run: bool, mtime: float | None, format: str, index: bool, **inputs: Any,
 ) -> int:  # fmt: skip
@@ -158,7 +158,7 @@ def command(
     manifests = dict.fromkeys(names) if manifest is None else part_names(manifest, parts)
     leave_out = [*names.values(), *manifests.values()]
     source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, **inputs)
-    mapped = None if function is None else Mapped(function, parallel, mem, errors)
+    mapped = None if function is None else Mapped(function, parallel or 1, mem, errors)
     limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         with ExitStack() as stack:

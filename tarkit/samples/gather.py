@@ -58,8 +58,9 @@ class Gathered:
 def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
     """Find all files that ``paths`` name or contain; none is opened.
 
-    Folders are walked to any depth, except hidden ones in them; links to files are followed, links to folders only where they
-    are named themselves. Member names are the paths as given, without a leading slash or ``./``.
+    Folders are walked to any depth, except hidden ones in them; links to files are followed, links
+    to folders only where they are named themselves. Member names are the paths as given, without a
+    leading slash or ``./``.
 
     Args:
         paths: files and folders, relative to ``folder``.

@@ -173,9 +173,7 @@ class Table:
             try:
                 found = self._wanted(key, row)
             except (DataError, EncodeError) as error:
-                error.url, error.key = display_name(self.url), key
-                error.reason = f"row {number}: {error.reason}"
-                raise
+                raise self._error(f"row {number}: {error.reason}", key) from error
             if self._by is not None:
                 found.sample[SPLIT_BY] = self._value_of(row, number)
             yield found

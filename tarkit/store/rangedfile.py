@@ -102,7 +102,7 @@ class RangedFile(io.RawIOBase):
     Args:
         url: path or URL of the file.
         stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
-        least: smallest size of one request in bytes.
+        least: smallest size of one request in bytes; None: ``BLOCK``.
 
     Attributes:
         size: size of the file in bytes.
@@ -116,7 +116,7 @@ class RangedFile(io.RawIOBase):
         DataError: the size of the file has changed.
     """
 
-    def __init__(self, url: str, stop: int | None = None, least: int = BLOCK) -> None:
+    def __init__(self, url: str, stop: int | None = None, least: int | None = None) -> None:
         self._url = url
         self.identity = identify(url)
         if self.identity.size is None:
@@ -124,7 +124,7 @@ class RangedFile(io.RawIOBase):
         self.size = self.identity.size
         self._stop = self.size if stop is None else min(stop, self.size)
         self._at = 0
-        self._least = least
+        self._least = BLOCK if least is None else least
         self._block, self._block_at = b"", 0
 
     def readable(self) -> bool:
