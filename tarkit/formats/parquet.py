@@ -66,7 +66,8 @@ def open_parquet(url: str, columns: Sequence[str] | None = None) -> Any:
     with parquet_errors(url, "is not a Parquet file that can be read"):
         # Pages are read as they are needed; without a buffer, all of a column of a row group is.
         size = _LOCAL_READ if local_path(url) is not None else BLOCK
-        file = parquet.ParquetFile(RangedFile(url, least=size), page_checksum_verification=True, buffer_size=size)
+        reading = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": size}
+        file = parquet.ParquetFile(RangedFile(url, least=size), **reading)
         names = file.schema_arrow.names
         paths = [file.schema.column(number).path for number in range(len(file.schema))]
     _refuse_twice(url, names)

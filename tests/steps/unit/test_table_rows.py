@@ -1,0 +1,69 @@
+"""Rows of a table: order, memory, URLs for a function that reads them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.samples.sample import Sample
+from tarkit.steps import tablerows
+from tarkit.steps.tablerows import Table, Wanted
+from tarkit.store import rangedfile
+from tarkit.store.fieldfile import FieldFile
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def test_a_row_group_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance, path = random.Random(1), tmp_path / "t.parquet"
+    rows = pyarrow.table({"jpg": [chance.randbytes(20_000) for _ in range(1000)], "cls": list(range(1000))})
+    parquet.write_table(rows, path, row_group_size=1000, write_batch_size=10)
+    requests: list[int] = []
+    read_range = rangedfile.read_range
+
+    def noted(url: str, start: int, stop: int, **options: Any) -> bytes:
+        requests.append(stop - start)
+        return read_range(url, start, stop, **options)
+
+    monkeypatch.setattr(rangedfile, "read_range", noted)
+    samples = Table(str(path)).samples(None)
+    next(samples)
+    # The pages of the first rows, and the end of the file.
+    assert sum(requests) < 5 << 20 and max(requests) <= 2 << 20
+    assert sum(1 for _ in samples) == 999
+    assert max(requests) <= 2 << 20 and sum(requests) < 25 << 20
+
+
+def test_large_values_wait_on_disk_while_rows_are_shuffled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tablerows, "_SHUFFLED", 5000)
+    path = tmp_path / "t.csv"
+    path.write_text("id,txt\n" + "".join(f"{number},{'x' * 1000}{number}\n" for number in range(10)))
+    found = {sample["__key__"]: sample["txt"] for sample in Table(str(path), "id").samples("seed")}
+    assert sorted(found) == list("0123456789") != list(found)
+    assert sum(isinstance(value, FieldFile) for value in found.values()) == 6
+    contents = {key: value.read() if isinstance(value, FieldFile) else value for key, value in found.items()}
+    assert contents == {key: b"x" * 1000 + key.encode() for key in contents}
+
+
+def test_rows_with_urls_go_to_the_function_that_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    (tmp_path / "1.jpg").write_bytes(b"local")
+    path.write_text("id,file,txt\n0,,none\n1,1.jpg,file\n2,http://h/2.jpg,url\n3,1.jpg,after\n4,s3://b/4.jpg,last\n")
+    calls: list[list[tuple[str, list[tuple[str, str]]]]] = []
+
+    def fetched(rows: Iterable[Wanted]) -> Iterator[Sample]:
+        calls.append([])
+        for sample, sources in rows:
+            calls[-1].append((sample["__key__"], sources))
+            yield {**sample, **{field: url.encode() for field, url in sources}}
+
+    table = Table(str(path), "id", files={"file": "jpg"}, fetched=fetched)
+    found = {sample["__key__"]: sample.get("jpg") for sample in table.samples(None)}
+    assert found == {"0": None, "1": b"local", "2": b"http://h/2.jpg", "3": b"local", "4": b"s3://b/4.jpg"}
+    assert calls == [[("2", [("jpg", "http://h/2.jpg")]), ("3", []), ("4", [("jpg", "s3://b/4.jpg")])]]
+    assert table.notes == ["no value: file 1"]
