@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import PurePath
 
 from tarkit.errors import (
@@ -74,9 +75,9 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
         StreamError: a folder cannot be read.
         UsageError: a path is empty, or has ``..`` in it.
     """
-    gathered = Gathered()
+    gathered, names = Gathered(), [*paths]
     outputs = {found for path in leave_out if (found := _file_id(path)) is not None}
-    for path in paths:
+    for path in names:
         if not path:
             raise UsageError("a file's name is empty")
         place = os.path.join(folder, path)
@@ -98,13 +99,10 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
             raise MissingInputError(problem, url=path)
     # A stable sort: samples come in the order of their keys, independent of the order of the
     # arguments.
-    gathered.files.sort(key=_key_of)
-    refuse_twice(gathered.files)
+    gathered.files.sort(key=attrgetter("key"))
+    if len(names) > 1:
+        refuse_twice(gathered.files)
     return gathered
-
-
-def _key_of(file: MemberFile) -> str:
-    return file.key
 
 
 def refuse_twice(files: Iterable[MemberFile]) -> None:

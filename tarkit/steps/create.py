@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, counted, printable, quoted
 from tarkit.formats.tally import DEFAULT_MEM, check_policy
-from tarkit.mapping.pythonworker import FunctionSpec
 from tarkit.names.outputnames import has_index_name, index_url, is_pattern
 from tarkit.names.url import scheme_of
 from tarkit.samples.codecs import extension_of
@@ -26,6 +25,9 @@ from tarkit.steps.classfolders import DEBRIS, check_table, class_folders, table_
 from tarkit.steps.parts import Parts, hashed
 from tarkit.steps.shardsoutput import ShardsOutput
 from tarkit.store.read import read_whole
+
+if TYPE_CHECKING:
+    from tarkit.mapping.pythonworker import FunctionSpec
 
 
 class Source(Protocol):
@@ -325,21 +327,14 @@ def create(
         _refuse_empty(parts, counts)
     cuts = {} if shards is None else _cuts(shards, parts, counts, mapped)
     total = None if counts is None else counts.total()
-    samples = _in_parts(source.samples(None if shuffle is None else f"shuffle {shuffle}"), parts)
+    samples = ((parts.part_of_sample(sample), sample) for sample in source.samples(shuffle and f"shuffle {shuffle}"))
     for done, (part, sample) in enumerate(samples if mapped is None else mapped(samples)):
         output = outputs[part]
-        if output.total in cuts.get(part, ()):
+        if cuts and output.total in cuts[part]:
             output.next_shard()
         output.write(sample)
         progress(done, total)
     _refuse_empty(parts, {name: output.total for name, output in outputs.items()})
-
-
-def _in_parts(samples: Iterator[Sample], parts: Parts) -> Iterator[tuple[str, Sample]]:
-    if len(parts.shares) == 1:
-        (part,) = parts.shares
-        return ((part, sample) for sample in samples)
-    return ((parts.part_of_sample(sample), sample) for sample in samples)
 
 
 def _refuse_empty(parts: Parts, counts: Mapping[str, int]) -> None:

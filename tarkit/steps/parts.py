@@ -62,6 +62,8 @@ class Parts:
         Raises:
             DataError: the key does not match.
         """
+        if len(self.shares) == 1:
+            return next(iter(self.shares))
         if self._by is not None:
             match = self._by.search(key)
             if match is None:
