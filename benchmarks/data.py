@@ -24,7 +24,7 @@ class Shard:
     samples: int
 
 
-def _kept(settings: Settings, name: str, make: Callable[[Path], None]) -> Path:
+def kept(settings: Settings, name: str, make: Callable[[Path], None]) -> Path:
     """The file of this name among the data.
 
     Made if it is not there, under its name only when complete.
@@ -55,7 +55,7 @@ def small_shard(settings: Settings, count: int) -> Shard:
                 for field in ("cls", "json"):
                     _add(shard, f"{sample['__key__']}.{field}", sample[field])
 
-    return Shard(_kept(settings, f"small-{count}.tar", make), count)
+    return Shard(kept(settings, f"small-{count}.tar", make), count)
 
 
 def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> str:
@@ -69,7 +69,7 @@ def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> 
         python = tarkit_environment(settings.work).python
         call([python, HERE / "loops" / "make_shards.py", folder, str(shards), str(samples), str(size)])
 
-    return f"{_kept(settings, f'shards-{shards}-{samples}-{size}', make)}/s-{{000..{shards - 1:03d}}}.tar"
+    return f"{kept(settings, f'shards-{shards}-{samples}-{size}', make)}/s-{{000..{shards - 1:03d}}}.tar"
 
 
 def manifest_of_shards(settings: Settings, shards: int, samples: int, size: int) -> Path:
@@ -89,7 +89,7 @@ def mds_folder(settings: Settings, shards: int, samples: int, size: int) -> Path
         python = streaming_environment(settings.work).python
         call([python, HERE / "loops" / "make_mds.py", folder, str(shards), str(samples), str(size)])
 
-    return _kept(settings, f"mds-{shards}-{samples}-{size}", make)
+    return kept(settings, f"mds-{shards}-{samples}-{size}", make)
 
 
 def tfrecord_file(settings: Settings, count: int, size: int, *, examples: bool = False) -> Path:
@@ -100,7 +100,7 @@ def tfrecord_file(settings: Settings, count: int, size: int, *, examples: bool =
         python = tarkit_environment(settings.work).python
         call([python, HERE / "loops" / "make_tfrecord.py", path, str(count), str(size), kind])
 
-    return _kept(settings, f"{kind}-{count}-{size}.tfrecord", make)
+    return kept(settings, f"{kind}-{count}-{size}.tfrecord", make)
 
 
 def sequencefile(settings: Settings, count: int) -> Path:
@@ -110,7 +110,7 @@ def sequencefile(settings: Settings, count: int) -> Path:
         python = tarkit_environment(settings.work).python
         call([python, HERE / "loops" / "make_sequencefile.py", path, str(count)])
 
-    return _kept(settings, f"pairs-{count}.seq", make)
+    return kept(settings, f"pairs-{count}.seq", make)
 
 
 def photo_shard(settings: Settings, count: int, low: int = 50_000, high: int = 100_000) -> Shard:
@@ -120,7 +120,7 @@ def photo_shard(settings: Settings, count: int, low: int = 50_000, high: int = 1
         python = picture_environment(settings.work).python
         call([python, HERE / "photos.py", path, str(count), str(low), str(high)])
 
-    return Shard(_kept(settings, f"photos-{count}-{low // 1000}-{high // 1000}kB.tar", make), count)
+    return Shard(kept(settings, f"photos-{count}-{low // 1000}-{high // 1000}kB.tar", make), count)
 
 
 def indexed_photos(settings: Settings, shards: int, count: int) -> str:
@@ -133,7 +133,7 @@ def indexed_photos(settings: Settings, shards: int, count: int) -> str:
         target = f"{folder}/p-%03d.tar"
         call([program, "split", "--quiet", "--index", "--maxcount", str(count // shards), source, "-o", target])
 
-    return f"{_kept(settings, f'photos-{count}-in-{shards}', make)}/p-{{000..{shards - 1:03d}}}.tar"
+    return f"{kept(settings, f'photos-{count}-in-{shards}', make)}/p-{{000..{shards - 1:03d}}}.tar"
 
 
 def long_photo_shard(settings: Settings, count: int) -> Shard:
@@ -148,7 +148,7 @@ def long_photo_shard(settings: Settings, count: int) -> Shard:
                 for (key, dot, field), content in members:
                     _add(shard, f"{key}_{turn:04d}{dot}{field}", content)
 
-    return Shard(_kept(settings, f"photos-{count}-long.tar", make), count // pool.samples * pool.samples)
+    return Shard(kept(settings, f"photos-{count}-long.tar", make), count // pool.samples * pool.samples)
 
 
 def _content(shard: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:

@@ -263,6 +263,15 @@ def viewing_environment(work: Path) -> Environment:
     return _make(work / "environments" / "viewing", f"{stamp} pillow", [str(work / "source"), "pillow"])
 
 
+def parquet_environment(work: Path) -> Environment:
+    """tarkit as it is now with pyarrow, and webdataset."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(
+        work / "environments" / "parquet", f"{stamp} {WEBDATASET}", [f"{work / 'source'}[parquet]", WEBDATASET]
+    )
+
+
 def streaming_environment(work: Path) -> Environment:
     """Mosaic Streaming and PyTorch."""
     return _make(work / "environments" / "streaming", f"{STREAMING} {TORCH}", [STREAMING, TORCH])
