@@ -69,8 +69,6 @@ def delimited_rows(url: str, *, delimiter: str, quoting: bool, encoding: str) ->
     lines = decoded_lines(url, encoding)
     shown = display_name(url)
     if quoting:
-        # The limit is the module's, and 128 KiB unless it was changed: captions may be longer.
-        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
         rows: Iterator[list[str]] = csv.reader(lines, delimiter=delimiter, strict=True)
     else:
         rows = (line.rstrip("\r\n").split(delimiter) if line.strip("\r\n") else [] for line in lines)
@@ -79,7 +77,7 @@ def delimited_rows(url: str, *, delimiter: str, quoting: bool, encoding: str) ->
     while True:
         number += 1
         try:
-            row = next(rows, None)
+            row = _next(rows)
         except csv.Error as error:
             hint = "without quotes around values, a quote is a character: --quoting none"
             raise DataError(f"row {number} is not CSV: {error}", url=shown, hint=hint) from None
@@ -97,6 +95,15 @@ def delimited_rows(url: str, *, delimiter: str, quoting: bool, encoding: str) ->
                 reason, url=shown, hint=f"values are separated by {delimiter!r}; see --delimiter, --quoting"
             )
         yield number, row
+
+
+def _next(rows: Iterator[list[str]]) -> list[str] | None:
+    """Return the next row; its values may be longer than 128 KiB, the limit of the module csv."""
+    limit = csv.field_size_limit(_LONGEST)
+    try:
+        return next(rows, None)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _check_names(shown: str, names: list[str], delimiter: str) -> None:

@@ -50,6 +50,7 @@ class Parts:
         total = sum(shares.values())
         if abs(total - 1) > 1e-6:
             raise UsageError(f"--split: the shares add up to {total:g}, not to 1")
+        self._only = next(iter(shares)) if len(shares) == 1 else None
         self._ends = list(itertools.accumulate(self.shares.values()))
         try:
             self._by = None if by is None else re.compile(by)
@@ -62,8 +63,8 @@ class Parts:
         Raises:
             DataError: the key does not match.
         """
-        if len(self.shares) == 1:
-            return next(iter(self.shares))
+        if self._only is not None:
+            return self._only
         if self._by is not None:
             match = self._by.search(key)
             if match is None:

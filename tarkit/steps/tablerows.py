@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ _KINDS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "json", ".ndjson": 
 _COMPRESSED = re.compile(r"\.(gz|zst|bz2|xz|lz4)\Z")
 _SHUFFLED = 256 << 20
 """Bytes of the values that are kept in memory while rows are shuffled."""
+_SPECIAL = re.compile(r"[./\0]")
 _NOT_A_FIELD = re.compile(r"[/.\s\0]")
 _TEXTS = frozenset(("txt", "text", "transcript", "html", "htm", "json", "jsn", "cls"))
 _NUMBERS = frozenset(("cls", "cls2", "class", "count", "index", "inx", "id", "json", "jsn"))
@@ -107,7 +109,8 @@ class Table:
         self._rule = key_rule(rule)
         self._by: str | None = None
         self._fetched = fetched
-        self._fields: dict[tuple[str, type], str] = {}
+        self._allowed: set[str] = set()
+        self._plans: dict[tuple[str, type], tuple[str, Callable[[Any], bytes]]] = {}
         named = [*(columns or {}).values(), *self._files.values()]
         for field in (each for each in named if each is not None):
             if "/" in field or "\0" in field or is_reserved(field) or skip_reason(f"k.{field}") is not None:
@@ -221,12 +224,12 @@ class Table:
         if self._columns is not None:
             return
         for name in names:
-            if name == self._key or name in self._files or (name, str) in self._fields:
+            if name == self._key or name in self._files or name in self._allowed:
                 continue
             if not name or _NOT_A_FIELD.search(name) or is_reserved(name):
                 hint = f"name the columns to take, with a field for this one: --columns {printable(name)}=FIELD,..."
                 raise self._error(f"column {printable(name)!r} cannot be the name of a field", hint=hint)
-            self._fields[name, str] = _default_field(name, "")
+            self._allowed.add(name)
 
     def _key_of(self, row: Mapping[str, Any], number: int, count: int) -> str:
         if self._key is None:
@@ -237,6 +240,9 @@ class Table:
             raise self._error(f"row {number} has no key: {printable(self._key)} is {printable(repr(value))}")
         if self._key in self._files and (split := self._rule(key)) is not None:
             key = split[0]
+        # Most keys pass this short test; all others are checked in full.
+        if self._rule is first_dot and key[0] != "_" and not _SPECIAL.search(key):
+            return key
         parts = key.split("/")
         if ".." in parts or "." in parts or "" in parts or self._rule(f"{key}.x") != (key, "x") or "\0" in key:
             hint = "a key has no dot after its last slash, and does not begin with one; or use another --key-rule"
@@ -268,11 +274,11 @@ class Table:
             if value is None or (type(value) is float and math.isnan(value)):
                 self.nulls[column] += 1
                 continue
-            field = self._fields.get((column, type(value)))
-            if field is None:
+            plan = self._plans.get((column, type(value)))
+            if plan is None:
                 field = (self._columns or {}).get(column) or _default_field(column, value)
-                self._fields[column, type(value)] = field
-            _put(sample, field, value if type(value) is bytes else _encoded(field, value))
+                plan = self._plans[column, type(value)] = field, _encoder(field, value)
+            _put(sample, plan[0], plan[1](value))
         for field in sources:
             if field in sample:
                 _put(sample, field, b"")
@@ -343,17 +349,23 @@ def _default_field(column: str, value: Any) -> str:
     return column if is_whole or extension in ("json", "jsn") else f"{column}.json"
 
 
-def _encoded(field: str, value: Any) -> bytes:
-    """Encode a value for its field.
+def _encoder(field: str, value: Any) -> Callable[[Any], bytes]:
+    """Return a function that encodes values of the type of ``value`` for a field.
 
-    Raises:
-        EncodeError: the field cannot hold the value.
+    It raises EncodeError for a value that the field cannot hold.
     """
+    extension = extension_of(field)
+    if isinstance(value, bytes):
+        return bytes
+    if type(value) is int and extension in ((name, False) for name in _NUMBERS):
+        return lambda number: b"%d" % number
+    if type(value) is str and extension in ((name, False) for name in _PLAIN):
+        return lambda text: text.encode() if text.isascii() else encode_field(field, text)
     if isinstance(value, (datetime.date, datetime.time)):
-        value = value.isoformat()
-    elif isinstance(value, decimal.Decimal) or (type(value) in (int, float) and extension_of(field)[0] in _PLAIN):
-        value = str(value)
-    return encode_field(field, value)
+        return lambda moment: encode_field(field, moment.isoformat())
+    if isinstance(value, decimal.Decimal) or (type(value) in (int, float) and extension[0] in _PLAIN):
+        return lambda number: encode_field(field, str(number))
+    return partial(encode_field, field)
 
 
 _PLAIN = frozenset(("txt", "text", "transcript"))
