@@ -22,6 +22,7 @@ from ..shared.program import (
     standard_options,
     work_option,
     work_options,
+    write_message,
 )
 from ..shared.results import Results
 from ..shared.sections import LongHelp
@@ -158,7 +159,9 @@ def command(
     manifests = dict.fromkeys(names) if manifest is None else part_names(manifest, parts)
     leave_out = [*names.values(), *manifests.values()]
     source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, **inputs)
-    mapped = None if function is None else Mapped(function, parallel or 1, mem, errors)
+    mapped = None if function is None else Mapped(
+        function, parallel or 1, mem, errors, lambda text: write_message(2, text)
+    )  # fmt: skip
     limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         with ExitStack() as stack:

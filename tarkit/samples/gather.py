@@ -143,24 +143,24 @@ def _walk(gathered: Gathered, place: str, given: str, rule: KeyRule, leave_out: 
     inodes = {inode for _, inode in leave_out}
     for entry in entries:
         name = prefix + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if is_program_folder(entry.name):
-                gathered.others.append((name, HIDDEN_FOLDER))
-            else:
-                _walk(gathered, entry.path, f"{given}{entry.name}/", rule, leave_out)
-            continue
-        gathered.stripped += prefix != given
-        # The number of an inode comes with the listing; a link has the number of its target only
-        # in its status.
-        is_link = entry.is_symlink()
-        if (entry.inode() in inodes or (is_link and leave_out)) and _file_id(entry.path) in leave_out:
+        if prefix != given and not entry.is_dir(follow_symlinks=False):
+            gathered.stripped += 1
+        # The number of an inode comes with the listing; a link has that of its target only in its
+        # status.
+        is_output = leave_out and (entry.inode() in inodes or entry.is_symlink()) and _file_id(entry.path) in leave_out
+        if is_output:
             gathered.others.append((name, OUTPUT_ITSELF))
-        elif is_link and entry.is_dir():
-            gathered.others.append((name, "link to a folder"))
-        elif not entry.is_file():
-            gathered.others.append((name, "link without a target" if is_link else "not-a-file"))
-        else:
+        elif entry.is_file():
             _take(gathered, name, entry.path, rule)
+        elif not entry.is_dir():
+            is_link = entry.is_symlink()
+            gathered.others.append((name, "link without a target" if is_link else "not-a-file"))
+        elif entry.is_symlink():
+            gathered.others.append((name, "link to a folder"))
+        elif is_program_folder(entry.name):
+            gathered.others.append((name, HIDDEN_FOLDER))
+        else:
+            _walk(gathered, entry.path, f"{given}{entry.name}/", rule, leave_out)
 
 
 def is_program_folder(folder: str) -> bool:

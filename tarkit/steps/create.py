@@ -246,6 +246,7 @@ class Mapped:
         processes: number of processes.
         mem: largest number of bytes of the samples that are held.
         errors: abort, or skip to leave out samples for which the function raises an exception.
+        printed: called with what the function printed for a sample.
         filtered: number of samples that the function left out.
         failed: the first 20 failures, a line for each.
         failures: number of failures.
@@ -255,6 +256,7 @@ class Mapped:
     processes: int = 1
     mem: int = DEFAULT_MEM
     errors: str = "abort"
+    printed: Callable[[bytes], object] = lambda text: None
     filtered: int = 0
     failures: int = 0
     failed: list[str] = field(default_factory=list)
@@ -283,6 +285,9 @@ class Mapped:
         with Scratch() as scratch, PythonPool(self.function, scratch.path, slots=self.processes, mem=self.mem) as pool:
             for batch, outcome in ordered_map(batches(), pool, window=self.mem):
                 part = parts.popleft()
+                if outcome.printed.size:
+                    self.printed(outcome.printed.read())
+                    outcome.printed.discard()
                 made = outcome.made[0] if outcome.failure is None else []
                 if outcome.failure is not None:
                     key = batch[0]["__key__"]

@@ -163,6 +163,7 @@ def test_samples_pass_through_a_function(run: Run, tmp_path: Path, files: Path) 
     (tmp_path / "change.py").write_text(
         "def change(sample):\n"
         "    number = int(sample['txt'])\n"
+        "    if number == 7:\n        print('seven')\n"
         "    if number % 10 == 3:\n        return None\n"
         "    if number == 50:\n        raise ValueError('a bad picture')\n"
         "    return {'__key__': 'x' + sample['__key__'], 'txt': b'%d' % (2 * number)}\n"
@@ -176,6 +177,7 @@ def test_samples_pass_through_a_function(run: Run, tmp_path: Path, files: Path) 
     assert result.code == 3
     assert "89 samples, " in result.stderr and "left out by --map 10; failed in --map 1" in result.stderr
     assert re.search("012-2: .*a bad picture", result.stderr)
+    assert "\nseven\n" in f"\n{result.stderr}" and result.stdout == b""
     found = {sample["__key__"]: sample["txt"] for sample in read_samples(str(tmp_path / "o.tar"))}
     assert len(found) == 89 and found["x000-1"] == b"2" and list(found) == sorted(found)
     (tmp_path / "change.py").write_text("def change(sample):\n    return None\n")
