@@ -41,22 +41,29 @@ def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
     The files of a sample are read when it is taken.
     """
     sample: Sample = {}
-    room = SampleRoom()
-    key = None
+    key, room = None, None
     for file in files:
         if file.key != key:
             if sample:
                 yield sample
-            key = file.key
-            sample, room = {"__key__": key}, SampleRoom()
+            key, room = file.key, None
+            sample = {"__key__": key}
+        elif room is None:
+            # What one file leaves in memory fits, so that samples of one file need no count.
+            room = SampleRoom()
+            for field in [*sample][1:]:
+                room.hold(sample[field])
         try:
-            sample[file.field] = room.hold(read_content(file.source))
+            source = file.source
+            is_local = isinstance(source, str) and source[0] in "./"
+            content = read_local_file(str(source)) if is_local else read_content(source)
         except LocatedError as error:
             if file.wanted_by:
                 error.reason = f"{error.reason} (wanted by {file.wanted_by})"
             raise
         except UsageError as error:
             raise UsageError(f"{file.wanted_by}: {error}" if file.wanted_by else str(error)) from None
+        sample[file.field] = content if room is None else room.hold(content)
     if sample:
         yield sample
 
@@ -69,7 +76,6 @@ def read_local_file(path: str) -> bytes | FieldFile:
         StreamError: it cannot be read, or is not a regular file.
         TemporaryStreamError: it was changed, replaced or removed meanwhile.
     """
-    name = path.removeprefix("./")
     try:
         # A pipe that took the place of the file would wait for a writer.
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -77,7 +83,7 @@ def read_local_file(path: str) -> bytes | FieldFile:
             before = os.fstat(number)
             size = before.st_size
             if not stat.S_ISREG(before.st_mode):
-                raise StreamError("is not a regular file", url=name)
+                raise StreamError("is not a regular file", url=path)
             if size > LARGE:
                 return FieldFile.at(path)
             data = os.read(number, size + 1)
@@ -85,14 +91,17 @@ def read_local_file(path: str) -> bytes | FieldFile:
             os.close(number)
         after = os.stat(path)
     except OSError as error:
+        name = path.removeprefix("./")
         if isinstance(error, StreamError):
+            error.url = name
             raise
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise MissingInputError("no such file", url=name) from None
         raise StreamError((error.strerror or str(error)).lower(), url=name) from None
     if len(data) != size or after.st_size != size or after.st_mtime_ns != before.st_mtime_ns:
         reason = f"the file was changed while it was read: it had {size} bytes, and has {after.st_size} now"
-        raise TemporaryStreamError(reason, url=name, hint="read it again when nothing writes to it")
+        hint = "read it again when nothing writes to it"
+        raise TemporaryStreamError(reason, url=path.removeprefix("./"), hint=hint)
     return data
 
 
@@ -101,8 +110,6 @@ def read_content(source: str | PurePath) -> bytes | FieldFile:
 
     Content that is too large for memory stays in its file, or is kept in a temporary file.
     """
-    if isinstance(source, str) and source[0] in "./":
-        return read_local_file(source)
     if isinstance(source, str) and source.startswith("text:"):
         return source[5:].encode("utf-8", "surrogateescape")
     with open_read(source, compression=None) as stream:

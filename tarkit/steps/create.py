@@ -149,7 +149,8 @@ def gathered_files(
     names = [name for path in paths for name in (listed_names(path[1:], comments=True) if path[:1] == "@" else [path])]
     found = gather(names, rule=rule, folder=folder, leave_out=leave_out)
     files = _checked(found, skip_others, {OUTPUT_ITSELF})
-    if len(found.named) < len(found.files) and all(extension_of(f.field)[0] in IMAGE_FORMATS for f in files.files):
+    fields = {file.field for file in files.files}
+    if len(found.named) < len(found.files) and all(extension_of(field)[0] in IMAGE_FORMATS for field in fields):
         place = printable(next((name for name in names if os.path.isdir(os.path.join(folder, name))), "."))
         note = f"pictures without labels, whose keys are their paths: --classes takes the folders in {place} as classes"
         files.notes.append(note)
