@@ -262,7 +262,7 @@ def _source(
     else:
         listed = listed_names(files_from, null=null) if files_from is not None else ()
         found = gathered_files(
-            [*paths, *listed], rule=rule, folder=directory or ".", leave_out=own, skip_others=skip_others
+            paths, listed, rule=rule, folder=directory or ".", leave_out=own, skip_others=skip_others
         )  # fmt: skip
     if on_same_extension == "error":
         refuse_same_extension(found.files, rule)

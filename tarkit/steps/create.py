@@ -129,12 +129,14 @@ def listed_names(source: str, *, null: bool = False, comments: bool = False) -> 
 
 
 def gathered_files(
-    paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = (), skip_others: bool = False
-) -> Files:
+    paths: Iterable[str], listed: Iterable[str] = (), *, rule: KeyRule, folder: str = ".",
+    leave_out: Iterable[str] = (), skip_others: bool = False,
+) -> Files:  # fmt: skip
     """Find the files to write in files, folders and ``@LIST``s of them.
 
     Args:
-        paths: what to look into.
+        paths: files, folders and ``@LIST``s.
+        listed: more files and folders.
         rule: key rule.
         folder: folder where relative paths begin.
         leave_out: files that are outputs, and so never inputs.
@@ -147,6 +149,7 @@ def gathered_files(
     """
     _check_folder(folder)
     names = [name for path in paths for name in (listed_names(path[1:], comments=True) if path[:1] == "@" else [path])]
+    names += listed
     found = gather(names, rule=rule, folder=folder, leave_out=leave_out)
     files = _checked(found, skip_others, {OUTPUT_ITSELF})
     fields = {file.field for file in files.files}

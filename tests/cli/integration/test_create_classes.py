@@ -223,11 +223,11 @@ def test_unusual_names_come_back(run: Run, tmp_path: Path) -> None:
 
 
 def test_lists_of_files(run: Run, tmp_path: Path) -> None:
-    root = tree(tmp_path / "p", "a.jpg", "#b.jpg", "c/d.jpg", "e f.jpg", "new\nline.jpg", "not.jpg")
+    root = tree(tmp_path / "p", "a.jpg", "#b.jpg", "c/d.jpg", "e f.jpg", "new\nline.jpg", "not.jpg", "@g.jpg")
     out = tmp_path / "t.tar"
-    listed = b"\xef\xbb\xbfa.jpg\r\n#b.jpg\r\n\r\nc\ne f.jpg"
+    listed = b"\xef\xbb\xbfa.jpg\r\n#b.jpg\r\n\r\nc\ne f.jpg\n@g.jpg"
     assert run("tarkit", "create", "-T", "-", "-C", root, "-o", out, stdin=listed).code == 0
-    assert list(samples(out)) == ["#b", "a", "c/d", "e f"]
+    assert list(samples(out)) == ["#b", "@g", "a", "c/d", "e f"]
     nul = b"a.jpg\0new\nline.jpg\0c/d.jpg\0"
     assert run("tarkit", "create", "-T", "-", "-0", "-C", root, "-o", out, stdin=nul).code == 0
     assert list(samples(out)) == ["a", "c/d", "new\nline"]
