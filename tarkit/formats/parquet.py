@@ -137,15 +137,15 @@ def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[s
             yield None if key is None else str(key), sum(map(len, values))
 
 
-def parquet_columns(source: str) -> tuple[list[str], int]:
-    """Return the names of the columns of a file, and its number of rows.
+def parquet_columns(source: str) -> list[str]:
+    """Return the names of the columns of a file.
 
     Raises:
         DataError: the file is not a Parquet file, or has two columns of one name.
         UsageError: the source can be read only once.
     """
-    file = _open_rows(source, None)
-    return file.schema_arrow.names, file.metadata.num_rows
+    names: list[str] = _open_rows(source, None).schema_arrow.names
+    return names
 
 
 def read_values(source: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -196,17 +196,12 @@ def check_table(url: str, classes: Mapping[str, int], *, force: bool) -> bool:
     Raises:
         UsageError: a different table exists.
     """
-    with suppress(MissingInputError):
-        try:
-            if read_classes(url) == dict(classes):
-                return False
-        except DataError:
-            if not force:
-                raise
+    with suppress(MissingInputError, *([DataError] if force else [])):
+        if read_classes(url) == dict(classes):
+            return False
         if not force:
-            raise UsageError(
-                f"{printable(redact(url))} is there with other numbers; --classes-from uses it, --force replaces it"
-            )
+            shown = printable(redact(url))
+            raise UsageError(f"{shown} is there with other numbers; --classes-from uses it, --force replaces it")
     return True
 
 

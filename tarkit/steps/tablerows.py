@@ -71,6 +71,7 @@ class Table:
 
     Attributes:
         inputs: name of the table.
+        reads_once: True if it cannot be read a second time.
         nulls: column -> number of rows without a value.
 
     Raises:
@@ -78,34 +79,25 @@ class Table:
     """
 
     def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        columns: Mapping[str, str | None] | None = None,
-        files: Mapping[str, str] | None = None,
-        *,
-        folder: str | None = None,
-        delimiter: str | None = None,
-        quoting: bool | None = None,
-        encoding: str = "utf-8",
-        rule: str | KeyRule = first_dot,
+        self, url: str, key: str | None = None, columns: Mapping[str, str | None] | None = None,
+        files: Mapping[str, str] | None = None, *, folder: str | None = None, delimiter: str | None = None,
+        quoting: bool | None = None, encoding: str = "utf-8", rule: str | KeyRule = first_dot,
         fetched: Callable[[Iterable[Wanted]], Iterable[Sample]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         name = _COMPRESSED.sub("", url.partition("?")[0].lower() if is_url(url) else url.lower())
-        kind = ("," if url == "-" else None) or next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
+        kind = "," if url == "-" else next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
         if kind is None and delimiter is None:
             raise UsageError(f"{display_name(url)}: a table is a file named {', '.join(f'*{end}' for end in _KINDS)}")
         if delimiter is not None and (kind in ("json", "parquet") or len(delimiter) != 1):
             raise UsageError(f"--delimiter {delimiter!r} is not one character between the values of a CSV")
-        self.url = url
+        self.url, self.reads_once = url, reads_once(url)
         self.inputs: Sequence[str | PurePath] = [url]
         self.nulls: Counter[str] = Counter()
         self._kind = delimiter or kind or ","
         self._quoting = self._kind != "\t" if quoting is None else quoting
         self._encoding = encoding
         self._key, self._columns, self._files = key, columns, dict(files or {})
-        path = local_path(url)
-        self._folder = folder if folder is not None else os.path.dirname(path or "") or "."
+        self._folder = folder if folder is not None else os.path.dirname(local_path(url) or "") or "."
         self._rule = key_rule(rule)
         self._by: str | None = None
         self._fetched = fetched
@@ -124,7 +116,7 @@ class Table:
 
     def splits_by(self, column: str) -> bool:
         """Return True if the first row has this column, whose values then decide on the parts."""
-        if reads_once(self.url) or not any(column in row for _, row in itertools.islice(self._rows(None), 1)):
+        if self.reads_once or not any(column in row for _, row in itertools.islice(self._rows(None), 1)):
             return False
         self._by = column
         return True
@@ -135,7 +127,7 @@ class Table:
         Raises:
             DataError: a key is empty, repeated or not valid.
         """
-        if reads_once(self.url):
+        if self.reads_once:
             return None
         seen: dict[str, int] = {}
         found: Counter[str] = Counter()
@@ -162,17 +154,19 @@ class Table:
             DataError: the table is damaged, lacks a column, or has a value that cannot be a field.
             MissingInputError: the table has no rows.
         """
-        wanted = None
-        if self._columns is not None:
-            wanted = list(dict.fromkeys([*self._columns, *self._files, *([self._key] if self._key else [])]))
-        if wanted is not None and self._by is not None and self._by not in wanted:
-            wanted.append(self._by)
-        unseen = set(wanted or [*self._files, *([self._key] if self._key else [])])
+        unseen = dict.fromkeys(name for name in (self._key, self._by, *self._files, *(self._columns or ())) if name)
+        wanted = None if self._columns is None else [*unseen]
+        # The keys of a table that can be read twice were compared by then.
+        seen = set[str]() if self.reads_once else None
         count = -1
         for count, (number, row) in enumerate(self._rows(wanted)):
-            if unseen:
-                unseen.difference_update(row)
+            for name in [name for name in unseen if name in row]:
+                del unseen[name]
             key = self._key_of(row, number, count)
+            if seen is not None:
+                if key in seen:
+                    raise self._error(f"the key of row {number} is that of an earlier row", key)
+                seen.add(key)
             try:
                 found = self._wanted(key, row)
             except (DataError, EncodeError) as error:
@@ -201,7 +195,7 @@ class Table:
             return
         rows: Iterator[tuple[int, Sequence[Any]]]
         if self._kind == "parquet":
-            names, _ = parquet_columns(self.url)
+            names = parquet_columns(self.url)
             self._check_known(names)
             names = names if only is None else list(only) or names[:1]
             rows = enumerate(read_values(self.url, names), 1)
@@ -215,8 +209,8 @@ class Table:
             yield number, dict(zip(names, values, strict=True))
 
     def _check_known(self, names: Sequence[str]) -> None:
-        wanted = [*([self._key] if self._key else []), *self._files, *(self._columns or ())]
-        if missing := next((name for name in wanted if name not in names), None):
+        wanted = (self._key, *self._files, *(self._columns or ()))
+        if missing := next((name for name in wanted if name is not None and name not in names), None):
             raise self._error(f"has no column {printable(missing)!r}; it has {printable(', '.join(names))}")
 
     def _check_columns(self, names: Iterable[str]) -> None:
@@ -299,12 +293,10 @@ class Table:
         wanted = self.rows()
         if shuffle is not None:
             room = SampleRoom(_SHUFFLED)
-            held = [
-                Wanted(
-                    {name: value if is_reserved(name) else room.hold(value) for name, value in sample.items()}, files
-                )
-                for sample, files in wanted
-            ]
+            held = []
+            for row in wanted:
+                row.sample.update({name: room.hold(row.sample[name]) for name in row.sample if not is_reserved(name)})
+                held.append(row)
             wanted = iter(sorted(held, key=lambda row: hashed(row.sample["__key__"], shuffle)))
         rows = map(self._with_local, wanted)
         for row in rows:

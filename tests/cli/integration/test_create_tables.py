@@ -79,6 +79,9 @@ def test_byte_order_marks_encodings_and_compression(run: Run, tmp_path: Path) ->
     assert "encoding 'qq' does not exist" in refused(run, cp1252, "--encoding", "qq", code=2)
     run("tarkit", "create", "--table", "-", "--key", "id", "-o", tmp_path / "e.tar", stdin=rows.encode())
     assert samples(tmp_path / "e.tar") == wanted
+    series = ["-o", f"{tmp_path}/f-%d.tar", "--maxcount", "1"]
+    result = run("tarkit", "create", "--table", "-", "--key", "id", *series, stdin=b"id,t\n1,a\n2,b\n1,c\n")
+    assert result.code == 65 and "key '1': the key of row 4 is that of an earlier row" in result.stderr
 
 
 def test_a_lone_quote_swallows_no_rows(run: Run, tmp_path: Path) -> None:
