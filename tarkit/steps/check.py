@@ -17,7 +17,7 @@ from tarkit.samples.sample import KeyRule, first_dot, key_rule
 from tarkit.specs.manifest import ManifestShard, read_manifest
 from tarkit.steps.findings import CheckReport, Finding, kind_of
 from tarkit.steps.repeats import Repeats
-from tarkit.steps.shardcheck import DecodeBatch, ShardCheck, Wanted, as_findings
+from tarkit.steps.shardcheck import CheckPlan, DecodeBatch, ShardCheck, as_findings
 from tarkit.store.entries import identify
 from tarkit.store.publish import open_publish
 
@@ -62,7 +62,9 @@ def check_shards(
         StreamError: the list of keys cannot be written.
     """
     report = CheckReport() if report is None else report
-    wanted = Wanted(key_rule(rule), required_fields(require), decode, repeated_contents, report, lambda _: progress())
+    wanted = CheckPlan(
+        key_rule(rule), required_fields(require), decode, repeated_contents, report, lambda _: progress()
+    )
     items = _DataSet(wanted, manifest).items(urls)
     with nullcontext() if bad_keys is None else open_publish(bad_keys, compression=None) as listed:
         last = None
@@ -111,7 +113,7 @@ class _DataSet:
         manifest: path or URL of a manifest, or None.
     """
 
-    def __init__(self, wanted: Wanted, manifest: str | None) -> None:
+    def __init__(self, wanted: CheckPlan, manifest: str | None) -> None:
         self._wanted, self._manifest = wanted, manifest
         self._shards: list[str] = []
         self._keys, self._contents = Repeats(), Repeats()

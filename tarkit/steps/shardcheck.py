@@ -33,7 +33,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CheckPlan:
     """The checks that a run makes of each shard.
 
     Attributes:
@@ -87,7 +87,7 @@ class ShardCheck:
         md5: MD5 of the file in hex, or "".
     """
 
-    def __init__(self, wanted: Wanted, url: str, with_md5: bool) -> None:
+    def __init__(self, wanted: CheckPlan, url: str, with_md5: bool) -> None:
         self.url, self.shard = url, display_name(url)
         self.seen: dict[str, int] = {}
         self.contents: dict[bytes, tuple[int, str]] = {}
