@@ -30,8 +30,7 @@ from ..shared.sections import LongHelp
 from ..shared.series import open_shards, shards_options, summarize
 
 if TYPE_CHECKING:
-    from tarkit.steps.create import Files
-    from tarkit.steps.tablerows import Table
+    from tarkit.steps.create import Source
 
 _NAME = "tarkit create"
 _EPILOG = """\b
@@ -230,7 +229,7 @@ def _check(
 def _source(
     paths: Sequence[str], outputs: Collection[str], key_rule: str, start: int, force: bool, dry_run: bool,
     leave_out: Iterable[str | None], *, plan: str | None, table: str | None, directory: str | None, **more: Any,
-) -> Files | Table:  # fmt: skip
+) -> Source:  # fmt: skip
     """Return the samples to write."""
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, counted, printable, quoted
 from tarkit.formats.tally import DEFAULT_MEM, check_policy
@@ -28,7 +28,29 @@ from tarkit.store.read import read_whole
 
 if TYPE_CHECKING:
     from tarkit.mapping.pythonworker import FunctionSpec
-    from tarkit.steps.tablerows import Table
+
+
+class Source(Protocol):
+    """Samples to write.
+
+    Attributes:
+        inputs: names of the inputs; none of them may be an output.
+    """
+
+    inputs: Sequence[str | PurePath]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return phrases on what was left out."""
+
+    def splits_by(self, column: str) -> bool:
+        """Return True if this is a column, whose values then decide on the parts."""
+
+    def count(self, parts: Parts) -> Counter[str] | None:
+        """Count the samples of each part before one is made; None if they are not known."""
+
+    def samples(self, shuffle: str | None) -> Iterator[Sample]:
+        """Yield the samples: in order, or in an order that the text ``shuffle`` decides."""
 
 
 @dataclass
@@ -50,15 +72,12 @@ class Files:
     tables: list[str] = field(default_factory=list)
 
     def splits_by(self, column: str) -> bool:
-        """Return False: files have no columns."""
         return False
 
     def count(self, parts: Parts) -> Counter[str]:
-        """Count the samples of each part, before one is read."""
         return Counter(map(parts.part_of, dict.fromkeys(file.key for file in self.files)))
 
     def samples(self, shuffle: str | None) -> Iterator[Sample]:
-        """Yield the samples: in order, or in the order that the text ``shuffle`` decides."""
         for url in self.tables:
             write_classes(url, self.classes)
         files = self.files
@@ -287,7 +306,7 @@ class Mapped:
 
 
 def create(
-    source: Files | Table, outputs: Mapping[str, ShardsOutput], *, shares: Mapping[str, float] | None = None,
+    source: Source, outputs: Mapping[str, ShardsOutput], *, shares: Mapping[str, float] | None = None,
     split_by: str | None = None, shuffle: str | None = None,
     shards: int | None = None, mapped: Mapped | None = None,
     progress: Callable[[int, int | None], object] = lambda done, total: None,
