@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -160,8 +159,9 @@ def command(
     manifests = dict.fromkeys(names) if manifest is None else part_names(manifest, parts)
     leave_out = [*names.values(), *manifests.values()]
     source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, **inputs)
-    shown = partial(write_message, 2)
-    mapped = None if function is None else Mapped(function, parallel or 1, mem, errors, shown)
+    mapped = None if function is None else Mapped(
+        function, parallel or 1, mem, errors, lambda text: write_message(2, text)
+    )  # fmt: skip
     limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         with ExitStack() as stack:
@@ -227,36 +227,43 @@ def _check(
 
 
 def _source(
-    paths: Sequence[str], outputs: Collection[str], key_rule: str, start: int, force: bool, dry_run: bool,
-    leave_out: Iterable[str | None], *, plan: str | None, table: str | None, directory: str | None, **more: Any,
+    paths: Sequence[str], outputs: Iterable[str], key_rule: str, start: int, force: bool, dry_run: bool,
+    leave_out: Iterable[str | None], *, plan: str | None, allow_pipe: bool, table: str | None, files_from: str | None,
+    null: bool, classes: bool, classes_from: str | None, directory: str | None, skip_others: bool,
+    on_same_extension: str, key: str | None, columns: Any, files: Any, delimiter: str | None, quoting: str | None,
+    encoding: str,
 ) -> Source:  # fmt: skip
     """Return the samples to write."""
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
     from tarkit.steps.create import class_files, gathered_files, listed_names, own_names, planned_files
 
-    rule, folder = rule_of(key_rule), directory or "."
+    rule = rule_of(key_rule)
+    outputs = list(outputs)
     own = own_names(outputs, start, leave_out)
     if table is not None:
         from tarkit.steps.tablerows import Table
 
-        quoting = None if more["quoting"] is None else more["quoting"] == "csv"
-        named = {name: more[name] for name in ("key", "columns", "files", "delimiter", "encoding")}
-        return Table(table, folder=directory, quoting=quoting, rule=rule, **named)
+        is_quoted = None if quoting is None else quoting == "csv"
+        return Table(
+            table, key, columns, files, folder=directory, delimiter=delimiter, quoting=is_quoted, encoding=encoding,
+            rule=rule,
+        )  # fmt: skip
     if plan is not None:
-        found = planned_files(plan, rule=rule, folder=folder, allow_pipe=more["allow_pipe"])
-    elif more["classes"] or more["classes_from"] is not None:
+        found = planned_files(plan, rule=rule, folder=directory or ".", allow_pipe=allow_pipe)
+    elif classes or classes_from is not None:
         from tarkit.steps.classfolders import read_classes
 
-        numbers = None if more["classes_from"] is None else read_classes(more["classes_from"])
+        numbers = None if classes_from is None else read_classes(classes_from)
+        root = os.path.join(directory or "", paths[0])
         found = class_files(
-            os.path.join(directory or "", paths[0]), numbers, outputs, rule=rule, leave_out=own,
-            skip_others=more["skip_others"], force=force, dry_run=dry_run,
-        )  # fmt: skip
+            root, numbers, outputs, rule=rule, leave_out=own, skip_others=skip_others, force=force, dry_run=dry_run
+        )
     else:
-        listed = () if more["files_from"] is None else listed_names(more["files_from"], null=more["null"])
-        skip = more["skip_others"]
-        found = gathered_files(paths, listed, rule=rule, folder=folder, leave_out=own, skip_others=skip)
-    if more["on_same_extension"] == "error":
+        listed = listed_names(files_from, null=null) if files_from is not None else ()
+        found = gathered_files(
+            paths, listed, rule=rule, folder=directory or ".", leave_out=own, skip_others=skip_others
+        )  # fmt: skip
+    if on_same_extension == "error":
         refuse_same_extension(found.files, rule)
     return found
