@@ -293,10 +293,12 @@ class Table:
         wanted = self.rows()
         if shuffle is not None:
             room = SampleRoom(_SHUFFLED)
-            held = []
-            for row in wanted:
-                row.sample.update({name: room.hold(row.sample[name]) for name in row.sample if not is_reserved(name)})
-                held.append(row)
+            held = [
+                Wanted(
+                    {name: value if is_reserved(name) else room.hold(value) for name, value in sample.items()}, files
+                )
+                for sample, files in wanted
+            ]
             wanted = iter(sorted(held, key=lambda row: hashed(row.sample["__key__"], shuffle)))
         rows = map(self._with_local, wanted)
         for row in rows:
