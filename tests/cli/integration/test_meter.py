@@ -94,7 +94,7 @@ def test_tarproc_and_split_over_a_list(run: Run, shards: list[Path], tmp_path: P
     assert result.code == 0 and set(shares(result.stderr)) >= {50, 90, 100}
     assert "; 50 samples so far, 0 failed\n" in result.stderr
     result = run("tarkit", "split", f"@{names}", "-o", f"{tmp_path}/o-%d.tar", "--maxcount", "5")
-    assert result.code == 0 and shares(result.stderr) == list(range(10, 101, 10))
+    assert result.code == 0 and set(shares(result.stderr)) >= set(range(10, 101, 10))
     assert "; 11 samples so far, 2 shards written\n" in result.stderr
     for command in (["tarproc", "-c", "true"], ["tarkit", "split", "-o", f"{tmp_path}/p-%d.tar"]):
         assert run(*command, "-q", f"@{names}").stderr == ""
@@ -139,7 +139,7 @@ def test_files_that_are_copied(verb: str, run: Run, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_shards_that_are_indexed(run: Run, shards: list[Path]) -> None:
     result = run("tarkit", "index", *shards)
-    assert result.code == 0 and shares(result.stderr) == list(range(10, 101, 10))
+    assert result.code == 0 and set(shares(result.stderr)) >= set(range(10, 101, 10))
     assert "; 3 of 10 shards so far\n" in result.stderr
 
 
