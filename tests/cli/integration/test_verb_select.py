@@ -119,7 +119,7 @@ def test_a_misspelt_field_publishes_nothing(run: Run, shards: list[Path], tmp_pa
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_shards_wait_for_each_field_was_seen(
+def test_shards_wait_until_each_field_was_seen(
     run: Run, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TarWriter(str(tmp_path / "in-03.tar"), encoder=False) as writer:
