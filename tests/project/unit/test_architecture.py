@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[3]
 LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
-        "store": "allocator cache cachedread childstart compression entries faults fieldfile forks inplace publish "
-        "rangedfile read retry sinks temporary transfer trees waits wholefolder window"
+        "store": "allocator cache cachedread childstart compression entries faults fieldfile forks http.guarded "
+        "http.robots inplace publish rangedfile read retry sinks temporary transfer trees waits "
+        "wholefolder window"
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
     {
@@ -27,7 +28,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
     },
     {
-        "samples": "cachedshard codecs content gather images index indexedshard indexing pieces read sample "
+        "samples": "cachedshard codecs content firstbytes gather images index indexedshard indexing pieces read sample "
         "shardwriter tarwriter transforms"
     },
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
