@@ -178,18 +178,24 @@ class _Series:
     def plan(self, rows: Iterable[Wanted]) -> Iterator[Wanted]:
         """Yield the rows whose files are to be fetched."""
         for block in self._blocks(rows):
-            if not is_pattern(self._output) and self.result.shards:
-                reason = f"the rows of one shard are kept in memory, and there are more than {len(block)}"
-                raise UsageError(f"{reason}; write a series, such as -o train-%06d.tar")
             name = shard_name(self._output, self._number) if is_pattern(self._output) else self._output
             self._number += 1
+            record = None if self._force else read_record(done_record_url(name))
+            before = 0 if record is None else record.samples.get("in", 0)
             digest = hashlib.blake2b(self._options.encode(), digest_size=16)
-            for row in block:
+            digest_before = ""
+            for count, row in enumerate(block, 1):
                 _update(digest, row)
-            record = self._record(name, digest.hexdigest())
-            places = None if record is None else dict(record.failed)
-            wanted = [row for row in block if places is None or row.sample["__key__"] in places]
-            at = deque(0 if places is None else places[row.sample["__key__"]] for row in wanted)
+                if count == before:
+                    digest_before = digest.hexdigest()
+            if not self._force:
+                record = _checked(name, record, digest_before, before < len(block))
+            places: dict[str, int] = {}
+            if record is not None:
+                # Rows that were added to the table come after all others.
+                places = {row.sample["__key__"]: record.samples["out"] for row in block[before:]} | dict(record.failed)
+            wanted = [row for row in block if record is None or row.sample["__key__"] in places]
+            at = deque(places.get(row.sample["__key__"], 0) for row in wanted)
             self._planned.append(_Shard(name, len(block), digest.hexdigest(), at, record))
             self.result.shards.append(name)
             self.result.waiting += len(wanted)
@@ -199,32 +205,16 @@ class _Series:
         block: list[Wanted] = []
         size = 0
         for row in rows:
-            block.append(row)
-            size += sum(map(len, row.sample.values()))
             if len(block) >= self._maxcount or size >= _MOST_BYTES:
+                if not is_pattern(self._output):
+                    reason = f"the rows of one shard are kept in memory, and there are more than {len(block)}"
+                    raise UsageError(f"{reason}; write a series, such as -o train-%06d.tar")
                 yield block
                 block, size = [], 0
+            block.append(row)
+            size += sum(map(len, row.sample.values()))
         if block:
             yield block
-
-    def _record(self, name: str, digest: str) -> DoneRecord | None:
-        """Return the record of a published shard of the same rows, if it is whole.
-
-        Raises:
-            UsageError: the shard is not of these rows, and is not to be replaced.
-        """
-        if self._force:
-            return None
-        record = read_record(done_record_url(name))
-        size = -1
-        with suppress(MissingInputError):
-            size = stat(name).size or 0
-        if (record is None and size >= 0) or (record is not None and record.work != digest):
-            reason = "is there, and was made of other rows or options; --force replaces the series"
-            raise UsageError(f"{printable(redact(name))} {reason}, and fetches all files again")
-        if record is None or record.state != "done" or record.output is None or size != record.output["size"]:
-            return None
-        return None if record.failed and _md5(name) != record.output["md5"] else record
 
     def accept(self, row: Wanted, outcome: Outcome, failures: FailedTable) -> None:
         """Take the outcome of the next row of the plan."""
@@ -272,14 +262,13 @@ class _Series:
             remove_manifest(self._manifest)
         samples = {"in": shard.rows, "out": shard.rows - len(shard.failed), "failed": len(shard.failed)}
         record = DoneRecord("failed", {}, shard.digest, version("tarkit"), error="interrupted", exit_code=EXIT_FAILED)
-        if shard.record is None:
-            # Killed in between, the shard is known to be one of this table.
-            record.publish(shard.name)
+        record.samples = samples
         with writer:
-            # Publishes the shard, or discards it after an error.
-            pass
+            if shard.record is None:
+                # Killed before the last step, the shard is known to be one of these rows.
+                record.publish(shard.name)
         size, md5 = writer.checksum_of_file()
-        record = replace(record, state="done", error=None, samples=samples, failed=shard.failed)
+        record = replace(record, state="done", error=None, failed=shard.failed)
         record.exit_code = EXIT_SET_ASIDE if shard.failed else EXIT_OK
         record.output = {"name": output_name(shard.name), "size": size, "md5": md5}
         record.publish(shard.name)
@@ -319,6 +308,32 @@ class _Series:
         for shard in self._planned:
             if shard.writer is not None:
                 shard.writer.discard()
+
+
+def _checked(name: str, record: DoneRecord | None, digest: str, is_longer: bool) -> DoneRecord | None:
+    """Return the record of a published shard, or None if the shard must be made anew.
+
+    Args:
+        name: name of the shard.
+        record: its record.
+        digest: digest of the rows that it was made of, as they are now.
+        is_longer: True if there are more rows now.
+
+    Raises:
+        UsageError: the shard was made of other rows.
+    """
+    size: int | None = -1
+    with suppress(MissingInputError):
+        size = stat(name).size
+    if (record is None and size != -1) or (record is not None and record.work != digest):
+        reason = "is there, and was made of other rows or options"
+        raise UsageError(
+            f"{printable(redact(name))} {reason}; --force replaces the series, and fetches all files again"
+        )
+    if record is None or record.state != "done" or record.output is None or size not in (None, record.output["size"]):
+        return None
+    is_used = record.failed or is_longer
+    return None if is_used and _md5(name) != record.output["md5"] else record
 
 
 def _update(digest: Any, row: Wanted) -> None:

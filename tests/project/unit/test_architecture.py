@@ -36,9 +36,9 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "counts donerecord engine process progress progressbar runrecord status trial work"},
     {
-        "steps": "check classfolders contactsheet convert counting create demodata diff drawing encoding "
-        "explain export fieldvalues findings mixing parts picking prepare recordfiles salvage "
-        "select selection shardsoutput sourcefiles stats statsreport tablerows tables thumbnails"
+        "steps": "check classfolders contactsheet convert counting create demodata diff download drawing encoding "
+        "explain export fieldvalues findings mixing parts picking prepare recordfiles rowshards "
+        "salvage select selection shardsoutput sourcefiles stats statsreport tablerows tables thumbnails"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
