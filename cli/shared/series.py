@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from tarkit.samples.sample import Sample
+    from tarkit.steps.rowshards import RowsResult
     from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,28 +84,44 @@ def open_shards(
             may be an output.
         options: those of :func:`shards_options` without --json, and ``rule``.
     """
-    from tarkit.names.outputnames import is_pattern
     from tarkit.steps.shardsoutput import ShardsOutput
 
     refuse_mixed_output(output, click.get_current_context().params["as_json"])
-    if not is_pattern(output):
-        reject_options(_SERIES, "goes with a series of shards, such as -o out-%06d.tar")
-
-    def published(name: str) -> None:
-        if click.get_current_context().params["as_json"]:
-            return
-        with meter.hidden():
-            results.now(redact(name))
-
+    check_series_options(output)
     shards = ShardsOutput(output, **options)
     if shards.warning is not None:
         reason = "shards of an earlier run are replaced, but none is removed, since they cannot be listed"
         say(program, f"{reason}: {shards.warning}")
-    with shards.open(inputs(shards), published) as opened:
+    with shards.open(inputs(shards), name_printer(meter, results)) as opened:
         yield opened
+    report_removed(program, shards, dry_run=options.get("dry_run", False))
+
+
+def check_series_options(output: str) -> None:
+    """Reject options of a series if the output is one shard."""
+    from tarkit.names.outputnames import is_pattern
+
+    if not is_pattern(output):
+        reject_options(_SERIES, "goes with a series of shards, such as -o out-%06d.tar")
+
+
+def name_printer(meter: Meter, results: Results) -> Callable[[str], None]:
+    """Return a function that prints the name of a published shard; with --json, it does nothing."""
+    as_json = click.get_current_context().params["as_json"]
+
+    def published(name: str) -> None:
+        if not as_json:
+            with meter.hidden():
+                results.now(redact(name))
+
+    return published
+
+
+def report_removed(program: str, shards: ShardsOutput | RowsResult, *, dry_run: bool = False) -> None:
+    """Print a line on shards of an earlier run that were removed."""
     if shards.removed:
         first = printable(redact(shards.removed[0]))
-        verb = "would remove" if options.get("dry_run") else "removed"
+        verb = "would remove" if dry_run else "removed"
         say(program, f"{verb} {counted(len(shards.removed), 'shard')} of an earlier run, from {first} on")
 
 
@@ -124,7 +141,13 @@ def write_samples(
 
 
 def summarize(
-    program: str, shards: ShardsOutput, results: Results, *, notes: Sequence[str] = (), quiet: bool = False, **more: Any
+    program: str,
+    shards: ShardsOutput | RowsResult,
+    results: Results,
+    *,
+    notes: Sequence[str] = (),
+    quiet: bool = False,
+    **more: Any,
 ) -> None:
     """Print what was written: a line on stderr, or with --json an object on stdout.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,18 @@ import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, counted
 
+from ..shared.downloads import (
+    download_options,
+    failure_notes,
+    is_download,
+    options_of_downloads,
+    report_fetched,
+    row_counter,
+)
 from ..shared.meter import Meter
 from ..shared.program import (
     gathering_options,
+    is_default,
     option_group,
     refuse_terminal_input,
     reject_options,
@@ -26,10 +36,18 @@ from ..shared.program import (
 )
 from ..shared.results import Results
 from ..shared.sections import LongHelp
-from ..shared.series import open_shards, shards_options, summarize
+from ..shared.series import (
+    check_series_options,
+    name_printer,
+    open_shards,
+    shards_options,
+    summarize,
+)
 
 if TYPE_CHECKING:
+    from tarkit.samples.sample import Sample
     from tarkit.steps.create import Source
+    from tarkit.steps.tablerows import Wanted
 
 _NAME = "tarkit create"
 _EPILOG = """\b
@@ -69,6 +87,11 @@ _TABLE = option_group(
         "--quoting", type=click.Choice(["csv", "none"]), help="Whether quotes have a meaning.  [default: not in TSV]"
     ),
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a table of text."),
+    download_options,
+    click.option(
+        "--failed-rows", metavar="FILE",
+        help="Table of URLs that could not be fetched, .csv or .jsonl.  [default: beside the output]",
+    ),
 )  # fmt: skip
 _TABLE_OPTIONS = ("key", "columns", "files", "delimiter", "quoting", "encoding")
 _ORDER = option_group(
@@ -111,7 +134,7 @@ def command(
     paths: tuple[str, ...], output: str, manifest: str | None, shard_count: int | None, shuffle_seed: str | None,
     shares: str | None, split_by: str | None, function: str | None, errors: str, parallel: int | None, mem: int,
     key_rule: str, quiet: bool, as_json: bool, verbose: bool, maxcount: int, maxsize: int, start: int, force: bool,
-    dry_run: bool, mtime: float | None, format: str, index: bool, **inputs: Any,
+    dry_run: bool, mtime: float | None, format: str, index: bool, failed_rows: str | None, **inputs: Any,
 ) -> int:  # fmt: skip
     """Make shards of files, class folders or tables, or of a plan's sources.
 
@@ -141,6 +164,14 @@ def command(
     field, and are counted. Relative paths in a column of --files begin in the table's folder, or
     that of -C; if it is the column of the keys, too, the key is the path without its extension.
 
+    URLs of http and https in a column of --files are fetched, many at once. A file that is not what
+    the extension of its field says by its first bytes, that a site excludes (robots.txt,
+    X-Robots-Tag), or that comes from a private address is a failure. The rows of failures are left
+    out and listed, and the exit code is 3; the same command again fetches only those, and puts them
+    into their places. It resumes after a kill, too. A shard has --maxcount rows [default: 10000],
+    without those that failed. With --map, or standard input or output, all files are fetched each
+    time.
+
     A sample's part (--split) depends on its key only, so that it stays there when data is added.
     --shuffle keeps the rows of a table in memory, and their values in $TMPDIR above 256 MiB.
 
@@ -151,19 +182,54 @@ def command(
     written.
     """
     _check(paths, shares, **inputs)
-    from tarkit.steps.create import Mapped, create
+    inputs = {name: value for name, value in inputs.items() if not is_download(name)}
+    from tarkit.names.url import is_stream
+    from tarkit.steps.create import Mapped, create, table_parts
+    from tarkit.steps.failedrows import failed_table_name, fetched_and_listed
     from tarkit.steps.parts import parse_shares, part_names
+    from tarkit.steps.rowshards import MAX_ROWS, create_from_rows
+    from tarkit.steps.tablerows import Table
 
     parts = None if shares is None else parse_shares(shares)
     names = part_names(output, parts)
     manifests = dict.fromkeys(names) if manifest is None else part_names(manifest, parts)
-    leave_out = [*names.values(), *manifests.values()]
-    source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, **inputs)
+    tables = dict.fromkeys(names) if failed_rows is None else part_names(failed_rows, parts)
+    leave_out = [*names.values(), *manifests.values(), *tables.values()]
+    reasons: Counter[str] = Counter()
+    listed = failed_rows
+    urls = ExitStack()
+
+    def read_urls(rows: Iterable[Wanted]) -> Iterable[Sample]:
+        nonlocal listed
+        if dry_run or (is_stream(output) and listed is None):
+            what = "--dry-run with --map or -o - does not fetch" if dry_run else f"-o {output} needs --failed-rows for"
+            raise UsageError(f"{what} the URLs of a table")
+        listed = listed or failed_table_name(output.replace("%s", ""))
+        found = fetched_and_listed(rows, options_of_downloads(), listed, reasons)
+        urls.callback(found.close)
+        return found
+
+    source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, read_urls, **inputs)
     mapped = None if function is None else Mapped(
         function, parallel or 1, mem, errors, lambda text: write_message(2, text)
     )  # fmt: skip
     limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
-    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results, urls:
+        if mapped is None and not is_stream(output) and isinstance(source, Table) and source.names_urls():
+            reject_options(["maxsize"], "does not go with URLs, whose sizes are not known; use --maxcount")
+            check_series_options(output)
+            most = MAX_ROWS if is_default("maxcount") else maxcount
+            found = {
+                part: create_from_rows(
+                    rows, names[part], options_of_downloads(), maxcount=most, cuts=cuts, start=start,
+                    manifest=manifests[part], failed_table=tables[part], force=force, dry_run=dry_run,
+                    published=name_printer(meter, results), each=row_counter(meter), mtime=mtime, format=format,
+                    index=index, rule=key_rule,
+                )
+                for part, rows, cuts in table_parts(source, parts, split_by, shuffle_seed, shard_count)
+            }  # fmt: skip
+            _say_rule(key_rule)
+            return report_fetched(_NAME, found, results, notes=source.notes, quiet=quiet, dry_run=dry_run)
         with ExitStack() as stack:
             # In reverse, so that the first part is published first.
             outputs = {
@@ -185,16 +251,20 @@ def command(
                 source, outputs, shares=parts, split_by=split_by, shuffle=shuffle_seed, shards=shard_count,
                 mapped=mapped, progress=progress,
             )  # fmt: skip
-        if key_rule != "first-dot":
-            say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
-        notes = [*source.notes, *(mapped.notes() if mapped is not None else ())]
+        _say_rule(key_rule)
+        notes = [*source.notes, *(mapped.notes() if mapped is not None else ()), *failure_notes(reasons, listed or "")]
         for line in mapped.failed if mapped is not None else ():
             say(_NAME, line)
         for name in names:
             about = {"part": name} if name else {}
             summarize(f"{_NAME}: {name}" if name else _NAME, outputs[name], results, notes=notes, quiet=quiet, **about)
             notes = []
-    return EXIT_SET_ASIDE if mapped is not None and mapped.failures else EXIT_OK
+    return EXIT_SET_ASIDE if reasons or (mapped is not None and mapped.failures) else EXIT_OK
+
+
+def _say_rule(key_rule: str) -> None:
+    if key_rule != "first-dot":
+        say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
 
 
 def _check(
@@ -210,6 +280,8 @@ def _check(
         reject_options(["allow_pipe"], "goes with --plan")
     if table is None:
         reject_options(_TABLE_OPTIONS, "goes with --table")
+    if not others["files"]:
+        reject_options([*filter(is_download, click.get_current_context().params), "failed_rows"], "goes with --files")
     if plan or table:
         reject_options(["skip_others", "classes", "classes_from", "null"], "goes with files")
     if files_from is None:
@@ -228,7 +300,8 @@ def _check(
 
 def _source(
     paths: Sequence[str], outputs: Iterable[str], key_rule: str, start: int, force: bool, dry_run: bool,
-    leave_out: Iterable[str | None], *, plan: str | None, allow_pipe: bool, table: str | None, files_from: str | None,
+    leave_out: Iterable[str | None], fetched: Callable[[Iterable[Wanted]], Iterable[Sample]], *, plan: str | None,
+    allow_pipe: bool, table: str | None, files_from: str | None,
     null: bool, classes: bool, classes_from: str | None, directory: str | None, skip_others: bool,
     on_same_extension: str, key: str | None, columns: Any, files: Any, delimiter: str | None, quoting: str | None,
     encoding: str,
@@ -247,7 +320,7 @@ def _source(
         is_quoted = None if quoting is None else quoting == "csv"
         return Table(
             table, key, columns, files, folder=directory, delimiter=delimiter, quoting=is_quoted, encoding=encoding,
-            rule=rule,
+            rule=rule, fetched=fetched,
         )  # fmt: skip
     if plan is not None:
         found = planned_files(plan, rule=rule, folder=directory or ".", allow_pipe=allow_pipe)

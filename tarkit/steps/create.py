@@ -24,6 +24,7 @@ from tarkit.specs.shardspec import take_slice
 from tarkit.steps.classfolders import DEBRIS, check_table, class_folders, table_beside, write_classes
 from tarkit.steps.parts import Parts, hashed
 from tarkit.steps.shardsoutput import ShardsOutput
+from tarkit.steps.tablerows import Table, Wanted
 from tarkit.store.read import read_whole
 
 if TYPE_CHECKING:
@@ -329,12 +330,7 @@ def create(
         UsageError: the number of samples is not known, and ``shards`` needs it; or there are fewer
             samples than shards.
     """
-    by_column = split_by is not None and source.splits_by(split_by)
-    parts = Parts(shares or {"": 1.0}, None if by_column else split_by)
-    counts = source.count(parts)
-    if counts is not None:
-        _refuse_empty(parts, counts)
-    cuts = {} if shards is None else _cuts(shards, parts, counts, mapped)
+    parts, counts, cuts = plan_parts(source, shares, split_by, shards, mapped)
     total = None if counts is None else counts.total()
     samples = ((parts.part_of_sample(sample), sample) for sample in source.samples(shuffle and f"shuffle {shuffle}"))
     for done, (part, sample) in enumerate(samples if mapped is None else mapped(samples)):
@@ -344,6 +340,41 @@ def create(
         output.write(sample)
         progress(done, total)
     _refuse_empty(parts, {name: output.total for name, output in outputs.items()})
+
+
+def plan_parts(
+    source: Source, shares: Mapping[str, float] | None, split_by: str | None, shards: int | None,
+    mapped: Mapped | None = None,
+) -> tuple[Parts, Counter[str] | None, dict[str, set[int]]]:  # fmt: skip
+    """Return the parts, their numbers of samples if known, and the samples that begin a shard.
+
+    The arguments and errors are those of :func:`create`.
+    """
+    by_column = split_by is not None and source.splits_by(split_by)
+    parts = Parts(shares or {"": 1.0}, None if by_column else split_by)
+    counts = source.count(parts)
+    if counts is not None:
+        _refuse_empty(parts, counts)
+    return parts, counts, {} if shards is None else _cuts(shards, parts, counts, mapped)
+
+
+def table_parts(
+    table: Table, shares: Mapping[str, float] | None, split_by: str | None, shuffle: str | None, shards: int | None
+) -> Iterator[tuple[str, Iterator[Wanted], set[int] | None]]:
+    """Yield each part of a table with its rows, and the rows that begin a shard.
+
+    Local files are read, URLs are not. The arguments and errors are those of :func:`create`.
+    """
+    parts, _, cuts = plan_parts(table, shares, split_by, shards)
+    order = None if shuffle is None else f"shuffle {shuffle}"
+
+    def rows_of(part: str) -> Iterator[Wanted]:
+        for row in table.wanted(order):
+            if parts.part_of_sample(row.sample) == part:
+                yield table.with_local(row)
+
+    for part in parts.shares:
+        yield part, rows_of(part), cuts.get(part)
 
 
 def _refuse_empty(parts: Parts, counts: Mapping[str, int]) -> None:

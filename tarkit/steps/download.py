@@ -12,9 +12,13 @@ import asyncio
 import collections
 import concurrent.futures
 import itertools
+import queue
+import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -22,8 +26,8 @@ from tarkit.errors import UsageError
 from tarkit.names.redaction import redact
 from tarkit.samples.firstbytes import why_other_content
 from tarkit.samples.sample import Sample
+from tarkit.steps.fetchlimits import Host, NoRoom, Room
 from tarkit.steps.tablerows import Wanted
-from tarkit.store import waits
 from tarkit.store.http.guarded import AGENT, Begun, FailedFetch, GuardedClient, Reply, requested_url
 from tarkit.store.http.robots import LONGEST, Robots
 from tarkit.store.retry import Retry
@@ -38,6 +42,8 @@ _MOST_ROWS = 4096
 _BATCH = 64
 _FREE = 1024 * 1024
 """Size in bytes up to which a file gets memory once it was requested."""
+_TAKE_SECONDS = 0.005
+_TELL_SECONDS = 0.05
 _GONE_AFTER = 3
 _GONE_SECONDS = 60.0
 _MOST_HOSTS = 10_000
@@ -48,8 +54,8 @@ class DownloadOptions:
     """Limits and policies of downloads.
 
     Attributes:
-        tries: attempts for a URL; their waits are those of ``retry``, which also has the seconds
-            that all of them may take (``deadline``).
+        tries: attempts for a URL; the waits between them are those of ``retry``, and take
+            ``retry.deadline`` seconds at most.
         per_host: most requests to one host at a time.
         connections: most requests at a time.
         timeout: seconds for one attempt, from the look-up of the host to the end of the body.
@@ -106,88 +112,29 @@ class FailedRow(NamedTuple):
 
 Outcome: TypeAlias = "Sample | list[FailedRow]"
 """A row's sample with all of its files, or the files that failed."""
-_Future: TypeAlias = "concurrent.futures.Future[Outcome]"
 
 
-class _NoRoom(Exception):
-    """A body needs more memory than there is now.
-
-    Args:
-        size: bytes that it needs.
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.size = size
-
-
-class _Room:
-    """Memory for bodies, in bytes; the oldest row gets more than there is."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held = 0
-        self._waiting: list[asyncio.Future[None]] = []
-        self._oldest = 0
-
-    def admits(self, row: int, size: int = 0) -> bool:
-        """Return True if a row may take some bytes."""
-        return self._held + size <= self._limit or row == self._oldest
-
-    def take(self, size: int) -> None:
-        """Take some bytes."""
-        self._held += size
-
-    async def wait(self, row: int, size: int) -> None:
-        """Take some bytes as soon as the row may have them."""
-        while not self.admits(row, size):
-            change = asyncio.get_running_loop().create_future()
-            self._waiting.append(change)
-            await change
-        self.take(size)
-
-    def give(self, size: int, oldest: int | None = None) -> None:
-        """Give back some bytes; ``oldest`` is the number of the row that is the oldest now."""
-        self._held -= size
-        self._oldest = self._oldest if oldest is None else oldest
-        for change in self._waiting:
-            if not change.done():
-                change.set_result(None)
-        self._waiting.clear()
-
-
-class _Host:
-    """A host: its slots for requests, and until when it is left alone (times of the loop).
+class _Tries:
+    """The attempts for one URL.
 
     Attributes:
-        users: requests that are made, or wait for a slot.
-        until: time until which it asked to wait, by an answer with the reason ``reason``.
-        silent: requests in a row without an answer.
-        gone_until: time until which it is not asked, since it did not answer.
+        count: number of failed attempts.
     """
 
-    def __init__(self, slots: int) -> None:
-        self.slots = asyncio.Semaphore(slots)
-        self.users = 0
-        self.until = 0.0
-        self.reason = ""
-        self.silent = 0
-        self.gone_until = 0.0
+    def __init__(self, options: DownloadOptions) -> None:
+        self._options = options
+        self._waited = 0.0
+        self.count = 0
 
-    async def pause(self, now: float, longest: float) -> None:
-        """Wait as long as the host asked for.
-
-        Raises:
-            FailedFetch: that is too long, or the host did not answer other requests.
-        """
-        if self.gone_until > now:
-            detail = f"not tried, because its host did not answer {self.silent} requests in a row"
-            raise FailedFetch("connect", detail)
-        left = self.until - now
-        if left > longest:
-            raise FailedFetch(self.reason, f"not tried, because its host asked to wait {left:.0f} s")
-        if left > 0:
-            await asyncio.sleep(left)
+    def wait_after(self, failure: FailedFetch) -> float:
+        """Return the seconds until the next attempt; raise the failure if there is none."""
+        self.count += 1
+        retry = self._options.retry
+        wait = max(retry.wait_before(self.count), failure.retry_after or 0.0)
+        self._waited += wait
+        if not failure.again or self.count >= self._options.tries or self._waited > retry.deadline:
+            raise failure
+        return wait
 
 
 class _Fetcher:
@@ -200,15 +147,16 @@ class _Fetcher:
             options.timeout, allow_private=options.allow_private, ignore_opt_out=options.ignore_opt_out
         )
         self._slots = asyncio.Semaphore(options.connections)
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[str, Host] = {}
         self._robots: dict[str, asyncio.Task[Robots | FailedFetch]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.room = _Room(options.mem)
+        self.room = Room(options.mem)
+        self.outcomes: queue.SimpleQueue[tuple[int, Outcome | Exception]] = queue.SimpleQueue()
 
-    def start(self, rows: Iterable[tuple[int, Wanted, _Future]]) -> None:
-        """Begin to fetch some rows."""
-        for each in rows:
-            task = asyncio.ensure_future(self._settle(*each))
+    def start(self, rows: Iterable[tuple[int, Wanted]]) -> None:
+        """Begin to fetch some rows; their outcomes come into the queue."""
+        for number, row in rows:
+            task = asyncio.ensure_future(self._settle(number, row))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -220,24 +168,22 @@ class _Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
 
-    async def _settle(self, number: int, row: Wanted, future: _Future) -> None:
+    async def _settle(self, number: int, row: Wanted) -> None:
         try:
             files = [self._file(number, row.sample["__key__"], *source) for source in row.sources]
             found = [await files[0]] if len(files) == 1 else await asyncio.gather(*files)
             contents = {name: each for (name, _), each in zip(row.sources, found, strict=True)}
             if failed := [each for each in found if isinstance(each, FailedRow)]:
                 self.room.give(sum(len(each) for each in found if isinstance(each, bytes)))
-                future.set_result(failed)
+                self.outcomes.put((number, failed))
             else:
-                future.set_result({**row.sample, **contents})
-        except BaseException as error:
-            future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+                self.outcomes.put((number, {**row.sample, **contents}))
+        except Exception as error:
+            self.outcomes.put((number, error))
 
     async def _file(self, number: int, key: str, name: str, url: str) -> bytes | FailedRow:
         """Return a file, whose bytes of memory stay taken, or the report of its failure."""
-        attempts = [0]
+        tries = _Tries(self._options)
 
         def check(content: bytes) -> None:
             if not content:
@@ -246,21 +192,21 @@ class _Fetcher:
                 raise FailedFetch("wrong-content", reason)
 
         try:
-            return await self._tried(number, requested_url(url), check, attempts)
+            return await self._tried(number, requested_url(url), check, tries)
         except FailedFetch as failure:
             now = self._retry.now()
-            return FailedRow(key, name, redact(url), failure.reason, failure.detail, attempts[0], now)
+            return FailedRow(key, name, redact(url), failure.reason, failure.detail, tries.count, now)
 
-    async def _tried(self, number: int, url: str, check: Callable[[bytes], None], attempts: list[int]) -> bytes:
+    async def _tried(self, number: int, url: str, check: Callable[[bytes], None], tries: _Tries) -> bytes:
         """Return an object after as many attempts as it needs; its memory stays taken."""
-        began, held = _now(), 0
+        held = 0
 
         def need(size: int) -> None:
             nonlocal held
             if size > held:
                 more = max(size, min(2 * held, begun.most))
                 if more > _FREE and not self.room.admits(number, more - held):
-                    raise _NoRoom(more)
+                    raise NoRoom(more)
                 self.room.take(more - held)
                 held = more
 
@@ -272,28 +218,19 @@ class _Fetcher:
                     check(content)
                     self.room.take(len(content))
                     return content
-                except _NoRoom as more:
-                    begun.content.clear()
+                except NoRoom as more:
+                    begun.clear()
                     self.room.give(held)
                     held = 0
                     await self.room.wait(number, more.size)
                     held = more.size
                 except FailedFetch as failure:
-                    attempts[0] += 1
-                    wait = self._wait_after(failure, attempts[0], began)
-                    self.room.give(held - len(begun.content))
-                    held = len(begun.content)
+                    wait = tries.wait_after(failure)
+                    self.room.give(held - begun.size)
+                    held = begun.size
                     await asyncio.sleep(wait)
         finally:
             self.room.give(held)
-
-    def _wait_after(self, failure: FailedFetch, attempts: int, began: float) -> float:
-        """Return the seconds until the next attempt; raise the failure if there is none."""
-        wait = max(self._retry.wait_before(attempts), failure.retry_after or 0.0)
-        is_late = _now() - began + wait > self._retry.deadline
-        if not failure.again or attempts >= self._options.tries or is_late:
-            raise failure
-        return wait
 
     async def _followed(self, number: int | None, url: str, begun: Begun) -> bytes:
         """Make one attempt, redirects included.
@@ -315,14 +252,14 @@ class _Fetcher:
 
     async def _asked(self, number: int | None, url: str, begun: Begun) -> Reply:
         """Make one request when its host has a slot for it."""
-        host = self._host(urllib.parse.urlsplit(url).netloc)
+        host = self._host(url.split("/", 3)[2])
         host.users += 1
         try:
             async with host.slots:
                 await host.pause(_now(), self._retry.deadline)
                 async with self._slots:
                     if number is not None and not self.room.admits(number):
-                        raise _NoRoom(len(begun.content))
+                        raise NoRoom(begun.size)
                     try:
                         keep, rules = host.users > 1, number is not None
                         reply = await self._client.ask(url, begun, self._retry.now(), keep=keep, rules=rules)
@@ -334,20 +271,20 @@ class _Fetcher:
         finally:
             host.users -= 1
 
-    def _note(self, host: _Host, failure: FailedFetch) -> None:
+    def _note(self, host: Host, failure: FailedFetch) -> None:
         host.silent = 0 if failure.answered else host.silent + 1
         if host.silent >= _GONE_AFTER * self._options.tries:
             host.gone_until = _now() + _GONE_SECONDS
         if failure.retry_after:
             host.until, host.reason = max(host.until, _now() + failure.retry_after), failure.reason
 
-    def _host(self, name: str) -> _Host:
+    def _host(self, name: str) -> Host:
         if name not in self._hosts:
             if len(self._hosts) >= _MOST_HOSTS:
                 now = _now()
                 kept = {each: host for each, host in self._hosts.items() if host.users or host.until > now}
                 self._hosts = kept
-            self._hosts[name] = _Host(self._options.per_host)
+            self._hosts[name] = Host(self._options.per_host)
         return self._hosts[name]
 
     async def _check_robots(self, url: str) -> None:
@@ -367,16 +304,15 @@ class _Fetcher:
 
     async def _read_robots(self, origin: str) -> Robots | FailedFetch:
         """Return the rules of a site; all is allowed if it has no robots.txt (RFC 9309, 2.3.1)."""
-        attempts, began = 0, _now()
+        tries = _Tries(self._options)
         while True:
             begun = Begun(LONGEST, cut=True)
             try:
                 content = await self._followed(None, f"{origin}/robots.txt", begun)
                 return Robots(content.decode("utf-8", "replace"), AGENT)
             except FailedFetch as failure:
-                attempts += 1
                 try:
-                    await asyncio.sleep(self._wait_after(failure, attempts, began))
+                    await asyncio.sleep(tries.wait_after(failure))
                 except FailedFetch:
                     if failure.answered and not failure.again:
                         return Robots("", AGENT)
@@ -406,45 +342,62 @@ def outcomes(rows: Iterable[Wanted], options: DownloadOptions) -> Generator[tupl
 
     try:
         fetcher = asyncio.run_coroutine_threadsafe(open_fetcher(), loop).result()
-        yield from _in_order(iter(rows), fetcher, loop)
+        yield from _in_order(iter(rows), fetcher, loop, options.mem)
     finally:
-        if fetcher is not None:
-            asyncio.run_coroutine_threadsafe(fetcher.close(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        # A forgotten generator is closed at the end of the program, when the thread is gone.
+        if not sys.is_finalizing():
+            if fetcher is not None:
+                asyncio.run_coroutine_threadsafe(fetcher.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
 
 def _in_order(
-    rows: Iterator[Wanted], fetcher: _Fetcher, loop: asyncio.AbstractEventLoop
+    rows: Iterator[Wanted], fetcher: _Fetcher, loop: asyncio.AbstractEventLoop, mem: int
 ) -> Iterator[tuple[Wanted, Outcome]]:
-    begun: collections.deque[tuple[Wanted, _Future]] = collections.deque()
-    done = started = free = 0
-    is_end = False
+    begun: collections.deque[Wanted] = collections.deque()
+    there: dict[int, Outcome | Exception] = {}
+    done = started = free = told = values = 0
+    is_end = waited = False
     while begun or not is_end:
-        # The window is filled before a wait, and every time that a batch of it was passed on.
-        has_room = len(begun) + _BATCH <= _MOST_ROWS
-        if not is_end and has_room and (not begun or not begun[0][1].done() or started - done <= _MOST_ROWS // 2):
-            batch: list[tuple[int, Wanted, _Future]] = []
-            for row in itertools.islice(rows, _BATCH):
-                future: _Future = concurrent.futures.Future()
-                future.set_running_or_notify_cancel()
-                batch.append((started + len(batch), row, future))
+        # The window is filled before a wait, and every time that a half of it was passed on.
+        has_room = len(begun) + _BATCH <= _MOST_ROWS and values <= mem
+        if not is_end and has_room and (done not in there or len(begun) <= _MOST_ROWS // 2):
+            batch = [*enumerate(itertools.islice(rows, _BATCH), started)]
             is_end = len(batch) < _BATCH
-            begun.extend((row, future) for _, row, future in batch)
+            begun.extend(row for _, row in batch)
             started += len(batch)
+            values += sum(_size(row) for _, row in batch)
             loop.call_soon_threadsafe(fetcher.start, batch)
             continue
-        row, future = begun[0]
-        if not future.done() and free:
+        if free > mem // 8 or (waited and told != done):
             loop.call_soon_threadsafe(fetcher.room.give, free, done)
-            free = 0
-        outcome = future.result() if future.done() else waits.result_of(future)
-        begun.popleft()
+            free, told = 0, done
+        waited = False
+        # Waking the loop for each row would cost as much as a request.
+        with suppress(queue.Empty):
+            while done not in there:
+                time.sleep(_TAKE_SECONDS)
+                there.update([fetcher.outcomes.get(timeout=_TELL_SECONDS)])
+                while True:
+                    there.update([fetcher.outcomes.get_nowait()])
+        if done not in there:
+            waited = True
+            continue
+        outcome = there.pop(done)
+        if isinstance(outcome, Exception):
+            raise outcome
+        row = begun.popleft()
+        values -= _size(row)
         done += 1
         if isinstance(outcome, dict):
             free += sum(len(outcome[name]) for name, _ in row.sources)
         yield row, outcome
+
+
+def _size(row: Wanted) -> int:
+    return sum(map(len, row.sample.values()))
 
 
 def fetched(

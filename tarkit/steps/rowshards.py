@@ -8,37 +8,19 @@ into their places: in the end a shard has the bytes of one in which no row ever 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
-from tarkit.errors import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_SET_ASIDE,
-    MissingInputError,
-    StreamError,
-    UsageError,
-    counted,
-    printable,
-)
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, StreamError, UsageError, counted, printable
 from tarkit.names.keywords import Unpack, keywords_of
-from tarkit.names.outputnames import (
-    done_record_url,
-    has_index_name,
-    is_pattern,
-    output_name,
-    shard_name,
-    split_pattern,
-)
+from tarkit.names.outputnames import done_record_url, has_index_name, is_pattern, output_name, shard_name
 from tarkit.names.redaction import redact
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.samples.index import remove_index
@@ -47,11 +29,11 @@ from tarkit.samples.sample import Sample, first_dot
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions, default_mtime
 from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.specs.outputcheck import check_tar_output, existing_shards
-from tarkit.steps.download import DownloadOptions, FailedRow, Outcome, outcomes
+from tarkit.steps.download import DownloadOptions, Outcome, outcomes
+from tarkit.steps.failedrows import FailedTable, failed_table_name
 from tarkit.steps.tablerows import Wanted
 from tarkit.store.entries import remove, stat
 from tarkit.store.fieldfile import FieldFile
-from tarkit.store.publish import WholeOutput, open_publish
 from tarkit.store.read import open_read
 
 MAX_ROWS = 10_000
@@ -74,8 +56,10 @@ class RowsResult:
         published: those of them that this run made or changed.
         removed: shards of an earlier, longer run that were removed.
         table: name of the table of failed rows; None if no row failed.
+        is_series: True for a series.
     """
 
+    is_series: bool
     total: int = 0
     size: int = 0
     waiting: int = 0
@@ -84,53 +68,6 @@ class RowsResult:
     published: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     table: str | None = None
-
-
-def failed_table_name(output: str) -> str:
-    """Return the name of the table of failed rows: ``train-failed.csv`` for ``train-%06d.tar``."""
-    head = split_pattern(output)[0] if is_pattern(output) else output.removesuffix(".tar")
-    return f"{head.rstrip('-_.')}{'' if head.endswith('/') else '-'}failed.csv"
-
-
-class FailedTable(WholeOutput):
-    """A CSV, or by its name JSON lines, of failed rows. An empty one is removed.
-
-    Args:
-        url: path or URL; it ends in ``.csv`` or ``.jsonl``.
-
-    Raises:
-        UsageError: the name has a different ending.
-    """
-
-    def __init__(self, url: str) -> None:
-        if not url.endswith((".csv", ".jsonl")):
-            raise UsageError(f"{printable(redact(url))}: a table of failed rows is called *.csv or *.jsonl")
-        self.url = url
-        self.reasons: Counter[str] = Counter()
-        self._stream = open_publish(url, compression=None)
-
-    def write(self, row: FailedRow) -> None:
-        """Add a row."""
-        if self.url.endswith(".jsonl"):
-            line = json.dumps(row._asdict()) + "\n"
-        else:
-            text = io.StringIO()
-            rows = [row] if self.reasons else [row._fields, row]
-            csv.writer(text, lineterminator="\n").writerows(rows)
-            line = text.getvalue()
-        self._stream.write(line.encode("utf-8", "surrogateescape"))
-        self.reasons[row.reason] += 1
-
-    def close(self) -> None:
-        if self.reasons:
-            self._stream.close()
-            return
-        self._stream.discard()
-        with suppress(MissingInputError):
-            remove(self.url)
-
-    def discard(self) -> None:
-        self._stream.discard()
 
 
 @dataclass
@@ -162,13 +99,15 @@ class _Series:
     """The shards of the rows, in order."""
 
     def __init__(
-        self, output: str, maxcount: int, start: int, force: bool, published: Callable[[str], object],
-        manifest: str | None, writer: TarWriterOptions,
+        self, output: str, maxcount: int, cuts: Container[int] | None, start: int, force: bool,
+        published: Callable[[str], object], manifest: str | None, writer: TarWriterOptions,
     ) -> None:  # fmt: skip
-        self.result = RowsResult()
-        self._output, self._maxcount, self._number = output, maxcount, start
+        self.result = RowsResult(is_pattern(output))
+        self._output, self._maxcount, self._cuts, self._number = output, maxcount, cuts, start
         self._force, self._published, self._manifest = force, published, manifest
-        self._writer: TarWriterOptions = {**writer, "encoder": False, "checksum": "md5"}
+        # A manifest lists the MD5 of its shards; SHA-256 is faster.
+        self._digest = "sha256" if manifest is None else "md5"
+        self._writer: TarWriterOptions = {**writer, "encoder": False, "checksum": self._digest}
         self._options = json.dumps([str(writer.get("rule", "")), writer.get("format"), bool(writer.get("index"))])
         self._options += str(default_mtime() if writer.get("mtime") is None else writer.get("mtime"))
         self._planned: deque[_Shard] = deque()
@@ -204,8 +143,9 @@ class _Series:
     def _blocks(self, rows: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         block: list[Wanted] = []
         size = 0
-        for row in rows:
-            if len(block) >= self._maxcount or size >= _MOST_BYTES:
+        for number, row in enumerate(rows):
+            is_full = len(block) >= self._maxcount or size >= _MOST_BYTES
+            if block and (is_full if self._cuts is None else number in self._cuts):
                 if not is_pattern(self._output):
                     reason = f"the rows of one shard are kept in memory, and there are more than {len(block)}"
                     raise UsageError(f"{reason}; write a series, such as -o train-%06d.tar")
@@ -253,35 +193,30 @@ class _Series:
         record = shard.record if shard.writer is None else self._publish(shard)
         if record is not None and record.output is not None:
             self.result.total += record.samples["out"]
-            size, md5 = record.output["size"], record.output["md5"]
-            self._listed.append(ManifestShard(shard.name, record.samples["out"], size, md5))
+            if self._manifest is not None:
+                md5 = record.output.get("md5") or _checksum(shard.name, "md5")
+                self._listed.append(ManifestShard(shard.name, record.samples["out"], record.output["size"], md5))
 
     def _publish(self, shard: _Shard) -> DoneRecord:
         writer = self._copy_until(shard, math.inf)
         if self._manifest is not None and not self.result.published:
             remove_manifest(self._manifest)
         samples = {"in": shard.rows, "out": shard.rows - len(shard.failed), "failed": len(shard.failed)}
-        record = DoneRecord("failed", {}, shard.digest, version("tarkit"), error="interrupted", exit_code=EXIT_FAILED)
-        record.samples = samples
+        record = DoneRecord("failed", {}, shard.digest, version("tarkit"), samples=samples, failed=shard.failed)
         with writer:
             if shard.record is None:
                 # Killed before the last step, the shard is known to be one of these rows.
-                record.publish(shard.name)
-        size, md5 = writer.checksum_of_file()
-        record = replace(record, state="done", error=None, failed=shard.failed)
-        record.exit_code = EXIT_SET_ASIDE if shard.failed else EXIT_OK
-        record.output = {"name": output_name(shard.name), "size": size, "md5": md5}
+                replace(record, error="interrupted", exit_code=StreamError.exit_code).publish(shard.name)
+        size, checksum = writer.checksum_of_file()
+        record.state, record.exit_code = "done", EXIT_SET_ASIDE if shard.failed else EXIT_OK
+        record.output = {"name": output_name(shard.name), "size": size, self._digest: checksum}
         record.publish(shard.name)
         self.result.published.append(shard.name)
         self._published(shard.name)
         return record
 
     def finish(self) -> None:
-        """Publish what is left, and remove shards of an earlier, longer run.
-
-        Raises:
-            UsageError: there are such shards, and they are not to be removed.
-        """
+        """Publish the shards that are left, unless no row has its files, and the manifest."""
         while self._planned:
             self._finish(self._planned.popleft())
         if not self.result.total:
@@ -291,6 +226,13 @@ class _Series:
             self._finish(shard)
         if self._manifest is not None:
             write_manifest(self._manifest, sorted(self._listed, key=lambda each: self.result.shards.index(each.url)))
+
+    def remove_others(self) -> None:
+        """Remove shards of an earlier, longer run.
+
+        Raises:
+            UsageError: there are such shards, and they are not to be removed.
+        """
         left = existing_shards(self._output, self._number) if is_pattern(self._output) else []
         if left and not self._force:
             more = f" and {counted(len(left) - 1, 'more shard')}" if len(left) > 1 else ""
@@ -326,29 +268,26 @@ def _checked(name: str, record: DoneRecord | None, digest: str, is_longer: bool)
     with suppress(MissingInputError):
         size = stat(name).size
     if (record is None and size != -1) or (record is not None and record.work != digest):
-        reason = "is there, and was made of other rows or options"
-        raise UsageError(
-            f"{printable(redact(name))} {reason}; --force replaces the series, and fetches all files again"
-        )
+        reason = "is there, and was made of other rows or options; remove it, or --force makes the series anew"
+        raise UsageError(f"{printable(redact(name))} {reason}")
     if record is None or record.state != "done" or record.output is None or size not in (None, record.output["size"]):
         return None
     is_used = record.failed or is_longer
-    return None if is_used and _md5(name) != record.output["md5"] else record
+    digest = "md5" if "md5" in record.output else "sha256"
+    return None if is_used and _checksum(name, digest) != record.output[digest] else record
 
 
 def _update(digest: Any, row: Wanted) -> None:
     values = sorted((name, value) for name, value in row.sample.items() if name != "__url__")
     for name, value in [*values, *row.sources]:
-        pieces = (
-            value.pieces() if isinstance(value, FieldFile) else [value.encode() if isinstance(value, str) else value]
-        )
         digest.update(f"{name} {len(value)} ".encode("utf-8", "surrogatepass"))
-        for piece in pieces:
+        whole = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        for piece in whole.pieces() if isinstance(whole, FieldFile) else [whole]:
             digest.update(piece)
 
 
-def _md5(url: str) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
+def _checksum(url: str, name: str) -> str:
+    digest = hashlib.new(name, usedforsecurity=False)
     with open_read(url, compression=None) as stream:
         while piece := stream.read(1 << 20):
             digest.update(piece)
@@ -357,20 +296,11 @@ def _md5(url: str) -> str:
 
 @keywords_of(TarWriterOptions)
 def create_from_rows(
-    rows: Iterable[Wanted],
-    output: str,
-    options: DownloadOptions,
-    *,
-    maxcount: int = MAX_ROWS,
-    start: int = 0,
-    manifest: str | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-    failed_table: str | None = None,
-    published: Callable[[str], object] = lambda name: None,
-    each: Callable[[Outcome], object] = lambda outcome: None,
-    **writer: Unpack[TarWriterOptions],
-) -> RowsResult:
+    rows: Iterable[Wanted], output: str, options: DownloadOptions, *, maxcount: int = MAX_ROWS,
+    cuts: Container[int] | None = None, start: int = 0, manifest: str | None = None, force: bool = False,
+    dry_run: bool = False, failed_table: str | None = None, published: Callable[[str], object] = lambda name: None,
+    each: Callable[[Outcome], object] = lambda outcome: None, **writer: Unpack[TarWriterOptions],
+) -> RowsResult:  # fmt: skip
     """Fetch the files of the rows, and write one shard, or a series of shards, of their samples.
 
     A row with a file that failed is not written. The same call again fetches only such rows.
@@ -380,6 +310,8 @@ def create_from_rows(
         output: path, URL or pattern; not ``-``.
         options: limits and policies of the downloads.
         maxcount: rows of a shard. One shard without a number in its name has 100,000 at most.
+        cuts: numbers of the rows that begin a shard, in place of ``maxcount``; the values of a
+            shard's rows must fit into memory.
         start: number of the first shard.
         manifest: path or URL of a manifest of all shards, or None.
         force: replace shards that are there, fetching all files again, and remove the other ones of
@@ -402,7 +334,7 @@ def create_from_rows(
         check_manifest_name(manifest)
         writer["index"] = True
     rows_of_shard = maxcount if is_pattern(output) else _MOST_ROWS_OF_ONE
-    series = _Series(output, rows_of_shard, start, force, published, manifest, writer)
+    series = _Series(output, rows_of_shard, cuts, start, force, published, manifest, writer)
     result = series.result
     if dry_run:
         for _ in series.plan(rows):
@@ -421,4 +353,5 @@ def create_from_rows(
     if failures.reasons and not result.total:
         reasons = ", ".join(f"{reason} {count}" for reason, count in failures.reasons.most_common())
         raise StreamError(f"no file could be fetched, so nothing was published: {reasons}", url=failures.url)
+    series.remove_others()
     return result

@@ -154,6 +154,8 @@ class Table:
             DataError: the table is damaged, lacks a column, or has a value that cannot be a field.
             MissingInputError: the table has no rows.
         """
+        # The rows may be read several times.
+        self.nulls.clear()
         unseen = dict.fromkeys(name for name in (self._key, self._by, *self._files, *(self._columns or ())) if name)
         wanted = None if self._columns is None else [*unseen]
         # The keys of a table that can be read twice were compared by then.
@@ -282,25 +284,14 @@ class Table:
         """Yield the samples of the rows, with the content of their files.
 
         Args:
-            shuffle: text that decides on the order; the rows are then kept in memory, their values
-                in a temporary file if they are large. None: their own order.
+            shuffle: see :meth:`wanted`.
 
         Raises:
             UsageError: a row has a URL, and there is no function that reads it.
             MissingInputError: a file does not exist.
             StreamError: a file cannot be read.
         """
-        wanted = self.rows()
-        if shuffle is not None:
-            room = SampleRoom(_SHUFFLED)
-            held = [
-                Wanted(
-                    {name: value if is_reserved(name) else room.hold(value) for name, value in sample.items()}, files
-                )
-                for sample, files in wanted
-            ]
-            wanted = iter(sorted(held, key=lambda row: hashed(row.sample["__key__"], shuffle)))
-        rows = map(self._with_local, wanted)
+        rows = map(self.with_local, self.wanted(shuffle))
         for row in rows:
             if not row.sources:
                 yield row.sample
@@ -309,7 +300,29 @@ class Table:
                 raise UsageError(f"{display_name(row.sources[0][1])} is a URL; URLs are not read here")
             yield from self._fetched(itertools.chain([row], rows))
 
-    def _with_local(self, row: Wanted) -> Wanted:
+    def names_urls(self) -> bool:
+        """Return True if the first file that a row names has a URL; False if that is not known."""
+        if not self._files or reads_once(self.url):
+            return False
+        return any(is_url(row.sources[0][1]) for row in itertools.islice(filter(lambda r: r.sources, self.rows()), 1))
+
+    def wanted(self, shuffle: str | None) -> Iterator[Wanted]:
+        """Yield the rows in their order, or in a different one, without the content of files.
+
+        Args:
+            shuffle: text that decides on the order; the rows are then kept in memory, their values
+                in a temporary file if they are large. None: their own order.
+        """
+        if shuffle is None:
+            return self.rows()
+        room = SampleRoom(_SHUFFLED)
+        held = [
+            Wanted({name: value if is_reserved(name) else room.hold(value) for name, value in sample.items()}, files)
+            for sample, files in self.rows()
+        ]
+        return iter(sorted(held, key=lambda row: hashed(row.sample["__key__"], shuffle)))
+
+    def with_local(self, row: Wanted) -> Wanted:
         """Read the files of a row that are on this machine."""
         urls = []
         for field, source in row.sources:

@@ -30,6 +30,7 @@ from tarkit.store.http.connection import CONNECT_SECONDS
 from tarkit.store.http.robots import opts_out
 
 AGENT = "tarkit"
+_PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[1-5]?[0-9]{1,4})?/[A-Za-z0-9/._~=&?,+-]*")
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
 # Metadata services at addresses that are not private by their range: Azure, Oracle.
 _METADATA = [ipaddress.ip_network(net) for net in ("168.63.129.16/32", "192.0.0.0/24")]
@@ -68,15 +69,33 @@ class Begun:
         most: size in bytes above which the body is refused.
         room: called with the size in bytes that the body needs; its exception ends the request.
         cut: True to take the first ``most`` bytes of a larger body.
-        content: bytes so far.
+        pieces: its bytes so far.
+        size: their number.
         etag: strong ETag of their object, by which the rest is requested; "" if there is none.
     """
 
     most: int
     room: Callable[[int], object] = lambda size: None
     cut: bool = False
-    content: bytearray = field(default_factory=bytearray)
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
     etag: str = ""
+
+    def add(self, piece: bytes) -> None:
+        """Add some bytes."""
+        self.pieces.append(piece)
+        self.size += len(piece)
+        self.check(self.size)
+
+    def check(self, size: int) -> None:
+        """Raise an error if a body of this size is refused, or does not have the memory."""
+        if size > self.most and not self.cut:
+            raise FailedFetch("too-large", f"it has more than {self.most} bytes")
+        self.room(size)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.pieces, self.size, self.etag = [], 0, ""
 
 
 class Reply(NamedTuple):
@@ -92,13 +111,15 @@ def requested_url(url: str) -> str:
     Raises:
         FailedFetch: the URL is not one of http or https.
     """
+    if _PLAIN.fullmatch(url):
+        return url
     try:
         parts = urllib.parse.urlsplit(url.strip())
         user, at, _ = parts.netloc.rpartition("@")
         host = (parts.hostname or "").encode("idna").decode("ascii")
         port = f":{parts.port}" if parts.port is not None else ""
         netloc = f"{user}{at}[{host}]{port}" if ":" in host else f"{user}{at}{host}{port}"
-        clean = urllib.parse.urlunsplit(parts._replace(netloc=netloc, fragment=""))
+        clean = urllib.parse.urlunsplit(parts._replace(netloc=netloc, path=parts.path or "/", fragment=""))
         clean = re.sub("%(?![0-9A-Fa-f]{2})", "%25", clean)
         clean = urllib.parse.quote(clean, safe=_SAFE, errors="surrogateescape")
         http_parts(clean)
@@ -137,6 +158,16 @@ class _Resolver:
 
     async def close(self) -> None:
         await self._resolver.close()
+
+
+def _check_host(host: str) -> None:
+    """Refuse a URL's address that is not public; names are checked when they are looked up."""
+    with suppress(ValueError):
+        if not is_public(host):
+            raise _refused(host)
+        return
+    if host.replace(".", "").isdigit():
+        raise FailedFetch("url", "its host is a number, not an address")
 
 
 def _refused(address: str) -> FailedFetch:
@@ -192,18 +223,17 @@ class GuardedClient:
         Raises:
             FailedFetch: the request failed.
         """
-        parts = urllib.parse.urlsplit(url)
-        self._check_host(parts.hostname or "")
+        target = self._url(url, encoded=True)
+        if not self._allow_private:
+            _check_host(target.raw_host)
         headers = {}
-        if begun.content and begun.etag:
-            headers = {"Range": f"bytes={len(begun.content)}-", "If-Range": begun.etag}
-        proxy = self._proxies.get(parts.scheme)
-        if proxy is not None and urllib.request.proxy_bypass(parts.netloc):
+        if begun.size and begun.etag:
+            headers = {"Range": f"bytes={begun.size}-", "If-Range": begun.etag}
+        proxy = self._proxies.get(target.scheme)
+        if proxy is not None and urllib.request.proxy_bypass(target.raw_authority):
             proxy = None
         try:
-            async with self._session.get(
-                self._url(url, encoded=True), headers=headers, allow_redirects=False, proxy=proxy
-            ) as response:
+            async with self._session.get(target, headers=headers, allow_redirects=False, proxy=proxy) as response:
                 status, location = response.status, response.headers.get("Location", "").strip()
                 if 300 <= status < 400 and status != 304 and location:
                     return Reply(b"", urllib.parse.urljoin(url, location))
@@ -220,17 +250,6 @@ class GuardedClient:
                 return Reply(content, None)
         except (OSError, ValueError, asyncio.TimeoutError, self._aiohttp.ClientError) as error:
             raise self._failure(error, url) from None
-
-    def _check_host(self, host: str) -> None:
-        """Refuse a URL's address that is not public; names are checked when they are looked up."""
-        if self._allow_private:
-            return
-        with suppress(ValueError):
-            if not is_public(host):
-                raise _refused(host)
-            return
-        if host.replace(".", "").isdigit():
-            raise FailedFetch("url", "its host is a number, not an address")
 
     def _failure(self, error: Exception, url: str) -> FailedFetch:
         aiohttp, cause = self._aiohttp, getattr(error, "os_error", error)
@@ -257,36 +276,29 @@ async def _content(response: Any, begun: Begun, url: str) -> bytes:
         codec = encoding_of(response.headers)
     except StreamError as error:
         raise FailedFetch("encoding", error.reason) from None
-    content, etag = begun.content, response.headers.get("ETag", "")
+    etag = response.headers.get("ETag", "")
     if response.status == 206:
         start, _, _ = content_range(response.headers) or (None, None, None)
-        if start != len(content) or etag != begun.etag:
-            begun.etag = ""
+        if start != begun.size or etag != begun.etag:
+            begun.clear()
             raise FailedFetch("short", "the server answers with other bytes than requested", again=True)
     else:
-        content.clear()
+        begun.clear()
     begun.etag = "" if etag.startswith("W/") else etag
-    _check(len(content) + (response.content_length or 0), begun)
+    begun.check(begun.size + (response.content_length or 0))
     while piece := await response.content.readany():
-        content += piece
-        _check(len(content), begun)
-        if begun.cut and len(content) >= begun.most:
+        begun.add(piece)
+        if begun.cut and begun.size >= begun.most:
             break
+    content = b"".join(begun.pieces)
     if codec is None or codec == compression_for_name(split_query(url)[0]):
-        return bytes(content)
-    plain = bytearray()
+        return content
+    begun.clear()
+    plain = Begun(begun.most, begun.room, begun.cut)
     reader = DecompressingReader(io.BytesIO(content).read, codec, url)
     try:
         while piece := reader.read(1 << 16):
-            plain += piece
-            _check(len(plain), begun)
+            plain.add(piece)
     except TarkitError:
-        begun.etag = ""
         raise FailedFetch("encoding", "its Content-Encoding is damaged", again=True) from None
-    return bytes(plain)
-
-
-def _check(size: int, begun: Begun) -> None:
-    if size > begun.most and not begun.cut:
-        raise FailedFetch("too-large", f"it has more than {begun.most} bytes")
-    begun.room(size)
+    return b"".join(plain.pieces)

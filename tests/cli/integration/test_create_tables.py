@@ -203,8 +203,6 @@ def test_columns_of_paths(run: Run, tmp_path: Path) -> None:
     said = refused(run, two, "--key", "id", "--files", "x=mp3", code=66)
     assert "1.mp3, key 'a': no such file; relative paths begin in the table's folder" in said
     assert "two columns become the field mp3" in refused(run, two, *arguments[2:], "--files", "x=mp3,y=mp3")
-    urls = text(tmp_path, "v.csv", "id,url\n1,http://127.0.0.1:9/x.jpg\n")
-    assert "is a URL" in refused(run, urls, "--files", "url=jpg", code=2)
 
 
 # ---- JSON lines

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import ipaddress
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -197,6 +199,27 @@ def test_five_faults_are_survived_and_more_are_not(server: FaultServer, fault: F
     found, (failed,) = fetch(*urls)
     assert found == {"0": JPEG}
     assert failed.attempts == 6
+
+
+def test_the_time_of_all_waits_is_limited(server: FaultServer) -> None:
+    server.put("a", JPEG, always=Fault("status", status=503))
+    patient = Retry(base=1000, cap=1000, deadline=0.001)
+    assert reason_of(f"http://{server.host}/a", retry=patient, ignore_robots=True) == ("http-503", 1)
+
+
+def test_large_values_of_rows_are_not_read_ahead(server: FaultServer) -> None:
+    url = server.put("a", JPEG)
+    taken = []
+
+    def rows() -> Iterator[Wanted]:
+        for number in range(2000):
+            taken.append(number)
+            yield Wanted({"__key__": str(number), "bin": bytes(10_000)}, [("jpg", url)])
+
+    samples = fetched(rows(), options(mem=1_000_000), pytest.fail)
+    next(samples)
+    assert len(taken) < 300
+    samples.close()  # type: ignore[attr-defined]
 
 
 def test_redirects_are_followed_and_bounded(server: FaultServer) -> None:
@@ -406,6 +429,15 @@ def test_more_rows_than_memory(server: FaultServer) -> None:
     assert count == 20
 
 
+def test_a_failed_row_before_the_oldest_that_waits_for_memory(server: FaultServer) -> None:
+    large = JPEG + bytes(3_000_000)
+    urls = [f"http://{server.host}/missing", server.put("large", large, Fault("status", status=503))]
+    urls += [server.put(f"{number}", JPEG + bytes(1_500_000)) for number in range(10)]
+    found, (failed,) = fetch(*urls, mem=1_000_000, per_host=2, ignore_robots=True)
+    assert failed.key == "0"
+    assert (len(found), found["1"]) == (11, large)
+
+
 def test_a_reader_that_stops_early_leaves_no_thread(server: FaultServer) -> None:
     urls = [server.put(f"{number}", JPEG, always=Fault("stall", at=9) if number else None) for number in range(200)]
     rows = [Wanted({"__key__": str(number)}, [("jpg", url)]) for number, url in enumerate(urls)]
@@ -413,6 +445,22 @@ def test_a_reader_that_stops_early_leaves_no_thread(server: FaultServer) -> None
     next(samples)
     samples.close()
     assert not [thread.name for thread in threading.enumerate() if thread.name == "tarkit-download"]
+
+
+FORGETFUL = """
+import sys
+from tarkit.steps.download import DownloadOptions, fetched
+from tarkit.steps.tablerows import Wanted
+
+rows = (Wanted({"__key__": str(number)}, [("jpg", sys.argv[1])]) for number in range(1000))
+sys.modules["kept"] = samples = fetched(rows, DownloadOptions(allow_private=True), print)
+next(samples)
+"""
+
+
+def test_a_program_ends_that_forgot_its_samples(server: FaultServer) -> None:
+    words = [sys.executable, "-c", FORGETFUL, server.put("a", JPEG)]
+    assert subprocess.run(words, timeout=60, capture_output=True, check=True).stderr == b""
 
 
 def test_an_error_of_the_table_comes_out(server: FaultServer) -> None:

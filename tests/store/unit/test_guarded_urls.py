@@ -20,7 +20,9 @@ from tarkit.store.http.guarded import FailedFetch, is_public, requested_url
         ("http://[::1]:8080/x", "http://[::1]:8080/x"),
         ("http://u:p@h/x", "http://u:p@h/x"),
         ('https://h/a\\b|c"<>`^{}', "https://h/a%5Cb%7Cc%22%3C%3E%60%5E%7B%7D"),
-        ("http://h", "http://h"),
+        ("http://h", "http://h/"),
+        ("http://h?x", "http://h/?x"),
+        ("http://10.0.0.1:65535/a.jpg", "http://10.0.0.1:65535/a.jpg"),
     ],
 )
 def test_what_is_requested(url: str, requested: str) -> None:
