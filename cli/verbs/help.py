@@ -20,13 +20,22 @@ OLDER = {
     "tarcat": _JOIN,
     "tarcats": _JOIN,
     "tarscat": _JOIN,
-    "tarpcat": _JOIN,
+    "tarpcat": "tarkit cat -p 4 'train-{0000..0147}.tar' -o train.tar",
+    "tarmix": "tarkit mix photos.tar drawings.tar --weights 3,1 -o mixed.tar",
+    "tarfirst": "tarkit select train.tar --where 'cls == 180' -o some.tar",
+    "tarshow": "tarkit show train.tar --html sheet.html",
     "tarsplit": "tarkit split train.tar -o 'train-%06d.tar' --maxcount 10000",
     "tarcreate": "tarkit create --plan plan.tsv -o train.tar",
     "tarsort": _SORT,
+    "tsv2tar": "tarkit create --table data.tsv --key id -o 'train-%06d.tar'",
+    "lines2tar": "tarkit create --table data.jsonl --key id -o train.tar",
+    "tar2tsv": "tarkit export train.tar --to csv -o train.csv",
+    "tar2json": "tarkit export train.tar --to jsonl -o train.jsonl",
     "tarproc": "tarproc -p 4 -c 'convert sample.jpg sample.png' train.tar -o out.tar",
     "wds2idx": "tarkit index 'train-{0000..0147}.tar' -p 4",
     "widsindex": "tarkit index 'train-{0000..0147}.tar' --manifest train.json",
+    "img2dataset": "tarkit create --table urls.parquet --key id --files url=jpg -o 'train-%06d.tar'",
+    "ishard": "tarkit create pictures/ -o 'train-%06d.tar' --classes",
 }
 """Program -> a command line that does its task today. ``tarp VERB`` has that of ``tarVERB``."""
 
@@ -44,9 +53,9 @@ def _offered(context: click.Context, parameter: click.Parameter, incomplete: str
 def command(context: click.Context, words: tuple[str, ...], verbose: bool) -> None:
     """Print the help of a verb, or name the verb for an older program.
 
-    NAME is a verb of tarkit, or a program of tarproc, tarp, WebDataset or DALI, such as
-    tarcats, tarsort or wds2idx: for these, the verb that does their task today is printed
-    with a command line. Without NAME, the verbs are listed.
+    NAME is a verb of tarkit, or a program of tarproc, tarp, WebDataset, DALI, img2dataset or
+    AIStore, such as tarcats, tarsort, tsv2tar or wds2idx: for these, the verb that does their task
+    today is printed with a command line. Without NAME, the verbs are listed.
     """
     place = context.find_root()
     name = " ".join(words)
