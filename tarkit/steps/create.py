@@ -22,7 +22,7 @@ from tarkit.samples.sample import KeyRule, Sample
 from tarkit.specs.outputcheck import check_tar_output, existing_shards
 from tarkit.specs.shardspec import take_slice
 from tarkit.steps.classfolders import DEBRIS, check_table, class_folders, table_beside, write_classes
-from tarkit.steps.parts import Parts, hashed
+from tarkit.steps.parts import Parts, hash_share
 from tarkit.steps.shardsoutput import ShardsOutput
 from tarkit.steps.tablerows import Table, Wanted
 from tarkit.store.read import read_whole
@@ -83,7 +83,7 @@ class Files:
             write_classes(url, self.classes)
         files = self.files
         if shuffle is not None:
-            files = sorted(files, key=lambda file: (hashed(file.key, shuffle), file.key))
+            files = sorted(files, key=lambda file: (hash_share(shuffle, file.key), file.key))
         return samples_of(files)
 
 

@@ -12,7 +12,6 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from hashlib import blake2b
 
 from tarkit.errors import TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
@@ -23,22 +22,13 @@ from tarkit.samples.read import ReadOptions, read_samples
 from tarkit.samples.sample import Sample, first_dot, is_reserved, key_rule
 from tarkit.steps.counting import count_shards
 from tarkit.steps.lookup import fresh_indexed, samples_at
+from tarkit.steps.parts import hash_share
 from tarkit.store.fieldfile import SampleRoom
 
 _FEW = 0.1
 """Largest part of a shard's samples that are read one by one: more are read with the others."""
 
 Select = Callable[[Iterable[Sample]], Iterator[Sample]]
-
-
-def hash_share(salt: str, key: str) -> float:
-    """Return a number from 0.0 up to 1.0 for a key, which is uniform over keys.
-
-    The same salt and key give the same number everywhere; different salts are independent.
-    """
-    text = f"{salt}\0{key}".encode("utf-8", "surrogateescape")
-    # 53 bits: more would be rounded up to 1.0.
-    return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11) / (1 << 53)
 
 
 def draw_fraction(

@@ -5,10 +5,10 @@ The hash is BLAKE2b, so that a sample stays in its part when others are added, o
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 
 from tarkit.errors import DataError, UsageError, quoted
 from tarkit.names.url import is_stream
@@ -19,15 +19,14 @@ SPLIT_BY = "__split__"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-def hashed(text: str, salt: str = "") -> float:
-    """Return a number from 0 up to, not including, 1 that depends on all of the text.
+def hash_share(salt: str, text: str) -> float:
+    """Return a number from 0 up to, not including, 1 for a text; it is uniform over texts.
 
-    Args:
-        text: the text.
-        salt: text that makes it a different number.
+    The same salt and text give the same number everywhere; different salts are independent.
     """
     data = f"{salt}\0{text}".encode("utf-8", "surrogateescape")
-    return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") / (1 << 64)
+    # 53 bits: more would be rounded up to 1.0.
+    return (int.from_bytes(blake2b(data, digest_size=8).digest(), "big") >> 11) / (1 << 53)
 
 
 class Parts:
@@ -74,7 +73,7 @@ class Parts:
 
     def part_of_value(self, value: str) -> str:
         """Return the name of the part that a text belongs to."""
-        place = hashed(value)
+        place = hash_share("", value)
         for name, end in zip(self.shares, self._ends, strict=True):
             if place < end:
                 return name

@@ -21,7 +21,7 @@ from tarkit.names.url import display_name, is_url, local_path, reads_once
 from tarkit.samples.codecs import encode_field, extension_of
 from tarkit.samples.content import read_local_file
 from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule, skip_reason
-from tarkit.steps.parts import SPLIT_BY, Parts, hashed
+from tarkit.steps.parts import SPLIT_BY, Parts, hash_share
 from tarkit.store.fieldfile import SampleRoom
 
 _KINDS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -320,7 +320,7 @@ class Table:
             Wanted({name: value if is_reserved(name) else room.hold(value) for name, value in sample.items()}, files)
             for sample, files in self.rows()
         ]
-        return iter(sorted(held, key=lambda row: hashed(row.sample["__key__"], shuffle)))
+        return iter(sorted(held, key=lambda row: hash_share(shuffle, row.sample["__key__"])))
 
     def with_local(self, row: Wanted) -> Wanted:
         """Read the files of a row that are on this machine."""

@@ -14,7 +14,8 @@ from tarkit import TarWriter, read_samples
 from tarkit.errors import DataError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.steps import drawing
-from tarkit.steps.drawing import draw_fraction, draw_number, hash_share
+from tarkit.steps.drawing import draw_fraction, draw_number
+from tarkit.steps.parts import hash_share
 
 
 def shards_of(folder: Path, counts: list[int], *, index: bool = False, begin: int = 0) -> list[str]:
