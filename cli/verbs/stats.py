@@ -80,7 +80,8 @@ def command(
     from tarkit.names.url import display_name
     from tarkit.specs.outputcheck import check_folder
     from tarkit.specs.shardspec import counted_shards
-    from tarkit.steps.stats import gather_statistics, read_class_numbers
+    from tarkit.steps.classfolders import read_classes
+    from tarkit.steps.stats import gather_statistics
     from tarkit.steps.statsreport import differences, lines_of, report_page
     from tarkit.store.publish import open_publish
 
@@ -88,7 +89,7 @@ def command(
         check_folder(html)
     if html == "-" and as_json:
         raise UsageError("--json and --html - both write to standard output; name a file for the page")
-    classes = None if classes_from is None else read_class_numbers(classes_from)
+    classes = None if classes_from is None else read_classes(classes_from)
     sets = {}
     selection, reading = selection_of(options), read_options(options, Tally())
     select = partial(selection.select, last=False) if selection.selects else None

@@ -29,7 +29,6 @@ from tarkit.samples.read import ReadOptions, read_samples
 from tarkit.samples.sample import Sample, is_reserved
 from tarkit.steps.distribution import Distribution, ValueCounts
 from tarkit.store.fieldfile import LARGE
-from tarkit.store.read import read_whole
 from tarkit.store.waits import Workers, raise_if_stopped
 
 UNREADABLE, NOT_MEASURED = "unreadable", "not_measured"
@@ -285,15 +284,3 @@ def gather_statistics(
         for value, name in table.items() if measure == "class" else ():
             counts.add(f"{value} {name}", 0)
     return total
-
-
-def read_class_numbers(url: str) -> dict[str, int]:
-    """Read a table of classes: JSON, name -> number.
-
-    Raises:
-        DataError: the file is not a table of classes.
-    """
-    found = decode_field("json", read_whole(url), url=url)
-    if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
-        raise DataError('it is not a table of classes, such as {"cat": 0, "dog": 1}', url=url)
-    return found

@@ -20,7 +20,8 @@ from PIL import Image
 from tarkit import TarWriter
 from tarkit.errors import DataError, UsageError
 from tarkit.steps import distribution, stats, statsreport
-from tarkit.steps.stats import gather_statistics, read_class_numbers
+from tarkit.steps.classfolders import read_classes
+from tarkit.steps.stats import gather_statistics
 from tarkit.steps.statsreport import differences, lines_of, report_page
 
 
@@ -173,11 +174,11 @@ def test_classes_and_their_table(tmp_path: Path) -> None:
         measured(tmp_path, *samples, class_fields=["lable"])
     table = tmp_path / "classes.json"
     table.write_text('{"cat": 0}')
-    assert read_class_numbers(str(table)) == {"cat": 0}
+    assert read_classes(str(table)) == {"cat": 0}
     for text in ("[1]", '{"cat": "0"}'):
         table.write_text(text)
-        with pytest.raises(DataError, match="it is not a table of classes"):
-            read_class_numbers(str(table))
+        with pytest.raises(DataError, match="is not a table of classes"):
+            read_classes(str(table))
 
 
 def test_the_result_is_that_of_one_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
