@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from tarkit.errors import StreamError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.walk import Archive, LargeMembers
 from tarkit.names.keywords import Unpack
 from tarkit.samples.read import ReadOptions, read_samples
 from tarkit.samples.sample import Sample, is_reserved
+from tarkit.store.database import TemporaryDatabase
 from tarkit.store.fieldfile import LARGE
 
 EQUAL, DIFFERS, ONLY_A, ONLY_B, ORDER = "equal", "differs", "only-a", "only-b", "order"
 """Kinds of a difference, and samples without one."""
 _TABLES = """
-PRAGMA cache_size = -65536;
-PRAGMA journal_mode = OFF;
 CREATE TABLE samples (side INTEGER, number INTEGER, key BLOB, fields TEXT);
 CREATE TABLE pairs (a INTEGER, b INTEGER, key BLOB);
 """
@@ -118,29 +115,24 @@ def compare(
             progress(next(numbers), tally.shards_read())
             yield side, number, sample["__key__"].encode("utf-8", "surrogateescape"), _described(sample)
 
-    try:
-        with closing(sqlite3.connect("")) as database:
-            database.executescript(_TABLES)
-            for side, shards in enumerate((urls, against)):
-                database.executemany("INSERT INTO samples VALUES (?, ?, ?, ?)", rows(side, shards))
-            for (key, _), same in itertools.groupby(database.execute(_BY_KEY), lambda row: (row[2], row[4])):
-                sides = {side: (number, fields) for side, number, _, fields, _ in same}
-                found = _difference(key, sides.get(0, (None, "{}")), sides.get(1, (None, "{}")))
-                counts[found.kind] += 1
-                if found.kind != EQUAL:
-                    yield found
-                if order and len(sides) == 2:
-                    database.execute("INSERT INTO pairs VALUES (?, ?, ?)", (*found.places, key))
-            highest = -1
-            for a, b, key in database.execute("SELECT a, b, key FROM pairs ORDER BY a"):
-                if b < highest:
-                    counts[ORDER] += 1
-                    yield Difference(ORDER, key.decode("utf-8", "surrogateescape"), {}, (a, b))
-                    break
-                highest = b
-    except sqlite3.Error as error:
-        hint = "set TMPDIR to a folder on a disk with room"
-        raise StreamError(f"the samples cannot be sorted in a temporary database: {error}", hint=hint) from error
+    with closing(TemporaryDatabase(_TABLES)) as database:
+        for side, shards in enumerate((urls, against)):
+            database.add("INSERT INTO samples VALUES (?, ?, ?, ?)", rows(side, shards))
+        for (key, _), same in itertools.groupby(database.rows(_BY_KEY), lambda row: (row[2], row[4])):
+            sides = {side: (number, fields) for side, number, _, fields, _ in same}
+            found = _difference(key, sides.get(0, (None, "{}")), sides.get(1, (None, "{}")))
+            counts[found.kind] += 1
+            if found.kind != EQUAL:
+                yield found
+            if order and len(sides) == 2:
+                database.change("INSERT INTO pairs VALUES (?, ?, ?)", *found.places, key)
+        highest = -1
+        for a, b, key in database.rows("SELECT a, b, key FROM pairs ORDER BY a"):
+            if b < highest:
+                counts[ORDER] += 1
+                yield Difference(ORDER, key.decode("utf-8", "surrogateescape"), {}, (a, b))
+                break
+            highest = b
 
 
 def _described(sample: Sample) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tarkit.errors import StreamError
+from tarkit.store.database import TemporaryDatabase
 
 _IN_MEMORY = 500_000
 """Number of items that are held in memory, about 100 MB of keys."""
-_TABLE = """
-PRAGMA cache_size = -65536;  -- KiB
-PRAGMA journal_mode = OFF;
-CREATE TABLE items (item BLOB, shard INTEGER, offset INTEGER, key BLOB);
+_TABLE = "CREATE TABLE items (item BLOB, shard INTEGER, offset INTEGER, key BLOB)"
+_REPEATED = """
+SELECT item, shard, offset, key FROM items
+WHERE item IN (SELECT item FROM items GROUP BY item HAVING count(*) > 1) ORDER BY item, shard
 """
 
 
@@ -29,8 +29,7 @@ class ItemPlace(NamedTuple):
 class Repeats:
     """The places of items, to find those that occur in several places.
 
-    Above a number of items they are in a temporary file of SQLite, without a name, which is sorted
-    on disk.
+    Above a number of items they are in a temporary database.
 
     Args:
         most: number of items that are held in memory.
@@ -40,7 +39,7 @@ class Repeats:
         self._most = most
         self._held: list[tuple[int, Mapping[Any, Any]]] = []
         self._number = 0
-        self._file: Any = None
+        self._database: TemporaryDatabase | None = None
 
     def add(self, shard: int, places: Mapping[Any, Any]) -> None:
         """Add the items of a shard, each of which occurs once there.
@@ -56,29 +55,18 @@ class Repeats:
 
     def __iter__(self) -> Iterator[tuple[ItemPlace, ItemPlace]]:
         """Yield (first place, other place) of the items that occur again."""
-        if self._file is None and len(set().union(*(places for _, places in self._held))) == self._number:
+        if self._database is None and len(set().union(*(places for _, places in self._held))) == self._number:
             return
-        self._spill()
-        rows = self._file.execute(
-            "SELECT item, shard, offset, key FROM items WHERE item IN "
-            "(SELECT item FROM items GROUP BY item HAVING count(*) > 1) ORDER BY item, shard"
-        )
-        for _, same in itertools.groupby(rows, itemgetter(0)):
+        for _, same in itertools.groupby(self._spill().rows(_REPEATED), itemgetter(0)):
             first, *others = map(_place, same)
             yield from ((first, other) for other in others)
 
-    def _spill(self) -> None:
-        import sqlite3
-
-        try:
-            if self._file is None:
-                self._file = sqlite3.connect("")
-                self._file.executescript(_TABLE)
-            for shard, places in self._held:
-                self._file.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", _rows(shard, places))
-        except sqlite3.Error as error:
-            raise StreamError(f"the keys cannot be written to $TMPDIR: {error}") from None
+    def _spill(self) -> TemporaryDatabase:
+        self._database = self._database or TemporaryDatabase(_TABLE)
+        for shard, places in self._held:
+            self._database.add("INSERT INTO items VALUES (?, ?, ?, ?)", _rows(shard, places))
         self._held, self._number = [], 0
+        return self._database
 
 
 def _rows(shard: int, places: Mapping[Any, Any]) -> Iterator[tuple[bytes, int, int, bytes]]:

@@ -136,6 +136,6 @@ def test_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(diff.sqlite3, "connect", lambda name: Full())
+    monkeypatch.setattr(sqlite3, "connect", lambda name: Full())
     with pytest.raises(StreamError, match="database or disk is full; set TMPDIR to a folder on a disk with room"):
         list(compare([name], [name]))
