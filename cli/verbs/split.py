@@ -71,7 +71,7 @@ def command(
     from tarkit.names.outputnames import shard_name
     from tarkit.samples.read import read_samples
     from tarkit.specs.shardspec import counted_shards, fixed_names
-    from tarkit.steps.select import at_cuts, even_cuts
+    from tarkit.steps.select import count_selected
 
     if output == "-" or output.startswith("pipe:"):
         raise UsageError(
@@ -112,7 +112,7 @@ def command(
                 )
             )
             if shard_count is not None:
-                samples = at_cuts(samples, shards, even_cuts(known, selection, shard_count, **policies))
+                shards.cut_evenly(count_selected(known, selection, **policies), shard_count)
             write_samples(shards, samples, meter, lambda: None if number is None else tally.shards_read() / number)
         code = exit_code_of_selected(selection, tally, allow_empty)
         summarize(_NAME, shards, results, notes=[*selected(selection), *met(tally)], quiet=quiet and not code)

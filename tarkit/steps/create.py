@@ -20,10 +20,9 @@ from tarkit.samples.gather import OUTPUT_ITSELF, Gathered, gather, parse_plan
 from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import KeyRule, Sample
 from tarkit.specs.outputcheck import check_tar_output, existing_shards
-from tarkit.specs.shardspec import take_slice
 from tarkit.steps.classfolders import DEBRIS, check_table, class_folders, table_beside, write_classes
 from tarkit.steps.parts import Parts, hash_share
-from tarkit.steps.shardsoutput import ShardsOutput
+from tarkit.steps.shardsoutput import ShardsOutput, even_cuts
 from tarkit.steps.tablerows import Table, Wanted
 from tarkit.store.read import read_whole
 
@@ -330,14 +329,13 @@ def create(
         UsageError: the number of samples is not known, and ``shards`` needs it; or there are fewer
             samples than shards.
     """
-    parts, counts, cuts = plan_parts(source, shares, split_by, shards, mapped)
+    parts, counts, lengths = plan_parts(source, shares, split_by, shards, mapped)
+    for name, (samples_of_part, shards_of_part) in lengths.items():
+        outputs[name].cut_evenly(samples_of_part, shards_of_part)
     total = None if counts is None else counts.total()
     samples = ((parts.part_of_sample(sample), sample) for sample in source.samples(shuffle and f"shuffle {shuffle}"))
     for done, (part, sample) in enumerate(samples if mapped is None else mapped(samples)):
-        output = outputs[part]
-        if cuts and output.total in cuts[part]:
-            output.next_shard()
-        output.write(sample)
+        outputs[part].write(sample)
         progress(done, total)
     _refuse_empty(parts, {name: output.total for name, output in outputs.items()})
 
@@ -345,8 +343,8 @@ def create(
 def plan_parts(
     source: Source, shares: Mapping[str, float] | None, split_by: str | None, shards: int | None,
     mapped: Mapped | None = None,
-) -> tuple[Parts, Counter[str] | None, dict[str, set[int]]]:  # fmt: skip
-    """Return the parts, their numbers of samples if known, and the samples that begin a shard.
+) -> tuple[Parts, Counter[str] | None, dict[str, tuple[int, int]]]:  # fmt: skip
+    """Return the parts, their numbers of samples if known, and with ``shards`` those and of shards.
 
     The arguments and errors are those of :func:`create`.
     """
@@ -355,7 +353,13 @@ def plan_parts(
     counts = source.count(parts)
     if counts is not None:
         _refuse_empty(parts, counts)
-    return parts, counts, {} if shards is None else _cuts(shards, parts, counts, mapped)
+    if shards is None:
+        return parts, counts, {}
+    if counts is None or mapped is not None:
+        why = "--map may change it" if mapped is not None else "the input can be read only once"
+        raise UsageError(f"--shards needs the number of samples first, and {why}; use --maxcount or --maxsize")
+    shares = parts.shares
+    return parts, counts, {name: (counts[name], max(1, round(shards * share))) for name, share in shares.items()}
 
 
 def table_parts(
@@ -365,7 +369,7 @@ def table_parts(
 
     Local files are read, URLs are not. The arguments and errors are those of :func:`create`.
     """
-    parts, _, cuts = plan_parts(table, shares, split_by, shards)
+    parts, _, lengths = plan_parts(table, shares, split_by, shards)
     order = None if shuffle is None else f"shuffle {shuffle}"
 
     def rows_of(part: str) -> Iterator[Wanted]:
@@ -374,7 +378,7 @@ def table_parts(
                 yield table.with_local(row)
 
     for part in parts.shares:
-        yield part, rows_of(part), cuts.get(part)
+        yield part, rows_of(part), even_cuts(*lengths[part]) if lengths else None
 
 
 def _refuse_empty(parts: Parts, counts: Mapping[str, int]) -> None:
@@ -384,17 +388,3 @@ def _refuse_empty(parts: Parts, counts: Mapping[str, int]) -> None:
                 raise DataError("no sample is left, so there is nothing to write")
             reason = f"part {quoted(name)} of --split would have none of {counted(sum(counts.values()), 'sample')}"
             raise DataError(reason, hint=f"its share is {share:g}; a larger share, or more samples, would fill it")
-
-
-def _cuts(shards: int, parts: Parts, counts: Mapping[str, int] | None, mapped: Mapped | None) -> dict[str, set[int]]:
-    """Return, for each part, the numbers of the samples that begin a new shard."""
-    if counts is None or mapped is not None:
-        why = "--map may change it" if mapped is not None else "the input can be read only once"
-        raise UsageError(f"--shards needs the number of samples first, and {why}; use --maxcount or --maxsize")
-    cuts = {}
-    for name, share in parts.shares.items():
-        number = max(1, round(shards * share))
-        if number > counts[name]:
-            raise UsageError(f"{counted(counts[name], 'sample')} cannot fill {counted(number, 'shard')}")
-        cuts[name] = {take_slice(counts[name], each, number).start for each in range(1, number)}
-    return cuts

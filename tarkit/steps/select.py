@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import BinaryIO, NamedTuple, cast
 
-from tarkit.errors import StreamError, UsageError, counted, printable, quoted
+from tarkit.errors import UsageError, printable, quoted
 from tarkit.names.keywords import Unpack
 from tarkit.names.outputnames import has_index_name, plan_outputs, reject_pattern
 from tarkit.names.redaction import redact
 from tarkit.names.url import reads_once
 from tarkit.samples.index import remove_index
 from tarkit.samples.read import ReadOptions
-from tarkit.samples.sample import Sample
 from tarkit.specs.outputcheck import check_pairs, check_tar_output, existing_shards
-from tarkit.specs.shardspec import expand, take_slice
+from tarkit.specs.shardspec import expand
 from tarkit.steps.counting import count_shards
 from tarkit.steps.join import JoinOptions, concatenate
 from tarkit.steps.selection import Selection
-from tarkit.steps.shardsoutput import Nowhere, ShardsOutput, remove_shard
+from tarkit.steps.shardsoutput import Nowhere, remove_shard
 from tarkit.store.entries import exists
 from tarkit.store.publish import PublishStream, open_publish
 
@@ -167,20 +166,19 @@ def _existing(outputs: Iterable[str]) -> Iterator[str]:
         yield from existing_shards(pattern)
 
 
-def even_cuts(names: Iterable[str], selection: Selection, shards: int, **options: Unpack[ReadOptions]) -> list[int]:
-    """Count the samples that a selection takes; return the first of each shard, and their number.
+def count_selected(names: Iterable[str], selection: Selection, **options: Unpack[ReadOptions]) -> int:
+    """Count the samples that a selection takes.
 
-    The lengths of the shards differ by at most one. The numbers come from fresh indexes or headers,
-    and from all of the shards if samples are selected.
+    The numbers come from fresh indexes or headers, and from all of the shards if samples are
+    selected.
 
     Args:
         names: names of the inputs.
         selection: the selection, of which a copy is used.
-        shards: number of shards.
         options: key rule and policies of :func:`tarkit.samples.read.read_samples`.
 
     Raises:
-        UsageError: an input can be read only once, or there are fewer samples than shards.
+        UsageError: an input can be read only once.
         TarkitError: an input cannot be read.
     """
     names = list(names)
@@ -192,28 +190,4 @@ def even_cuts(names: Iterable[str], selection: Selection, shards: int, **options
         if count.error is not None:
             raise count.error
         total += count.samples
-    if total < shards:
-        raise UsageError(f"{counted(total, 'sample')} cannot fill {counted(shards, 'shard')}")
-    return [*(take_slice(total, number, shards).start for number in range(shards)), total]
-
-
-def at_cuts(samples: Iterable[Sample], output: ShardsOutput, cuts: Sequence[int]) -> Iterator[Sample]:
-    """Yield samples, which the caller writes, and begin the next shard at each cut.
-
-    Args:
-        samples: the samples.
-        output: the series to which they are written.
-        cuts: what :func:`even_cuts` returned.
-
-    Raises:
-        StreamError: the number of samples is not that of the cuts.
-    """
-    firsts = {*cuts[1:]}
-    for sample in samples:
-        if output.total in firsts:
-            output.next_shard()
-        yield sample
-    if output.total != cuts[-1]:
-        raise StreamError(
-            f"{cuts[-1]} samples were counted, and {output.total} came; the shards were changed meanwhile"
-        )
+    return total

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from typing import Any, BinaryIO, TypedDict, cast
 
-from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, counted, printable
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.outputnames import has_index_name, is_pattern, number_of_shard
 from tarkit.names.redaction import redact
@@ -20,6 +20,7 @@ from tarkit.samples.shardwriter import ShardWriter
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
 from tarkit.specs.manifest import check_manifest_name
 from tarkit.specs.outputcheck import check_other_than, check_tar_output, existing_shards
+from tarkit.specs.shardspec import take_slice
 from tarkit.store.entries import remove, stat
 
 GIBI = 1 << 30
@@ -106,6 +107,8 @@ class ShardsOutput:
         self._force, self._dry_run = force, dry_run
         self._writer_options: TarWriterOptions = {**writer, "encoder": False}
         self._writer: TarWriter | ShardWriter | None = None
+        self._counted: int | None = None
+        self._cuts: set[int] = set()
         check_tar_output(output)
         self.earlier = self._earlier() if self.is_series else []
 
@@ -175,12 +178,16 @@ class ShardsOutput:
 
         Raises:
             UsageError: an input is an output.
+            StreamError: the number of samples is not that of :meth:`cut_evenly`.
         """
         self._reject_own_inputs(inputs)
         with self._open_writer(published) as self._writer:
             # That of a series grows with each shard.
             self.shards = self._writer.shards if isinstance(self._writer, ShardWriter) else [self.output]
             yield self
+            if self._counted not in (None, self.total):
+                reason = f"{self._counted} samples were counted, and {self.total} came"
+                raise StreamError(f"{reason}; the input was changed meanwhile")
         for name in sorted(set(self.earlier) - set(self.shards)):
             self.removed.append(name)
             if not self._dry_run:
@@ -202,15 +209,35 @@ class ShardsOutput:
         """Write one sample of bytes; return the size of its content in bytes."""
         if self._writer is None:
             raise UsageError("the output is not open")
+        if self.total in self._cuts and isinstance(self._writer, ShardWriter):
+            self._writer.next_stream()
         size = self._writer.write(sample)
         self.total += 1
         self.size += size
         return size
 
-    def next_shard(self) -> None:
-        """Publish the current shard of a series, and begin the next one."""
-        if isinstance(self._writer, ShardWriter):
-            self._writer.next_stream()
+    def cut_evenly(self, samples: int, shards: int) -> None:
+        """Write shards whose lengths differ by at most one.
+
+        Args:
+            samples: number of samples that will be written.
+            shards: number of shards of the series.
+
+        Raises:
+            UsageError: there are fewer samples than shards.
+        """
+        self._counted, self._cuts = samples, even_cuts(samples, shards)
+
+
+def even_cuts(samples: int, shards: int) -> set[int]:
+    """Return the numbers of the samples that begin a further shard, if all have the same length.
+
+    Raises:
+        UsageError: there are fewer samples than shards.
+    """
+    if samples < shards:
+        raise UsageError(f"{counted(samples, 'sample')} cannot fill {counted(shards, 'shard')}")
+    return {take_slice(samples, number, shards).start for number in range(1, shards)}
 
 
 def remove_shard(name: str) -> None:

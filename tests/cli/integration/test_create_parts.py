@@ -31,8 +31,8 @@ def files(tmp_path: Path) -> Path:
 
 
 def part_of(text: str) -> str:
-    """The rule as it is documented: the first 8 bytes of BLAKE2b(NUL, key) as a fraction."""
-    place = int.from_bytes(hashlib.blake2b(b"\0" + text.encode()).digest()[:8], "big") / 2**64
+    """The rule as it is documented: 8 bytes of BLAKE2b(NUL, key) as a fraction."""
+    place = int.from_bytes(hashlib.blake2b(b"\0" + text.encode(), digest_size=8).digest(), "big") / 2**64
     return "train" if place < 0.8 else "val"
 
 

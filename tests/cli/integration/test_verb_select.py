@@ -289,20 +289,20 @@ def test_shards_of_equal_length_that_cannot_be(
 def test_shards_that_change_between_the_count_and_the_split(
     run: Run, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = select.even_cuts
+    real = select.count_selected
 
-    def then_more(*arguments: Any, **options: Any) -> list[int]:
-        cuts = real(*arguments, **options)
+    def then_more(*arguments: Any, **options: Any) -> int:
+        number = real(*arguments, **options)
         shards[1].write_bytes(shards[2].read_bytes())
         shards[2].unlink()
         shards[0].rename(shards[2])
         shards[0].write_bytes(bytes(10240))
-        return cuts
+        return number
 
-    monkeypatch.setattr(select, "even_cuts", then_more)
+    monkeypatch.setattr(select, "count_selected", then_more)
     result = run("tarkit", "split", *shards, "--shards", "2", "-o", tmp_path / "p-%d.tar")
     assert result.code == 1
-    assert "30 samples were counted, and 20 came; the shards were changed meanwhile" in result.stderr
+    assert "30 samples were counted, and 20 came; the input was changed meanwhile" in result.stderr
 
 
 def test_convert_selects(run: Run, shards: list[Path], tmp_path: Path) -> None:
