@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import TooLargeError
@@ -21,15 +22,19 @@ class SkipLarge(LargeMembers):
     Args:
         member_limit: size of the largest member that is delivered, in bytes.
         sample_limit: bytes of the shard that a sample may span; its further members are replaced.
+        skip: function that skips bytes behind those that were read, or returns False: they are
+            then read.
     """
 
-    def __init__(self, member_limit: int = 0, sample_limit: int = sys.maxsize) -> None:
+    def __init__(
+        self, member_limit: int = 0, sample_limit: int = sys.maxsize, skip: Callable[[int], bool] = lambda count: False
+    ) -> None:
         self.member_limit = member_limit
         self.sample_limit = sample_limit
+        self._skip = skip
 
     def take(self, archive: Archive, name: str, size: int) -> range:
-        for _ in archive.pieces(name, size):
-            pass
+        archive.skip(size, name, self._skip)
         return range(size)
 
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> range:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tarkit.errors import DataError
 from tarkit.formats.tar.large import SkipLarge
-from tarkit.formats.tar.walk import Archive, LargeMembers
+from tarkit.formats.tar.walk import LargeMembers
 from tarkit.names.url import display_name, local_path
 from tarkit.store.compression import SNIFF_BYTES, sniff
 from tarkit.store.entries import Identity, check_same
@@ -70,22 +70,6 @@ class SkippingReader:
         return True
 
 
-class SkipUnread(SkipLarge):
-    """A policy that skips content without reading it, and delivers a range of its length.
-
-    Args:
-        skip: function that skips bytes behind those that were read, or returns False.
-    """
-
-    def __init__(self, skip: Callable[[int], bool]) -> None:
-        super().__init__()
-        self._skip = skip
-
-    def take(self, archive: Archive, name: str, size: int) -> range:
-        archive.skip(size, name, self._skip)
-        return range(size)
-
-
 class Headers(NamedTuple):
     """A shard that is opened for its headers.
 
@@ -120,7 +104,7 @@ def open_headers(url: str) -> Iterator[Headers]:
             yield Headers(stream.read, stream.name, SkipLarge())
         return
     try:
-        yield Headers(reader.read, display_name(url), SkipUnread(reader.skip), identity)
+        yield Headers(reader.read, display_name(url), SkipLarge(skip=reader.skip), identity)
     except DataError:
         # Apparent damage may be a mix of old and new content.
         check_same(url, identity)
