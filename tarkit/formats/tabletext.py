@@ -127,7 +127,7 @@ def json_rows(url: str, *, encoding: str = "utf-8") -> Iterator[tuple[int, dict[
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_distinct)
+            row = json.loads(line, object_pairs_hook=distinct_names)
         except (ValueError, RecursionError) as error:
             raise DataError(f"line {number} is not JSON: {error}", url=display_name(url)) from None
         if not isinstance(row, dict):
@@ -135,8 +135,14 @@ def json_rows(url: str, *, encoding: str = "utf-8") -> Iterator[tuple[int, dict[
         yield number, row
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON document with these names and values.
+
+    Raises:
+        ValueError: a name is there twice.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError(f"the name {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} is there twice")
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the name {printable(twice)!r} is twice in one object")
     return found

@@ -30,6 +30,10 @@ from tarkit.samples.sample import Sample, is_reserved
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
 """The types of the argument of ``make_encoder``."""
 
+NUMBERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
+TEXTS = ("txt", "text", "transcript", "html", "htm")
+JSON = ("json", "jsn")
+"""Extensions of fields that hold a whole number, a text, or JSON."""
 MAX_BYTES = 1 << 30
 """Default of the largest size of a field after decompression, 1 GiB."""
 
@@ -249,8 +253,8 @@ def _sentence(error: Exception) -> str:
 
 
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), values.encode_integer),
-    **dict.fromkeys(("json", "jsn"), values.encode_json),
+    **dict.fromkeys(NUMBERS, values.encode_integer),
+    **dict.fromkeys(JSON, values.encode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), values.encode_msgpack),
     "cbor": values.encode_cbor,
     "npy": values.encode_npy,
@@ -259,9 +263,9 @@ _ENCODERS: dict[str, Callable[[Any], bytes]] = {
 }
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), values.decode_integer),
-    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), partial(str, encoding="utf-8")),
-    **dict.fromkeys(("json", "jsn"), values.decode_json),
+    **dict.fromkeys(NUMBERS, values.decode_integer),
+    **dict.fromkeys(TEXTS, partial(str, encoding="utf-8")),
+    **dict.fromkeys(JSON, values.decode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), values.decode_msgpack),
     "cbor": values.decode_cbor,
     "npy": values.decode_npy,

@@ -13,15 +13,14 @@ import math
 import re
 import struct
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
 from tarkit.errors import printable
 from tarkit.extras import PACKAGES, MissingExtraError, library
+from tarkit.formats.tabletext import distinct_names
 from tarkit.formats.tar.headers import looks_like
-from tarkit.samples.codecs import decode_field, decompress, extension_of
+from tarkit.samples.codecs import JSON, NUMBERS, TEXTS, decode_field, decompress, extension_of
 from tarkit.samples.sample import Sample, is_reserved
 from tarkit.steps.findings import UNCHECKED, ContentProblem, bytes_behind, reason_of
 from tarkit.steps.pictures import PICTURES, check_picture
@@ -105,15 +104,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON (RFC 8259)")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the name {printable(twice)!r} is twice in one object")
-    return found
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=distinct_names)
 
 
 def _value(data: bytes, extension: str) -> Iterator[ContentProblem]:
@@ -192,15 +183,15 @@ def _video(data: bytes, extension: str) -> Iterator[ContentProblem]:
 
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")
 
-_CHECKED: dict[str, tuple[str, Check]] = {
-    "json jsn": ("json", _json),
-    "cls cls2 class count index inx id": ("number", _value),
-    "txt text transcript html htm": ("text", _value),
-    "npy": ("array", _npy),
-    "mp msgpack msg cbor": ("value", _value),
-    "wav": ("audio", _wav),
-    "flac ogg oga opus mp3": ("audio", _sound),
-    "mp4 m4a m4v mov": ("video", _video),
+_CHECKED: dict[tuple[str, ...], tuple[str, Check]] = {
+    JSON: ("json", _json),
+    NUMBERS: ("number", _value),
+    TEXTS: ("text", _value),
+    ("npy",): ("array", _npy),
+    ("mp", "msgpack", "msg", "cbor"): ("value", _value),
+    ("wav",): ("audio", _wav),
+    ("flac", "ogg", "oga", "opus", "mp3"): ("audio", _sound),
+    ("mp4", "m4a", "m4v", "mov"): ("video", _video),
 }
 """Extensions -> kind of finding, and the check."""
-_CHECKS = {name: how for names, how in _CHECKED.items() for name in names.split()}
+_CHECKS = {name: how for names, how in _CHECKED.items() for name in names}

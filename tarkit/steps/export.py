@@ -21,7 +21,7 @@ from tarkit.errors import EncodeError, StreamError, UsageError, printable
 from tarkit.extras import library
 from tarkit.formats.parquet import KEY, RowWriter
 from tarkit.names.url import is_stream, local_path
-from tarkit.samples.codecs import decode_field, extension_of
+from tarkit.samples.codecs import JSON, NUMBERS, TEXTS, decode_field, extension_of
 from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample, is_reserved
 from tarkit.samples.transforms import field_names
@@ -33,9 +33,7 @@ FOLDERS = ("folder", "mds", "hf")
 TABLES = ("csv", "jsonl", "parquet")
 """Targets that are a folder, and those that are one file."""
 
-_NUMBERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
-_JSON = ("json", "jsn")
-_VALUES = frozenset((*_NUMBERS, *_JSON, "txt", "text", "transcript", "html", "htm"))
+_VALUES = frozenset((*NUMBERS, *JSON, *TEXTS))
 _AUDIO = frozenset(("wav", "flac", "mp3", "ogg", "opus"))
 _HF_FILE_BYTES = 500 << 20
 """Bytes of Parquet at which the next file begins, as in data sets of the Hugging Face Hub."""
@@ -127,7 +125,7 @@ class _Rows:
                 continue
             content = _bytes_of(sample, name)
             value = decode_field(name, content, key=sample["__key__"], url=sample.get("__url__"))
-            row[name] = content.decode() if extension_of(name)[0] in _JSON and not self.is_json else value
+            row[name] = content.decode() if extension_of(name)[0] in JSON and not self.is_json else value
         if not self.seen:
             self.seen = dict.fromkeys(row if self.fields is None else [KEY, *map(self._column, self.fields)])
         if more := row.keys() - self.seen.keys():

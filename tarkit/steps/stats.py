@@ -23,11 +23,12 @@ from tarkit.extras import MissingExtraError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.names.keywords import Unpack
-from tarkit.samples.codecs import decode_field, extension_of
+from tarkit.samples.codecs import JSON, TEXTS, decode_field, extension_of
 from tarkit.samples.images import orientation, picture_size
 from tarkit.samples.read import ReadOptions, read_samples
 from tarkit.samples.sample import Sample, is_reserved
 from tarkit.steps.distribution import Distribution, ValueCounts
+from tarkit.steps.pictures import PICTURES
 from tarkit.store.fieldfile import LARGE
 from tarkit.store.waits import Workers, raise_if_stopped
 
@@ -114,14 +115,14 @@ def _sound(name: str, data: bytes) -> Measured:
     yield "sound", f"{info.samplerate} Hz, {counted(info.channels, 'channel')}"
 
 
-_EXTENSIONS: dict[str, Callable[[str, bytes], Measured]] = {
-    "jpg jpeg png ppm pgm pbm tif tiff webp gif bmp avif jp2 heic img image": _picture,
-    "txt text transcript html htm": _text,
-    "json jsn": _json,
-    "flac ogg opus mp3": _sound,
-    "wav": _wave,
+_EXTENSIONS: dict[tuple[str, ...], Callable[[str, bytes], Measured]] = {
+    (*PICTURES, "heic"): _picture,
+    TEXTS: _text,
+    JSON: _json,
+    ("flac", "ogg", "opus", "mp3"): _sound,
+    ("wav",): _wave,
 }
-_MEASURES = {extension: measure for names, measure in _EXTENSIONS.items() for extension in names.split()}
+_MEASURES = {extension: measure for names, measure in _EXTENSIONS.items() for extension in names}
 _DECOMPRESSED = (_text, _json)
 
 

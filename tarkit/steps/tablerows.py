@@ -18,7 +18,7 @@ from tarkit.errors import DataError, EncodeError, LocatedError, MissingInputErro
 from tarkit.formats.parquet import parquet_columns, read_values
 from tarkit.formats.tabletext import delimited_rows, json_rows
 from tarkit.names.url import display_name, is_url, local_path, reads_once
-from tarkit.samples.codecs import encode_field, extension_of
+from tarkit.samples.codecs import JSON, NUMBERS, TEXTS, encode_field, extension_of
 from tarkit.samples.content import read_local_file
 from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule, skip_reason
 from tarkit.steps.parts import SPLIT_BY, Parts, hash_share
@@ -31,8 +31,6 @@ _SHUFFLED = 256 << 20
 """Bytes of the values that are kept in memory while rows are shuffled."""
 _SPECIAL = re.compile(r"[./\0]")
 _NOT_A_FIELD = re.compile(r"[/.\s\0]")
-_TEXTS = frozenset(("txt", "text", "transcript", "html", "htm", "json", "jsn", "cls"))
-_NUMBERS = frozenset(("cls", "cls2", "class", "count", "index", "inx", "id", "json", "jsn"))
 
 
 class Wanted(NamedTuple):
@@ -351,9 +349,9 @@ def _default_field(column: str, value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
         return column
     if isinstance(value, (str, datetime.date, datetime.time, decimal.Decimal)):
-        return column if extension in _TEXTS else f"{column}.txt"
-    is_whole = type(value) is int and extension in _NUMBERS
-    return column if is_whole or extension in ("json", "jsn") else f"{column}.json"
+        return column if extension in (*TEXTS, *JSON, "cls") else f"{column}.txt"
+    is_whole = type(value) is int and extension in NUMBERS
+    return column if is_whole or extension in JSON else f"{column}.json"
 
 
 def _encoder(field: str, value: Any) -> Callable[[Any], bytes]:
@@ -361,18 +359,15 @@ def _encoder(field: str, value: Any) -> Callable[[Any], bytes]:
 
     It raises EncodeError for a value that the field cannot hold.
     """
-    extension = extension_of(field)
+    extension, compressed = extension_of(field)
     if isinstance(value, bytes):
         return bytes
-    if type(value) is int and extension in ((name, False) for name in _NUMBERS):
+    if type(value) is int and extension in (*NUMBERS, *JSON) and not compressed:
         return lambda number: b"%d" % number
-    if type(value) is str and extension in ((name, False) for name in _PLAIN):
+    if type(value) is str and extension in TEXTS and not compressed:
         return lambda text: text.encode() if text.isascii() else encode_field(field, text)
     if isinstance(value, (datetime.date, datetime.time)):
         return lambda moment: encode_field(field, moment.isoformat())
-    if isinstance(value, decimal.Decimal) or (type(value) in (int, float) and extension[0] in _PLAIN):
+    if isinstance(value, decimal.Decimal) or (type(value) in (int, float) and extension in TEXTS):
         return lambda number: encode_field(field, str(number))
     return partial(encode_field, field)
-
-
-_PLAIN = frozenset(("txt", "text", "transcript"))

@@ -15,10 +15,9 @@ from typing import Any
 from tarkit.errors import printable
 from tarkit.extras import library
 from tarkit.samples.codecs import extension_of
-from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample, is_reserved
+from tarkit.steps.pictures import PICTURES
 
-_EXTENSIONS = (*IMAGE_FORMATS, "avif", "bmp", "gif", "jp2")
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are decoded, whatever the field says; some others would start programs."""
 _MOST_PIXELS = 50_000_000
@@ -31,7 +30,7 @@ _ORIENTATION, _LEFT_TOP = 0x0112, 5
 def is_picture(field: str) -> bool:
     """Return True if the extension of a field is that of a picture that thumbnails can show."""
     extension, compressed = extension_of(field)
-    return extension in _EXTENSIONS and not compressed and not is_reserved(field)
+    return extension in PICTURES and not compressed and not is_reserved(field)
 
 
 def thumbnails(sample: Sample, edge: int) -> Sample:

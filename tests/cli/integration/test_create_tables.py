@@ -229,7 +229,7 @@ def test_json_lines(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"a": 1}\n{"a": 1, "a": 2}\n', "line 2 is not JSON: the name 'a' is there twice"),
+        ('{"a": 1}\n{"a": 1, "a": 2}\n', "line 2 is not JSON: the name 'a' is twice in one object"),
         ('{"a": 1}\n[1]\n', "line 2 is not a JSON object"),
         ('{"a": 1}\n{"a"\n', "line 2 is not JSON"),
         ("[" * 100_000, "line 1 is not JSON"),
