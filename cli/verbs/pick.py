@@ -65,7 +65,8 @@ def command(
     from tarkit.samples.sample import key_rule as rule_of
     from tarkit.specs.shardspec import expand
     from tarkit.steps.export import open_export
-    from tarkit.steps.picking import listed_keys, pick_samples
+    from tarkit.steps.keylists import listed_keys
+    from tarkit.steps.picking import pick_samples
 
     tally, stale, by_headers, whole = Tally(), list[str](), list[str](), list[str]()
     names = list(expand(specs, allow_pipe_in_lists=allow_pipe))

@@ -69,6 +69,18 @@ def _digest(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def listed_keys(words: Iterable[str]) -> Iterator[str]:
+    """Yield keys; a word ``@FILE`` stands for the keys in that file, as :class:`KeyList` has it.
+
+    Raises:
+        DataError: the file is not a list of keys.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+    """
+    for word in words:
+        yield from _keys_in(word[1:]) if word.startswith("@") else [word]
+
+
 def _keys_in(source: str) -> Iterator[str]:
     """Yield the keys of a list, or of a column of a table."""
     table = _TABLE.fullmatch(source)
@@ -89,10 +101,12 @@ def _keys_in(source: str) -> Iterator[str]:
 
 
 def _lines(url: str) -> Iterator[bytes]:
-    """Yield the lines of a text without their ends."""
+    """Yield the lines of a text without their ends, and without a byte order mark."""
     with open_read(url) as stream:
+        mark = b"\xef\xbb\xbf"
         for line in text_lines(iter(lambda: stream.read(1 << 20), b"")):
-            yield line.rstrip(b"\r\n")
+            yield line.removeprefix(mark).rstrip(b"\r\n")
+            mark = b""
 
 
 def _column(url: str, kind: str, column: str) -> Iterator[tuple[int, Any]]:

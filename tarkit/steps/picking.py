@@ -14,23 +14,7 @@ from tarkit.samples.indexedshard import IndexedShard
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.steps.lookup import fresh_indexed, indexed_by_headers, samples_at
-from tarkit.store.read import read_whole
 from tarkit.store.waits import Workers
-
-
-def listed_keys(words: Iterable[str]) -> Iterator[str]:
-    """Yield keys; a word ``@FILE`` stands for the keys in that file, one a line.
-
-    Raises:
-        MissingInputError: the file does not exist.
-        StreamError: the file cannot be read.
-    """
-    for word in words:
-        if not word.startswith("@"):
-            yield word
-            continue
-        text = read_whole(word[1:]).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-        yield from filter(None, (line.rstrip("\r") for line in text.split("\n")))
 
 
 def pick_samples(
@@ -87,7 +71,7 @@ def pick_samples(
 
 @dataclass
 class _Found:
-    """What was found in a shard: key -> number of its sample. Without a shard, it must be read."""
+    """The wanted keys of a shard -> numbers of their samples; without ``shard``, it must be read."""
 
     url: str
     shard: IndexedShard | None

@@ -10,7 +10,8 @@ from tarkit import TarWriter
 from tarkit.errors import DataError, MissingInputError, RepeatedKeyError, TooLargeError
 from tarkit.formats.tally import Tally
 from tarkit.steps import lookup
-from tarkit.steps.picking import listed_keys, pick_samples
+from tarkit.steps.keylists import listed_keys
+from tarkit.steps.picking import pick_samples
 
 
 def shard_of(path: Path, keys: str, *, index: bool = False) -> str:
