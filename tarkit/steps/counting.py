@@ -22,13 +22,13 @@ from tarkit.formats.tar.unread import open_headers
 from tarkit.names.keywords import Unpack
 from tarkit.names.url import display_name
 from tarkit.samples.read import ReadOptions, placed_samples, read_samples
-from tarkit.samples.sample import first_dot, is_reserved, key_rule
+from tarkit.samples.sample import Sample, first_dot, is_reserved, key_rule
 from tarkit.steps.lookup import fresh_indexed
 from tarkit.steps.selection import Selection
 from tarkit.store.waits import Workers
 
 INDEX, HEADERS, WHOLE = "index", "headers", "whole"
-"""What a shard was counted from."""
+"""Sources of the count of a shard."""
 
 
 @dataclass
@@ -41,8 +41,8 @@ class ShardCount:
         samples: number of samples or records.
         members: field -> number of samples that have it; for records, the field is "".
         sizes: field -> bytes of its content.
-        stale: name of an index that was not used, since it is stale; None: there is no such index.
-        error: why the shard was counted only up to an error; None: there was none.
+        stale: name of a stale index, which was not used, or None.
+        error: error that ended the count of the shard, or None.
         tally: counts of skipped members and damage.
     """
 
@@ -61,6 +61,10 @@ class ShardCount:
         for name, size in sizes:
             self.members[name] += 1
             self.sizes[name] += size
+
+    def add_sample(self, sample: Sample) -> None:
+        """Count a sample."""
+        self.add((name, len(value)) for name, value in sample.items() if not is_reserved(name))
 
     def merge(self, other: ShardCount) -> None:
         """Add the numbers of another shard."""
@@ -123,7 +127,7 @@ def _count_selected(url: str, count: ShardCount, selection: Selection, options: 
     options = {**options, "tally": count.tally}
     with closing(read_samples([url], literal=True, split=True, large=KeepInFiles(), **options)) as samples:
         for sample in selection.select(samples, last=False):
-            count.add((name, len(value)) for name, value in sample.items() if not is_reserved(name))
+            count.add_sample(sample)
 
 
 def _count_tar(url: str, count: ShardCount, options: ReadOptions) -> None:
@@ -143,4 +147,4 @@ def _count_tar(url: str, count: ShardCount, options: ReadOptions) -> None:
         for _, sample in placed_samples(
             headers.read, url=headers.name, rule=rule, tally=count.tally, large=headers.large, **policies
         ):
-            count.add((name, len(value)) for name, value in sample.items() if not is_reserved(name))
+            count.add_sample(sample)

@@ -24,6 +24,7 @@ QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 _BINS = 8  # an octave
 _LONGEST = 300  # characters
 _WIDE = 20.0
+_MOST_BARS = 40
 
 
 class Distribution:
@@ -101,13 +102,13 @@ class Distribution:
         return {**found, "max": self.high, "about": not self.exact}
 
     def bars(self, edges: list[float]) -> list[int]:
-        """Count the numbers between each two edges, the first to the last of which hold all."""
+        """Count the numbers between each two edges; all are between the first and the last one."""
         values, ends = self._sorted()
         reached = [0, *(ends[found - 1] if (found := bisect_right(values, edge)) else 0 for edge in edges[1:])]
         return [end - begin for begin, end in pairwise(reached)]
 
 
-def edges_of(numbers: Sequence[Distribution], most: int = 40) -> list[float]:
+def edges_of(numbers: Sequence[Distribution]) -> list[float]:
     """Return edges for the bars of a plot of one or several distributions.
 
     If the largest number is far above most others, the scale is logarithmic.
@@ -116,17 +117,17 @@ def edges_of(numbers: Sequence[Distribution], most: int = 40) -> list[float]:
     usual = max(1, min(each.summary()["p5"] for each in numbers))
     if high > _WIDE * usual:
         first, last = math.log2(max(low, usual / 4)), math.log2(high)
-        step = max(1 / _BINS, (last - first) / most)
+        step = max(1 / _BINS, (last - first) / _MOST_BARS)
         inner = [2 ** (first + step * number) for number in range(1, math.ceil((last - first) / step))]
     else:
         # Whole numbers have no more bars than values.
-        bars = min(most, max(1, math.ceil(high - low))) if high > _WIDE else most // 2
+        bars = min(_MOST_BARS, max(1, math.ceil(high - low))) if high > _WIDE else _MOST_BARS // 2
         inner = [low + (high - low) * number / bars for number in range(1, bars)]
     return [low, *inner, high] if high > low else [low, low + 1]
 
 
 class ValueCounts:
-    """How often each value came, such as each class.
+    """Numbers of times that values came, such as classes.
 
     Attributes:
         values: value -> times, for the first ``DISTINCT`` values that came.
@@ -143,7 +144,7 @@ class ValueCounts:
         return sum(self.values.values()) + self.rest
 
     def add(self, value: str, times: int = 1) -> None:
-        """Count a value, of which a long one is shortened."""
+        """Count a value; a long one is shortened."""
         value = shortened(value, _LONGEST)
         if value in self.values or len(self.values) < DISTINCT:
             self.values[value] = self.values.get(value, 0) + times

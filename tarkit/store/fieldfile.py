@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -202,10 +201,6 @@ class FieldFile:
     def read(self) -> bytes:
         """Read the content as a whole."""
         return b"".join(self.pieces())
-
-    def mapped(self) -> mmap.mmap:
-        """Return the whole file, which must not be empty, as read-only memory."""
-        return mmap.mmap(self._file.number, 0, prot=mmap.PROT_READ)
 
     def write_to(self, file: int) -> None:
         """Write the content to an open file that is empty."""
