@@ -1,4 +1,4 @@
-"""How far a run is, and a reporter that shows it as a bar."""
+"""The progress of a run, and a reporter that shows it as a bar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERY = 0.2  # seconds
 
 
 class ProgressReporter(Reporter):
-    """A reporter that knows how far the run is."""
+    """A reporter that measures the progress of the run."""
 
     def __init__(self, work: Work) -> None:
         self.counts = Counts()

@@ -87,7 +87,7 @@ class PictureSize(NamedTuple):
 def picture_size(data: bytes) -> PictureSize | None:
     """Read the header of a picture; no pixel is decoded.
 
-    A header is no proof of a whole picture: a file that is cut behind it has one, too.
+    The rest of the picture may be damaged or missing.
 
     Args:
         data: the file, or its beginning.

@@ -40,7 +40,7 @@ _TYPES = {
 """Extension -> media type of sound and video."""
 
 _Part = dict[str, Any]
-"""A field on the page: name, bytes, and src, text, or why there is no picture, sound or video."""
+"""A field on the page: name, bytes, and src, text, or the reason why there is neither."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ _Split = tuple[str, str] | str
 
 
 class NameReading(NamedTuple):
-    """What one reader makes of a name.
+    """Result of one reader for a name.
 
     Attributes:
         reader: the program, and its rule if it has several.

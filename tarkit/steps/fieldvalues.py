@@ -34,7 +34,7 @@ def value_text(field: str, content: Any, most: int) -> str | None:
             text = _described(decode_field(field, content, max_bytes=MOST_BYTES))
         else:
             plain = decompress(content, MOST_BYTES) if compressed else content[: 4 * most + 4]
-            # A character that is cut at the end is no error.
+            # A character that is cut at the end is left out.
             text = codecs.getincrementaldecoder("utf-8")().decode(plain)
     except UnicodeDecodeError:
         return None

@@ -61,7 +61,7 @@ def mix_samples(sets: Sequence[MixedSet], *, seed: int = 0, until: str = FIRST) 
         raise UsageError("a mix takes two data sets or more")
     if wrong := next((each for each in sets if not 0 < each.weight < math.inf), None):
         raise UsageError(f"the weight of {printable(wrong.name)} is {wrong.weight:g}; it must be a number above 0")
-    # Prefixes of which none begins with another one keep all keys apart.
+    # If no prefix begins with another prefix, no two sets can have the same key.
     prefixes = sorted(each.prefix for each in sets)
     is_apart = not any(after.startswith(before) for before, after in pairwise(prefixes))
     return _mixed(sets, seed, until, None if is_apart else {})

@@ -90,7 +90,7 @@ def thumbnail(data: Any, edge: int) -> tuple[bytes, str]:
             raise ValueError(f"{size[0]} × {size[1]} pixels are too many; at most {_MOST_PIXELS:,} are decoded")
         image = _smoothly_resizable(image)
         image.thumbnail((edge, edge), reducing_gap=None)
-        with suppress(Exception):  # a damaged orientation is none
+        with suppress(Exception):  # a damaged orientation is ignored
             is_turned = image.getexif().get(_ORIENTATION, 1) >= _LEFT_TOP
             image = library("PIL.ImageOps", "a thumbnail", "images").exif_transpose(image)
             size = size[::-1] if is_turned else size

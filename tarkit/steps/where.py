@@ -280,7 +280,7 @@ def _text_of(content: bytes) -> _FieldText:
 
 
 def _number(value: Any) -> float | int | None:
-    """Return a number, or the number that the text of a field is; None if it is none."""
+    """Return a number, or the text of a field as a number; None for all other values."""
     if isinstance(value, _FieldText) and _NUMBER.fullmatch(value):
         return int(value) if len(value) < 400 and value.lstrip("+-").isdecimal() else float(value)
     return value if _kind(value) == "a number" else None

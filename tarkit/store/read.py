@@ -67,7 +67,7 @@ class ReadStream:
         return min(1.0, self._source.position / size) if size else 0.0
 
     def in_place(self) -> InPlaceReader | None:
-        """Return a reader that can leave content in its file; None if this is no plain local file.
+        """Return a reader that can leave content in its file; None if it is not plain and local.
 
         Nothing else must read the stream then.
         """
