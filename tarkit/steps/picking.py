@@ -71,7 +71,7 @@ def pick_samples(
 
 @dataclass
 class _Found:
-    """The wanted keys of a shard -> numbers of their samples; without ``shard``, it must be read."""
+    """The wanted keys of a shard -> their numbers; without ``shard``, it must be read."""
 
     url: str
     shard: IndexedShard | None
