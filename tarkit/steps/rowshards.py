@@ -20,10 +20,9 @@ from typing import Any
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, StreamError, UsageError, counted, printable
 from tarkit.names.keywords import Unpack, keywords_of
-from tarkit.names.outputnames import done_record_url, has_index_name, is_pattern, output_name, shard_name
+from tarkit.names.outputnames import done_record_url, is_pattern, output_name, shard_name
 from tarkit.names.redaction import redact
 from tarkit.runs.donerecord import DoneRecord, read_record
-from tarkit.samples.index import remove_index
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample, first_dot
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions, default_mtime
@@ -31,6 +30,7 @@ from tarkit.specs.manifest import ManifestShard, check_manifest_name, remove_man
 from tarkit.specs.outputcheck import check_tar_output, existing_shards
 from tarkit.steps.download import DownloadOptions, Outcome, outcomes
 from tarkit.steps.failedrows import FailedTable, failed_table_name
+from tarkit.steps.shardsoutput import remove_shard
 from tarkit.steps.tablerows import Wanted
 from tarkit.store.entries import remove, stat
 from tarkit.store.fieldfile import FieldFile
@@ -238,11 +238,9 @@ class _Series:
             more = f" and {counted(len(left) - 1, 'more shard')}" if len(left) > 1 else ""
             raise UsageError(f"{printable(redact(left[0]))}{more} of a longer run are there; remove them")
         for name in left:
-            if has_index_name(name):
-                remove_index(name)
-            for url in (done_record_url(name), name):
-                with suppress(MissingInputError):
-                    remove(url)
+            with suppress(MissingInputError):
+                remove(done_record_url(name))
+            remove_shard(name)
             self.result.removed.append(name)
 
     def discard(self) -> None:
