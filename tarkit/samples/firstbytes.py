@@ -10,7 +10,7 @@ _HTML = re.compile(rb"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _MARKUP = ("html", "htm", "xhtml", "xml", "svg")
 _ISO_MEDIA = rb"....(ftyp|moov|mdat|free|wide|skip)"
 _BEGINNINGS = {
-    "jpg jpeg": rb"\xff\xd8\xff",
+    "jpg jpeg jpe": rb"\xff\xd8\xff",
     "png": rb"\x89PNG\r\n\x1a\n",
     "gif": rb"GIF8[79]a",
     "webp": rb"RIFF....WEBP",
@@ -30,11 +30,12 @@ _BEGINNINGS = {
     "gz tgz": rb"\x1f\x8b",
     "json": rb'(\xef\xbb\xbf)?\s*[\[{"0-9tfn-]',
 }
-_PATTERNS = {
+PATTERNS = {
     extension: re.compile(pattern, re.DOTALL)
     for extensions, pattern in _BEGINNINGS.items()
     for extension in extensions.split()
 }
+"""Extension -> beginning of content of that name."""
 _HEAD = 4096
 
 
@@ -47,5 +48,5 @@ def why_other_content(field: str, content: bytes) -> str | None:
     head = bytes(content[:_HEAD])
     if extension not in _MARKUP and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _HTML.search(head):
         return "it is a page of HTML"
-    pattern = _PATTERNS.get(extension)
+    pattern = PATTERNS.get(extension)
     return None if pattern is None or pattern.match(head) else f"it is not {extension}: {looks_like(head)}"

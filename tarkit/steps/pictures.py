@@ -15,6 +15,7 @@ from zlib import crc32
 from tarkit.errors import printable
 from tarkit.extras import library
 from tarkit.formats.tar.headers import known_look, looks_like
+from tarkit.samples.firstbytes import PATTERNS
 from tarkit.steps.findings import UNCHECKED, ContentProblem, bytes_behind, reason_of
 
 MOST_PIXELS = 89_478_485
@@ -24,15 +25,7 @@ Pillow warns of a decompression bomb above it.
 """
 _MOST_FRAME_PIXELS, _MOST_FRAMES = 10 * MOST_PIXELS, 10_000
 
-_SIGNATURES = {
-    "jpeg": re.compile(rb"\xff\xd8\xff"),
-    "png": re.compile(rb"\x89PNG\r\n\x1a\n"),
-    "gif": re.compile(rb"GIF8[79]a"),
-    "webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
-    "bmp": re.compile(rb"BM"),
-    "tiff": re.compile(rb"II\*\0|MM\0\*"),
-    "pnm": re.compile(rb"P[1-6]\s"),
-}
+_FORMATS = ("jpeg", "png", "gif", "webp", "bmp", "tiff", "pnm")
 PICTURES = {
     **dict.fromkeys(("jpg", "jpeg", "jpe"), "jpeg"),
     **{name: name for name in ("png", "gif", "webp", "bmp")},
@@ -50,7 +43,7 @@ def check_picture(data: bytes, extension: str) -> Iterator[ContentProblem]:
         data: the file.
         extension: a key of PICTURES.
     """
-    found = next((name for name, pattern in _SIGNATURES.items() if pattern.match(data)), None)
+    found = next((name for name in _FORMATS if PATTERNS[name].match(data)), None)
     named = PICTURES[extension]
     if found is None and known_look(data):
         raise ValueError(f"not a picture: {looks_like(data)}")
@@ -158,7 +151,7 @@ def _pillow(data: bytes) -> Iterator[ContentProblem]:
             yield ContentProblem("not-decoded", f"not decoded: {reason_of(error)}", True)
             return
         except pillow.UnidentifiedImageError:
-            if _SIGNATURES["tiff"].match(data):
+            if PATTERNS["tiff"].match(data):
                 yield ContentProblem("not-decoded", "not decoded: Pillow does not know this kind of TIFF", True)
                 return
             raise ValueError(f"not a picture: {looks_like(data)}") from None
