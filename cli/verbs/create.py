@@ -309,7 +309,7 @@ def _source(
     """Return the samples to write."""
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
-    from tarkit.steps.create import class_files, gathered_files, listed_names, own_names, planned_files
+    from tarkit.steps.samplefiles import class_files, gathered_files, listed_names, own_names, planned_files
 
     rule = rule_of(key_rule)
     outputs = list(outputs)

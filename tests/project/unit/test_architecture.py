@@ -38,7 +38,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {
         "steps": "check classfolders contactsheet convert counting create demodata diff download drawing encoding "
         "explain export failedrows fieldvalues findings keylists mixing parts picking prepare recordfiles "
-        "rowshards salvage select selection shardsoutput sourcefiles stats statsreport tablerows tables "
+        "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
         "thumbnails"
     },
     {"trainers": "arrays audit lasterror"},
