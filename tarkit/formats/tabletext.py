@@ -53,9 +53,7 @@ def decoded_lines(url: str, encoding: str = "utf-8") -> Iterator[str]:
         yield rest
 
 
-def delimited_rows(
-    url: str, *, delimiter: str, quoting: bool, encoding: str = "utf-8"
-) -> Iterator[tuple[int, list[str]]]:
+def delimited_rows(url: str, *, delimiter: str, quoting: bool, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, values) of each row; row 1 has the names. Empty lines are skipped.
 
     Args:
@@ -117,7 +115,7 @@ def _check_names(shown: str, names: list[str], delimiter: str) -> None:
         raise DataError(f"has one column, {printable(names[0])!r}", url=shown, hint=hint)
 
 
-def json_rows(url: str, *, encoding: str = "utf-8") -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(url: str, *, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number, row) of each line, which is a JSON object; blank lines are skipped.
 
     Raises:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
 from tarkit.errors import DataError, UsageError, printable, quoted
-from tarkit.formats.parquet import read_values
-from tarkit.formats.tabletext import delimited_rows, json_rows
+from tarkit.formats.tablefile import table_kind, table_rows
 from tarkit.formats.textrows import text_lines
 from tarkit.names.url import display_name
 from tarkit.store.database import TemporaryDatabase
@@ -22,7 +20,6 @@ CREATE TABLE listed (digest BLOB);
 CREATE TABLE keys (digest BLOB PRIMARY KEY, found INTEGER) WITHOUT ROWID;
 """
 _LONGEST = 1 << 20
-_TABLE = re.compile(r"(?P<url>.+\.(?P<kind>csv|tsv|jsonl|parquet)(?:\.(?:gz|zst|bz2|xz|lz4))?)(?::(?P<column>[^/]+))?")
 
 
 class KeyList:
@@ -83,12 +80,13 @@ def listed_keys(words: Iterable[str]) -> Iterator[str]:
 
 def _keys_in(source: str) -> Iterator[str]:
     """Yield the keys of a list, or of a column of a table."""
-    table = _TABLE.fullmatch(source)
-    if table is not None and table["column"] is None:
+    colons = (at for at, character in enumerate(source) if character == ":" and table_kind(source[:at]) is not None)
+    at = next(colons, None)
+    url, kind = source[:at], table_kind(source[:at])
+    if kind is not None and at is None:
         raise UsageError(f"{quoted(source)} is a table; name the column of its keys: {quoted(source + ':COLUMN')}")
-    url = source if table is None else table["url"]
     try:
-        for row, value in enumerate(_lines(url), 1) if table is None else _column(url, *table.group(2, 3)):
+        for row, value in enumerate(_lines(url), 1) if at is None else _column(url, kind or "", source[at + 1 :]):
             key = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
             key = str(key) if type(key) is int else key
             if key is not None and (not isinstance(key, str) or len(key) > _LONGEST or "\0" in key):
@@ -96,7 +94,8 @@ def _keys_in(source: str) -> Iterator[str]:
             if key:
                 yield key
     except DataError as error:
-        error.hint = None  # it would name options for the table of tarkit create
+        if at is not None:
+            error.hint = None  # it would name options for the table of tarkit create
         raise
 
 
@@ -110,22 +109,12 @@ def _lines(url: str) -> Iterator[bytes]:
 
 
 def _column(url: str, kind: str, column: str) -> Iterator[tuple[int, Any]]:
-    """Yield (number of the row, value of a column); the first row of CSV and TSV has the names."""
-    if kind == "parquet":
-        yield from enumerate((value for (value,) in read_values(url, [column])), 1)
-    elif kind == "jsonl":
-        for number, row in json_rows(url):
-            _check_column(url, column, row)
-            yield number, row[column]
-    else:
-        rows = delimited_rows(url, delimiter="," if kind == "csv" else "\t", quoting=kind == "csv")
-        names = next(rows, (0, list[str]()))[1]
-        _check_column(url, column, names)
-        at = names.index(column)
-        yield from ((number, values[at]) for number, values in rows)
+    """Yield (number of the row, value of a column)."""
 
+    def check(names: Iterable[str]) -> None:
+        if column not in names:
+            reason = f"has no column {printable(column)}; it has {printable(', '.join(names))}"
+            raise DataError(reason, url=display_name(url))
 
-def _check_column(url: str, column: str, names: Iterable[str]) -> None:
-    if column not in names:
-        reason = f"has no column {printable(column)}; it has {printable(', '.join(names))}"
-        raise DataError(reason, url=display_name(url))
+    for number, row in table_rows(url, kind, [column], check=check):
+        yield number, row[column]

@@ -15,8 +15,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, EncodeError, LocatedError, MissingInputError, UsageError, printable, quoted
-from tarkit.formats.parquet import parquet_columns, read_values
-from tarkit.formats.tabletext import delimited_rows, json_rows
+from tarkit.formats.tablefile import KINDS, table_kind, table_rows
 from tarkit.names.url import display_name, is_url, local_path, reads_once
 from tarkit.samples.codecs import JSON, NUMBERS, TEXTS, encode_field, extension_of
 from tarkit.samples.content import read_local_file
@@ -24,9 +23,6 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_r
 from tarkit.steps.parts import SPLIT_BY, Parts, hash_share
 from tarkit.store.fieldfile import SampleRoom
 
-_KINDS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-"""End of a name -> delimiter of the values, or the format."""
-_COMPRESSED = re.compile(r"\.(gz|zst|bz2|xz|lz4)\Z")
 _SHUFFLED = 256 << 20
 """Bytes of the values that are kept in memory while rows are shuffled."""
 _SPECIAL = re.compile(r"[./\0]")
@@ -82,18 +78,17 @@ class Table:
         quoting: bool | None = None, encoding: str = "utf-8", rule: str | KeyRule = first_dot,
         fetched: Callable[[Iterable[Wanted]], Iterable[Sample]] | None = None,
     ) -> None:  # fmt: skip
-        name = _COMPRESSED.sub("", url.partition("?")[0].lower() if is_url(url) else url.lower())
-        kind = "," if url == "-" else next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
+        kind = "," if url == "-" else table_kind(url)
         if kind is None and delimiter is None:
-            raise UsageError(f"{display_name(url)}: a table is a file named {', '.join(f'*{end}' for end in _KINDS)}")
+            raise UsageError(f"{display_name(url)}: a table is a file named {', '.join(f'*{end}' for end in KINDS)}")
         if delimiter is not None and (kind in ("json", "parquet") or len(delimiter) != 1):
             raise UsageError(f"--delimiter {delimiter!r} is not one character between the values of a CSV")
         self.url, self.reads_once = url, reads_once(url)
         self.inputs: Sequence[str | PurePath] = [url]
         self.nulls: Counter[str] = Counter()
         self._kind = delimiter or kind or ","
-        self._quoting = self._kind != "\t" if quoting is None else quoting
-        self._encoding = encoding
+        # A function of the columns that are enough, or None.
+        self._rows = partial(table_rows, url, self._kind, quoting=quoting, encoding=encoding, check=self._check_columns)
         self._key, self._columns, self._files = key, columns, dict(files or {})
         self._folder = folder if folder is not None else os.path.dirname(local_path(url) or "") or "."
         self._rule = key_rule(rule)
@@ -182,39 +177,11 @@ class Table:
     def _error(self, reason: str, key: str | None = None, hint: str | None = None) -> DataError:
         return DataError(reason, url=display_name(self.url), key=key, hint=hint)
 
-    def _rows(self, only: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (number, column -> value) of each row.
-
-        Args:
-            only: columns that are enough; None: all.
-        """
-        if self._kind == "json":
-            for number, row in json_rows(self.url, encoding=self._encoding):
-                self._check_columns(row)
-                yield number, row if only is None else {name: row[name] for name in only if name in row}
-            return
-        rows: Iterator[tuple[int, Sequence[Any]]]
-        if self._kind == "parquet":
-            names = parquet_columns(self.url)
-            self._check_known(names)
-            names = names if only is None else list(only) or names[:1]
-            rows = enumerate(read_values(self.url, names), 1)
-        else:
-            quoting, encoding = self._quoting, self._encoding
-            rows = delimited_rows(self.url, delimiter=self._kind, quoting=quoting, encoding=encoding)
-            names = [*next(rows, (1, ()))[1]]
-            self._check_known(names)
-        self._check_columns(names)
-        for number, values in rows:
-            yield number, dict(zip(names, values, strict=True))
-
-    def _check_known(self, names: Sequence[str]) -> None:
-        wanted = (self._key, *self._files, *(self._columns or ()))
+    def _check_columns(self, names: Iterable[str]) -> None:
+        """Reject columns that are missing, or cannot be fields where all columns are taken."""
+        wanted = (self._key, *self._files, *(self._columns or ())) if self._kind != "json" else ()
         if missing := next((name for name in wanted if name is not None and name not in names), None):
             raise self._error(f"has no column {printable(missing)!r}; it has {printable(', '.join(names))}")
-
-    def _check_columns(self, names: Iterable[str]) -> None:
-        """Reject names of columns that cannot be fields, where all columns are taken."""
         if self._columns is not None:
             return
         for name in names:

@@ -24,8 +24,8 @@ LEVELS: tuple[dict[str, str], ...] = (
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
     {
-        "formats": "datafolder example har parquet recordio registry sequencefile tabletext tally textrows tfrecord "
-        "tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
+        "formats": "datafolder example har parquet recordio registry sequencefile tablefile tabletext tally textrows "
+        "tfrecord tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
     },
     {
         "samples": "cachedshard codecs content firstbytes gather images index indexedshard indexing pieces read sample "

@@ -39,6 +39,7 @@ def test_a_list_has_a_key_on_each_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("a:b.tab", "the key\tx\n" + 'a,"1\t1\n007\t2\n'),
         ("a.csv", '\ufeffid,"the key",x\n1,"a,""1",2\n2,007,3\n3,,4\n'),
         ("a.tsv", "the key\tx\n" + 'a,"1\t1\n007\t2\n'),
         ("a.jsonl", '{"the key": "a,\\"1", "x": 1}\n{"the key": "007"}\n{"the key": null}\n'),
