@@ -146,7 +146,9 @@ def plan_parts(
     source: Source, shares: Mapping[str, float] | None, split_by: str | None, shards: int | None,
     mapped: Mapped | None = None,
 ) -> tuple[Parts, Counter[str] | None, dict[str, tuple[int, int]]]:  # fmt: skip
-    """Return the parts, their numbers of samples if known, and with ``shards`` those and of shards.
+    """Return the parts, their numbers of samples if known, and part -> (samples, shards) to write.
+
+    The last is empty without ``shards``.
 
     The arguments and errors are those of :func:`create`.
     """
