@@ -86,7 +86,7 @@ def _keys_in(source: str) -> Iterator[str]:
     if kind is not None and at is None:
         raise UsageError(f"{quoted(source)} is a table; name the column of its keys: {quoted(source + ':COLUMN')}")
     try:
-        for row, value in enumerate(_lines(url), 1) if at is None else _column(url, kind or "", source[at + 1 :]):
+        for row, value in enumerate(_lines(url), 1) if kind is None else _column(url, kind, source[len(url) + 1 :]):
             key = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
             key = str(key) if type(key) is int else key
             if key is not None and (not isinstance(key, str) or len(key) > _LONGEST or "\0" in key):
@@ -94,7 +94,7 @@ def _keys_in(source: str) -> Iterator[str]:
             if key:
                 yield key
     except DataError as error:
-        if at is not None:
+        if kind is not None:
             error.hint = None  # it would name options for the table of tarkit create
         raise
 
