@@ -10,7 +10,7 @@ import click
 from tarkit.errors import EXIT_SET_ASIDE, counted, printable
 from tarkit.names.redaction import redact
 
-from .program import json_option, option_group, say, work_option, write_stdout
+from .program import dry_run_notes, dry_run_option, json_option, option_group, say, work_option, write_stdout
 from .results import exit_code_of, met
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ selection_options = option_group(
 )  # fmt: skip
 """Options of :class:`tarkit.steps.selection.Selection`."""
 
+choosing_options = option_group(
+    selection_options, work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
+)
+"""The options of a verb that writes the selected samples."""
+
 
 def selection_of(parameters: dict[str, Any]) -> Selection:
     """Take the options of a selection out of those of a command, and return the selection."""
@@ -77,16 +82,15 @@ def exit_code_of_selected(selection: Selection, tally: Tally, allow_empty: bool)
 
 
 joining_options = option_group(
-    selection_options,
+    choosing_options,
     work_option("key_rule"),
     work_option("on_repeated_key", help="If two samples of a shard would have the same key: stop, or accept that."),
     work_option(
         "on_damage",
         help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
     ),
-    work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3."),
     work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same."),
-    click.option("--dry-run", is_flag=True, help="Check and count everything, but write nothing."),
+    dry_run_option,
     json_option,
 )
 """Options of the verbs that copy samples with the bytes of their members."""
@@ -113,7 +117,10 @@ def report_joined(
         names = {"shards": [*map(redact, made.shards)], "removed": [*map(redact, made.removed)]}
         found = {"samples": made.samples, "bytes": made.size, **names, "dropped": selection.dropped}
         write_stdout(f"{json.dumps({**found, 'unknown_keys': unknown})}\n".encode())
-    parts = [f"{counted(made.samples, 'sample')} of {counted(made.read, 'shard')}, {made.size} bytes of tar"]
+    parts = [
+        f"{counted(made.samples, 'sample')} of {counted(made.read, 'shard')}, {made.size} bytes of tar",
+        *dry_run_notes(),
+    ]
     if tally.reopened:
         parts.append(f"keys that came back in their shard: {tally.reopened}")
     if made.removed:

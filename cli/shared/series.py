@@ -14,6 +14,7 @@ from tarkit.names.redaction import redact
 
 from .meter import Meter
 from .program import (
+    dry_run_notes,
     dry_run_option,
     json_option,
     option_group,
@@ -164,4 +165,4 @@ def summarize(
     if not quiet:
         samples = counted(shards.total, "sample")
         where = f" in {counted(len(shards.shards), 'shard')}" if shards.is_series else ""
-        say(program, "; ".join([f"{samples}{where}, {shards.size} bytes of content", *notes]))
+        say(program, "; ".join([f"{samples}{where}, {shards.size} bytes of content", *dry_run_notes(), *notes]))

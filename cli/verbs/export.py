@@ -12,6 +12,8 @@ from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
 from ..shared.program import (
+    dry_run_notes,
+    dry_run_option,
     json_option,
     read_options,
     reader_options,
@@ -20,8 +22,8 @@ from ..shared.program import (
     say,
     standard_options,
 )
-from ..shared.results import Results, exit_code_of, met
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.results import Results, met
+from ..shared.selection import choosing_options, exit_code_of_selected, selected, selection_of
 
 _NAME = "tarkit export"
 _EPILOG = """\b
@@ -40,14 +42,15 @@ Examples:
 )
 @click.option("--files", metavar="DIR", help="For a table: write fields that are not text as files in this folder.")
 @click.option("--force", is_flag=True, help="Replace a folder that has files.")
+@dry_run_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
-@selection_options
+@choosing_options
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], output: str, to: str, files: str | None, force: bool, as_json: bool, quiet: bool,
-    allow_pipe: bool, verbose: bool, **options: Any,
+    inputs: tuple[str, ...], output: str, to: str, files: str | None, force: bool, dry_run: bool, as_json: bool,
+    quiet: bool, allow_empty: bool, allow_pipe: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Export samples to a folder of files, a table, or a data set of another library.
 
@@ -84,14 +87,14 @@ def command(
     with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, total = counted_shards(urls, allow_pipe_in_lists=allow_pipe, outputs=[output])
         samples = read_samples(found, literal=True, split=True, large=KeepInFiles(), **reading)
-        with open_export(output, to, files=files, columns=columns, force=force) as write:
+        with open_export(output, to, files=files, columns=columns, force=force, dry_run=dry_run) as write:
             for number, sample in enumerate(selection.select(samples), 1):
                 write(sample)
                 if meter.is_due():
                     meter.show(f"{counted(number, 'sample')} so far", tally.shards_read() / total if total else None)
         if as_json:
             results.line(json.dumps({"samples": number, "output": redact(output)}))
-    code = exit_code_of(tally)
+    code = exit_code_of_selected(selection, tally, allow_empty)
     if code or not quiet:
-        say(_NAME, "; ".join([counted(number, "sample"), *selected(selection), *met(tally)]))
+        say(_NAME, "; ".join([counted(number, "sample"), *dry_run_notes(), *selected(selection), *met(tally)]))
     return code

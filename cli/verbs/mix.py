@@ -11,9 +11,9 @@ from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
 from ..shared.program import names_in, read_options, reader_options, refuse_terminal_input, standard_options
-from ..shared.results import Results, exit_code_of, met
+from ..shared.results import Results, met
 from ..shared.sections import LongHelp
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.selection import choosing_options, exit_code_of_selected, selected, selection_of
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 _NAME = "tarkit mix"
@@ -39,12 +39,12 @@ Examples:
 )
 @shards_options()
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
-@selection_options
+@choosing_options
 @reader_options
 @standard_options
 def command(
     inputs: tuple[str, ...], weights: list[str], draw_seed: int, until: str, prefixes: list[str] | None, output: str,
-    quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
+    allow_empty: bool, quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Mix data sets by weights, each in its own order; no sample comes twice.
 
@@ -91,7 +91,7 @@ def command(
         ) as shards:  # fmt: skip
             write_samples(shards, mixed, meter)
             selection.check()
-        code = exit_code_of(tally)
+        code = exit_code_of_selected(selection, tally, allow_empty)
         found = [{"set": each.name, "samples": each.taken, "all": each.is_over} for each in sets]
         taken = ", ".join(f"{printable(each.name)}: {each.taken}{'' if each.is_over else ', not all'}" for each in sets)
         notes = [taken, *selected(selection), *met(tally)]

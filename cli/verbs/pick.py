@@ -11,14 +11,14 @@ from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import refuse_terminal_input, reject_options, say, standard_options, work_options
-from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.program import dry_run_notes, refuse_terminal_input, reject_options, say, standard_options, work_options
+from ..shared.results import Results, counted_names, met
 from ..shared.sections import LongHelp
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.selection import choosing_options, exit_code_of_selected, selected, selection_of
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 _NAME = "tarkit pick"
-_OF_SHARDS = ("maxcount", "maxsize", "start", "manifest", "mtime", "format", "index", "dry_run")
+_OF_SHARDS = ("maxcount", "maxsize", "start", "manifest", "mtime", "format", "index")
 _EPILOG = """\b
 Examples:
   tarkit pick 000017 000018 --from s3://bucket/train-000000.tar -O picked/
@@ -38,12 +38,12 @@ Examples:
     help="Number of shards to look into, or of reads of a remote shard, at once.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
-@selection_options
+@choosing_options
 @work_options("key_rule", "allow_pipe")
 @standard_options
 def command(
     wanted: tuple[str, ...], specs: tuple[str, ...], outdir: str | None, output: str | None, parallel: int, quiet: bool,
-    key_rule: str, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
+    allow_empty: bool, key_rule: str, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Fetch samples by their keys, and keep their order.
 
@@ -78,7 +78,7 @@ def command(
         picked = selection.select(picked)
         if outdir is not None:
             reject_options(_OF_SHARDS, "goes with a shard, -o OUT")
-            with open_export(outdir, "folder", force=options["force"]) as write:
+            with open_export(outdir, "folder", force=options["force"], dry_run=options["dry_run"]) as write:
                 number = sum(1 for _ in map(write, picked))
             if as_json:
                 results.line(json.dumps({"samples": number, "folder": redact(outdir)}))
@@ -90,6 +90,7 @@ def command(
     notes = counted_names("stale indexes that were not used", stale)
     notes += counted_names("shards without an index, of which the headers were read", by_headers)
     notes += counted_names("shards without an index that were read whole", whole)
-    if not quiet:
-        say(_NAME, "; ".join([counted(number, "sample"), *notes, *selected(selection), *met(tally)]))
-    return exit_code_of(tally)
+    code = exit_code_of_selected(selection, tally, allow_empty)
+    if code or not quiet:
+        say(_NAME, "; ".join([counted(number, "sample"), *dry_run_notes(), *notes, *selected(selection), *met(tally)]))
+    return code

@@ -10,9 +10,9 @@ from tarkit.errors import UsageError, counted
 
 from ..shared.meter import Meter
 from ..shared.program import read_options, reader_options, refuse_terminal_input, standard_options
-from ..shared.results import Results, counted_names, exit_code_of, met
+from ..shared.results import Results, counted_names, met
 from ..shared.sections import LongHelp
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.selection import choosing_options, exit_code_of_selected, selected, selection_of
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 _NAME = "tarkit sample"
@@ -35,12 +35,12 @@ Examples:
     help="Number of shards to count, or of reads of a remote shard, at once.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
-@selection_options
+@choosing_options
 @reader_options
 @standard_options
 def command(
     inputs: tuple[str, ...], number: int | None, fraction: float | None, draw_seed: int, output: str, parallel: int,
-    quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
+    allow_empty: bool, quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Draw samples at random, each with the same probability, and keep their order.
 
@@ -86,7 +86,7 @@ def command(
         ) as shards:  # fmt: skip
             known = total if number is None else None
             write_samples(shards, drawn, meter, lambda: tally.shards_read() / known if known else None)
-        code = exit_code_of(tally)
+        code = exit_code_of_selected(selection, tally, allow_empty)
         notes = [f"of {counted(tally.samples, 'sample')}", *selected(selection), *met(tally)]
         notes += counted_names("stale indexes that were not used", stale)
         summarize(_NAME, shards, results, notes=notes, quiet=quiet and not code, read=tally.samples, seed=draw_seed)

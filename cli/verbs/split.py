@@ -10,10 +10,10 @@ import click
 from tarkit.errors import UsageError
 
 from ..shared.meter import Meter
-from ..shared.program import reader_options, refuse_terminal_input, reject_options, standard_options, work_option
+from ..shared.program import reader_options, refuse_terminal_input, reject_options, standard_options
 from ..shared.results import Results, met
 from ..shared.sections import LongHelp
-from ..shared.selection import exit_code_of_selected, selected, selection_of, selection_options
+from ..shared.selection import choosing_options, exit_code_of_selected, selected, selection_of
 from ..shared.series import open_shards, shards_options, summarize, write_samples
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ Examples:
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @shards_options(output="Shards to write, such as out-%06d.tar.", metavar="PATTERN")
 @click.option("--shards", "shard_count", type=click.IntRange(1), metavar="N", help="Write N shards of equal length.")
-@selection_options
-@work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
+@choosing_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @reader_options
 @standard_options

@@ -27,7 +27,7 @@ from tarkit.samples.sample import Sample, is_reserved
 from tarkit.samples.transforms import field_names
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import PublishStream, open_publish
-from tarkit.store.wholefolder import whole_folder
+from tarkit.store.wholefolder import replaceable_folder, whole_folder
 
 FOLDERS = ("folder", "mds", "hf")
 TABLES = ("csv", "jsonl", "parquet")
@@ -46,8 +46,9 @@ Binary = Callable[[Sample, str], Any]
 
 @contextmanager
 def open_export(
-    output: str, to: str, *, files: str | None = None, columns: Sequence[str] | None = None, force: bool = False
-) -> Iterator[Write]:
+    output: str, to: str, *, files: str | None = None, columns: Sequence[str] | None = None, force: bool = False,
+    dry_run: bool = False,
+) -> Iterator[Write]:  # fmt: skip
     """Open an export; yield a function that writes a sample.
 
     The result appears when the context ends without an error. A run that was killed leaves nothing
@@ -61,6 +62,7 @@ def open_export(
         columns: fields of CSV, Parquet or a data set; None: those of the first sample, in Parquet
             those of the first row group.
         force: True to replace folders that have files.
+        dry_run: check the names and samples, but write nothing; paths of files are kept in memory.
 
     Raises:
         UsageError: the target does not exist, or does not allow these arguments.
@@ -73,6 +75,9 @@ def open_export(
         raise UsageError(f"{printable(repr(to))} is not a target; targets are {', '.join((*FOLDERS, *TABLES))}")
     if files is not None and to not in TABLES:
         raise UsageError(f"a folder for files goes with a table ({', '.join(TABLES)})")
+    if dry_run:
+        yield _checking(output, to, files, columns, force)
+        return
     with ExitStack() as stack:
         if to in FOLDERS:
             writer = {"folder": _file_writer, "mds": _mds_writer, "hf": _hf_writer}[to]
@@ -259,11 +264,38 @@ def _file_writer(folder: str, columns: Sequence[str] | None, stack: ExitStack) -
     return write
 
 
-def _write_file(folder: str, sample: Sample, field: str) -> str:
-    """Write a field to a file that must not exist, and return its path in the folder."""
-    name = f"{sample['__key__']}.{field}"
+def _checking(output: str, to: str, files: str | None, columns: Sequence[str] | None, force: bool) -> Write:
+    """Return a function that refuses the samples that the writer of an export would refuse."""
+    if (needed := {"mds": "streaming", "hf": "pyarrow", "parquet": "pyarrow"}.get(to)) is not None:
+        library(needed, f"writing {to}", "mds" if to == "mds" else "parquet")
+    for folder in [output] if to in FOLDERS else [files] if files is not None else []:
+        replaceable_folder(folder, force=force)
+    rows = _Rows(_base64_of if to in ("csv", "jsonl") and files is None else _bytes_of, columns, is_json=to == "jsonl")
+    seen = set[str]()
+
+    def check(sample: Sample) -> None:
+        if to != "folder":
+            rows.of(sample, is_open=to not in ("csv", "mds"))
+        for name in sample if to == "folder" or files is not None else ():
+            if not is_reserved(name) and (to == "folder" or not _is_value(name)):
+                if (path := _path_of(sample, name)) in seen:
+                    raise _there_already(sample, path)
+                seen.add(path)
+
+    return check
+
+
+def _path_of(sample: Sample, field: str) -> str:
+    """Return the path of a field's file in its folder; GNU tar's ./ before a name is left out."""
+    name = f"{sample['__key__']}.{field}".removeprefix("./")
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise _not_exported(sample, f"{printable(repr(name))} is not the path of a file in a folder")
+    return name
+
+
+def _write_file(folder: str, sample: Sample, field: str) -> str:
+    """Write a field to a file that must not exist, and return its path in the folder."""
+    name = _path_of(sample, field)
     path = os.path.join(folder, name)
     content = sample[field]
     try:
@@ -272,12 +304,16 @@ def _write_file(folder: str, sample: Sample, field: str) -> str:
             for piece in content.pieces() if isinstance(content, FieldFile) else [content]:
                 file.write(piece)
     except FileExistsError:
-        raise _not_exported(sample, f"the file {printable(name)} is there already, of another sample") from None
+        raise _there_already(sample, name) from None
     except OSError as error:
         if isinstance(error, StreamError):
             raise
         raise StreamError(f"the file {printable(name)} cannot be written: {error.strerror}", url=folder) from None
     return name
+
+
+def _there_already(sample: Sample, path: str) -> EncodeError:
+    return _not_exported(sample, f"the file {printable(path)} is there already, of another sample")
 
 
 def _not_exported(sample: Sample, reason: str, hint: str | None = None) -> EncodeError:

@@ -14,6 +14,23 @@ from tarkit.store.temporary import temporary_name, try_lock
 from tarkit.store.trees import remove_tree
 
 
+def replaceable_folder(url: str, *, force: bool = False) -> str:
+    """Return the whole path of a folder that may be written.
+
+    Raises:
+        UsageError: it is not a path of this machine, or has files and ``force`` is not set.
+    """
+    target = None if is_stream(url) else local_path(url)
+    if target is None:
+        raise UsageError(f"{display_name(url)}: a folder is written on this machine only; tarkit put copies it then")
+    target = os.path.realpath(target)
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise UsageError(f"{printable(target)} is a file, and would be a folder")
+    if not force and os.path.isdir(target) and os.listdir(target):
+        raise UsageError(f"{printable(target)} has files; --force replaces the folder")
+    return target
+
+
 @contextmanager
 def whole_folder(url: str, *, force: bool = False) -> Iterator[str]:
     """Make a folder under a temporary name; when the context ends without an error, rename it.
@@ -29,14 +46,7 @@ def whole_folder(url: str, *, force: bool = False) -> Iterator[str]:
         UsageError: it is not a path of this machine, or has files and ``force`` is not set.
         StreamError: the folder cannot be written.
     """
-    target = None if is_stream(url) else local_path(url)
-    if target is None:
-        raise UsageError(f"{display_name(url)}: a folder is written on this machine only; tarkit put copies it then")
-    target = os.path.realpath(target)
-    if os.path.lexists(target) and not os.path.isdir(target):
-        raise UsageError(f"{printable(target)} is a file, and would be a folder")
-    if not force and os.path.isdir(target) and os.listdir(target):
-        raise UsageError(f"{printable(target)} has files; --force replaces the folder")
+    target = replaceable_folder(url, force=force)
     parent, name = os.path.split(target)
     path = os.path.join(parent, temporary_name(name))
     with _reported(target):

@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
     assert len(list(folder.rglob("*.*"))) == 4 and os.listdir(tmp_path) == ["f"]
 
 
-@pytest.mark.parametrize("key", ["../x", "a/../../x", "/x", "a//x", "./x", "x\0", "..", "a/./b", ""])
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/x", "a//x", ".//x", "x\0", "..", "a/./b", ""])
 def test_no_key_leads_out_of_the_folder(tmp_path: Path, key: str) -> None:
     folder = tmp_path / "f"
     sample = {"__key__": key, "txt": b""}
@@ -229,3 +230,41 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(MissingExtraError, match="pip install mosaicml-streaming"):
         exported(tmp_path / "d", "mds")
     assert os.listdir(tmp_path) == []
+
+
+def test_names_as_gnu_tar_writes_them(tmp_path: Path) -> None:
+    samples = [{**sample, "__key__": f"./{sample['__key__']}"} for sample in SAMPLES]
+    output = exported(tmp_path / "o", "folder", samples)
+    assert sorted(os.listdir(output)) == ["a"] and (output / "a" / "1.jpg").read_bytes() == b"\xff\0"
+    with pytest.raises(EncodeError, match=r"the file a/1.jpg is there already"):
+        exported(tmp_path / "p", "folder", [samples[0], SAMPLES[0]])
+
+
+@pytest.mark.parametrize(("to", "files"), [("folder", None), ("csv", None), ("jsonl", "media"), ("csv", "media")])
+def test_a_dry_run_refuses_what_the_export_would_refuse(tmp_path: Path, to: str, files: str | None) -> None:
+    options: dict[str, Any] = {"files": files and str(tmp_path / files), "dry_run": True}
+    exported(tmp_path / "o", to, **options)
+    bad: list[tuple[list[dict[str, Any]], str]] = []
+    if to == "folder" or files:
+        bad.append(([SAMPLES[0], SAMPLES[0]], "is there already, of another sample"))
+        bad.append(([{**SAMPLES[0], "__key__": "../x"}], "is not the path of a file"))
+        (tmp_path / (files or "o")).mkdir()
+        (tmp_path / (files or "o") / "file").touch()
+    if to == "csv":
+        bad.append(([SAMPLES[0], {**SAMPLES[0], "x": b""}], "is not one of"))
+    for samples, reason in bad if to == "csv" and not files else ():
+        with pytest.raises(EncodeError, match=reason):
+            exported(tmp_path / "o", to, samples, **options)
+    if files or to == "folder":
+        with pytest.raises(UsageError, match="has files; --force replaces"):
+            exported(tmp_path / "o", to, **options)
+        for samples, reason in bad:
+            with pytest.raises(EncodeError, match=reason):
+                exported(tmp_path / "o", to, samples, force=True, **options)
+    assert {path.name for path in tmp_path.rglob("*")} <= {"o", "media", "file"}
+
+
+def test_a_dry_run_needs_the_library_of_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "streaming", None)
+    with pytest.raises(MissingExtraError, match="mosaicml-streaming"):
+        exported(tmp_path / "o", "mds", dry_run=True)
