@@ -23,7 +23,7 @@ VERBS = {
         "select": "Copy the samples that meet conditions, with some of their fields.",
         "sample": "Draw samples at random, each with the same probability, and keep their order.",
         "mix": "Mix data sets by weights, each in its own order; no sample comes twice.",
-        "pick": "Fetch samples by their keys, and keep their order.",
+        "pick": "Fetch samples by their keys, in the order of the shards.",
         "export": "Export samples to a folder of files, a table, or a data set of another library.",
         "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
         "check": "Report what is wrong with shards: one line for each finding, with its shard, key and offset.",

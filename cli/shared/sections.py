@@ -22,7 +22,7 @@ _SECTIONS = {
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
-    "Drawing and mixing": "number fraction weights until prefixes draw_seed",
+    "Drawing and mixing": "draw_number fraction weights until prefixes draw_seed",
     "Conversion": "to source_format field example piece typed verify",
     "Selection": "match keys without_keys where drop_fields rename rekey",
     "Tables": "table key columns files delimiter quoting encoding",

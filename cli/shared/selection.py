@@ -59,7 +59,7 @@ def selection_of(parameters: dict[str, Any]) -> Selection:
 
 
 def selected(selection: Selection) -> list[str]:
-    """Return phrases on samples that were dropped, and on fields that were missing."""
+    """Return phrases on samples that were dropped, and on fields and values that were missing."""
     parts = ["no sample is selected"] if selection.selects and not selection.kept else []
     if selection.dropped:
         by_option = (
@@ -69,6 +69,8 @@ def selected(selection: Selection) -> list[str]:
     if selection.lacking:
         lacking = (f"{printable(name)} {number}" for name, number in sorted(selection.lacking.items()))
         parts.append(f"samples without a field of --fields: {', '.join(lacking)}")
+    if selection.unknown_values:
+        parts.append(f"values of --where that no sample has: {printable(', '.join(selection.unknown_values))}")
     for name, (number, examples) in selection.unknown_keys.items():
         shown = f" ({', '.join(map(printable, examples))}{', …' if number > len(examples) else ''})" if examples else ""
         parts.append(f"keys of --{name.replace('_', '-')} that no sample has: {number}{shown}")

@@ -93,8 +93,8 @@ def command(
             selection.check()
         code = exit_code_of_selected(selection, tally, allow_empty)
         found = [{"set": each.name, "samples": each.taken, "all": each.is_over} for each in sets]
-        taken = ", ".join(f"{printable(each.name)}: {each.taken}{'' if each.is_over else ', not all'}" for each in sets)
-        notes = [taken, *selected(selection), *met(tally)]
+        parts = (f"{printable(each.name)}: {each.taken}{'' if each.is_over else ', not to its end'}" for each in sets)
+        notes = [", ".join(parts), *selected(selection), *met(tally)]
         summarize(_NAME, shards, results, notes=notes, quiet=quiet and not code, sets=found, seed=draw_seed)
     return code
 

@@ -37,7 +37,7 @@ Examples:
     "-p", "--parallel", type=click.IntRange(1), default=4, show_default=True,
     help="Number of shards to look into, or of reads of a remote shard, at once.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @choosing_options
 @work_options("key_rule", "allow_pipe")
 @standard_options
@@ -45,7 +45,7 @@ def command(
     wanted: tuple[str, ...], specs: tuple[str, ...], outdir: str | None, output: str | None, parallel: int, quiet: bool,
     allow_empty: bool, key_rule: str, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Fetch samples by their keys, and keep their order.
+    """Fetch samples by their keys, in the order of the shards.
 
     Through a fresh index, each sample is one read of its range. Of a shard without one, the headers
     are read first, as by tarkit count; a compressed shard and a stream are read whole. This is

@@ -26,7 +26,7 @@ Examples:
 
 @click.command("sample", cls=LongHelp, epilog=_EPILOG)
 @click.argument("inputs", metavar="[SHARD]...", nargs=-1)
-@click.option("--number", type=click.IntRange(1), metavar="K", help="Draw exactly K samples.")
+@click.option("--number", "draw_number", type=click.IntRange(1), metavar="K", help="Draw exactly K samples.")
 @click.option("--fraction", type=float, metavar="F", help="Draw about this share of the samples, such as 0.01.")
 @click.option("--seed", "draw_seed", type=int, default=0, show_default=True, help="Another seed draws other samples.")
 @shards_options()
@@ -39,8 +39,8 @@ Examples:
 @reader_options
 @standard_options
 def command(
-    inputs: tuple[str, ...], number: int | None, fraction: float | None, draw_seed: int, output: str, parallel: int,
-    allow_empty: bool, quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
+    inputs: tuple[str, ...], draw_number: int | None, fraction: float | None, draw_seed: int, output: str,
+    parallel: int, allow_empty: bool, quiet: bool, allow_pipe: bool, as_json: bool, verbose: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Draw samples at random, each with the same probability, and keep their order.
 
@@ -62,29 +62,33 @@ def command(
     manifest), or - (the default).
     """
     urls = list(inputs) or ["-"]
-    if (number is None) == (fraction is None):
+    if (draw_number is None) == (fraction is None):
         raise UsageError("say how many samples to draw, with --number K or --fraction F")
     refuse_terminal_input(urls)
     from tarkit.formats.tally import Tally
     from tarkit.specs.shardspec import counted_shards
-    from tarkit.steps.drawing import draw_fraction, draw_number
+    from tarkit.steps import drawing
 
     tally, stale = Tally(), list[str]()
     reading = read_options(options, tally)
     with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, total = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
         names = list(found)
-        if number is not None:
+        if draw_number is not None:
             select = selection.select if selection.selects else None
-            drawn = draw_number(names, number, seed=draw_seed, select=select, parallel=parallel, stale=stale, **reading)
+            drawn = drawing.draw_number(
+                names, draw_number, seed=draw_seed, select=select, parallel=parallel, stale=stale, **reading
+            )
         else:
-            drawn = draw_fraction(names, fraction or 0, seed=draw_seed, parallel=parallel, stale=stale, **reading)
+            drawn = drawing.draw_fraction(
+                names, fraction or 0, seed=draw_seed, parallel=parallel, stale=stale, **reading
+            )
             drawn = selection.select(drawn)
         with open_shards(
             _NAME, output, meter, results, lambda _: names,
             rule=reading["rule"], on_repeated_key=reading["on_repeated_key"], **options,
         ) as shards:  # fmt: skip
-            known = total if number is None else None
+            known = total if draw_number is None else None
             write_samples(shards, drawn, meter, lambda: tally.shards_read() / known if known else None)
         code = exit_code_of_selected(selection, tally, allow_empty)
         notes = [f"of {counted(tally.samples, 'sample')}", *selected(selection), *met(tally)]

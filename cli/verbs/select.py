@@ -56,7 +56,7 @@ def command(
     has(FIELD); len(x); lower(x); match(x, 'REGEX'); width(FIELD) and height(FIELD), from the header
     of a picture; field('seg.png'), for other names. A value that is missing is null, and
     comparisons with null are false, except x == null and x != null. Text and a number cannot be
-    compared.
+    compared. A value of JSON that no sample has is reported.
 
     With -O, each output is published whole, under the name of its input. Existing shards of these
     names, or of the same names with other numbers, are an error; --force replaces or removes them.

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tarkit.errors import DataError, UsageError, printable
+from tarkit.errors import DataError, UsageError, counted, printable
 from tarkit.names.url import display_name
 from tarkit.store.read import open_read
 
@@ -90,7 +90,7 @@ def delimited_rows(url: str, *, delimiter: str, quoting: bool, encoding: str) ->
             names = row
             _check_names(shown, names, delimiter)
         if len(row) != len(names):
-            reason = f"row {number} has {len(row)} values, and there are {len(names)} columns"
+            reason = f"row {number} has {counted(len(row), 'value')}, and there are {len(names)} columns"
             raise DataError(
                 reason, url=shown, hint=f"values are separated by {delimiter!r}; see --delimiter, --quoting"
             )

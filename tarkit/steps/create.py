@@ -191,4 +191,5 @@ def _refuse_empty(parts: Parts, counts: Mapping[str, int]) -> None:
             if not name:
                 raise DataError("no sample is left, so there is nothing to write")
             reason = f"part {quoted(name)} of --split would have none of {counted(sum(counts.values()), 'sample')}"
-            raise DataError(reason, hint=f"its share is {share:g}; a larger share, or more samples, would fill it")
+            hint = f"its share is {share:g}; a larger share, or more samples (or values of --split-by), would fill it"
+            raise DataError(reason, hint=hint)

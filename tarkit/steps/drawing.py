@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 
-from tarkit.errors import TemporaryStreamError, UsageError
+from tarkit.errors import TemporaryStreamError, UsageError, counted
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.names.keywords import Unpack
@@ -170,4 +170,4 @@ def _reservoir(samples: Iterable[Sample], number: int, ranks: random.Random) -> 
 
 def _check_number(number: int, found: int) -> None:
     if found < number:
-        raise UsageError(f"{number} samples are to be drawn, and there {'is' if found == 1 else 'are'} only {found}")
+        raise UsageError(f"--number is {number}, of only {counted(found, 'sample')}")

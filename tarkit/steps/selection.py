@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tarkit.steps.keylists import KeyList
+    from tarkit.steps.where import Where
 
 _PLACE = re.compile(r"%(?:(%)|(s)|(0?[0-9]{0,2}d)|)")
 _MOST_FIELDS = 1000
@@ -67,6 +68,7 @@ class Selection:
         lacking: field of ``fields`` -> number of kept samples that lack it.
         unknown_keys: after the last sample, option -> (number of keys in its list that no sample
             has, a few of them).
+        unknown_values: after the last sample, values of JSON in ``where`` that no sample has.
         changes: True if the samples that are kept are changed.
         selects: True if any option is given.
 
@@ -84,6 +86,8 @@ class Selection:
         self.dropped: Counter[str] = Counter()
         self.lacking: dict[str, int] = {}
         self.unknown_keys: dict[str, tuple[int, list[str]]] = {}
+        self.unknown_values: list[str] = []
+        self._where: Where | None = None
         self._lists: dict[str, KeyList] = {}
         self._fields = _names(options.get("fields"))
         self._drop = frozenset(_names(options.get("drop_fields")))
@@ -101,8 +105,9 @@ class Selection:
         if (where := options.get("where")) is not None:
             from tarkit.steps.where import Where
 
-            self._conditions.append(("where", condition := Where(where)))
-            self._unseen |= dict.fromkeys(condition.fields, "--where")
+            self._where = Where(where)
+            self._conditions.append(("where", self._where))
+            self._unseen |= dict.fromkeys(self._where.fields, "--where")
         for name, source in (("keys", options.get("keys")), ("without_keys", options.get("without_keys"))):
             if source is not None:
                 from tarkit.steps.keylists import KeyList
@@ -210,6 +215,8 @@ class Selection:
             hint = f"did you mean {printable(near[0])}? " if near else ""
             reason = f"{option}: no sample has the field {printable(name)!r}"
             raise DataError(reason, hint=f"{hint}the samples have {field_list(self._others)}")
+        values = self._where.found if self._where is not None else {}
+        self.unknown_values = [name for name, is_found in values.items() if not is_found]
         self.unknown_keys = {name: found for name, keys in self._lists.items() if (found := keys.not_found())[0]}
 
 

@@ -100,6 +100,8 @@ class Where:
 
     Attributes:
         fields: names of the fields in it.
+        found: values of JSON in it, such as ``json.width`` -> True if a sample had it; those that
+            no sample was asked for are not in it.
 
     Raises:
         UsageError: the text is not such a condition; the message has the right word for those of
@@ -108,6 +110,7 @@ class Where:
 
     def __init__(self, text: str) -> None:
         self.fields: dict[str, None] = {}
+        self.found: dict[str, bool] = {}
         self._text = text
         if len(text) > _MOST_CHARACTERS:
             raise UsageError(f"--where has {len(text)} characters; it may have {_MOST_CHARACTERS}")
@@ -206,11 +209,16 @@ class Where:
         field = self._field(node)
         if any(map(is_reserved, path)):
             raise self._refused(f"{'.'.join(path)} is not a value")
+        shown = ".".join((field, *path))
 
         def value(look: _Look) -> Any:
             found = look.parsed(field, json.loads)
             for step in path:
-                found = found.get(step) if isinstance(found, dict) else None
+                if not isinstance(found, dict) or step not in found:
+                    self.found.setdefault(shown, False)
+                    return None
+                found = found[step]
+            self.found[shown] = True
             return found
 
         return value

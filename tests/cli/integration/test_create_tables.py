@@ -101,7 +101,7 @@ def test_tables_with_other_delimiters_or_torn_rows(run: Run, tmp_path: Path) -> 
     said = refused(run, semicolons)
     assert "has one column, 'id;text'; if ';' separates them, pass --delimiter ';'" in said
     assert made(run, semicolons, "--key", "id", "--delimiter", ";") == {"1": {"text": b"a,b"}}
-    assert "row 3 has 1 values, and there are 2 columns" in refused(run, text(tmp_path, "a.csv", "a,b\n1,2\n3\n"))
+    assert "row 3 has 1 value, and there are 2 columns" in refused(run, text(tmp_path, "a.csv", "a,b\n1,2\n3\n"))
     assert "row 2 has 3 values" in refused(run, text(tmp_path, "b.csv", "a,b\n1,2,3\n"))
     assert "has two columns 'a'" in refused(run, text(tmp_path, "c.csv", "a,a\n1,2\n"))
     assert "the table has no rows" in refused(run, text(tmp_path, "d.csv", "a,b\n"), code=66)

@@ -54,7 +54,7 @@ def test_a_fraction_and_a_series_with_json(run: Run, shard: Path, tmp_path: Path
     [
         ((), "--number K or --fraction F"),
         (("--number", "1", "--fraction", "0.1"), "--number K or --fraction F"),
-        (("--number", "201"), "201 samples are to be drawn, and there are only 200"),
+        (("--number", "201"), "--number is 201, of only 200 samples"),
         (("--fraction", "2"), "above 0 and at most 1"),
         (("--number", "0"), "--number"),
         (("--number", "1", "--maxcount", "3"), "goes with a series"),

@@ -119,6 +119,16 @@ def test_a_misspelt_field_publishes_nothing(run: Run, shards: list[Path], tmp_pa
     assert os.listdir(tmp_path / "out") == []
 
 
+def test_a_misspelt_value_of_json_is_reported(run: Run, shards: list[Path], tmp_path: Path) -> None:
+    with TarWriter(str(tmp_path / "in.tar")) as writer:
+        writer.write({"__key__": "a", "json": {"nsfw": True}})
+    for words in (["select", "-o", tmp_path / "out.tar"], ["show"], ["count"]):
+        result = run("tarkit", *words, tmp_path / "in.tar", "--where", "json.nfsw != true or json.nfsw == null")
+        assert result.code == 0 and "values of --where that no sample has: json.nfsw" in result.stderr
+    result = run("tarkit", "show", tmp_path / "in.tar", "--where", "json.nsfw")
+    assert "values of" not in result.stderr
+
+
 def test_shards_wait_until_each_field_was_seen(
     run: Run, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ def test_a_number_is_exact_ordered_and_the_same_by_all_ways(tmp_path: Path) -> N
     assert drawn == every
     assert keys(draw_number(plain, 20, seed=1)) != keys(draw_number(plain, 20))
     for ways in ({}, {"select": iter}):
-        with pytest.raises(UsageError, match="1001 samples are to be drawn, and there are only 1000"):
+        with pytest.raises(UsageError, match="--number is 1001, of only 1000 samples"):
             list(draw_number(plain, 1001, **ways))
 
 

@@ -251,3 +251,12 @@ def test_a_hundred_thousand_parentheses_are_refused_before_they_are_parsed() -> 
 def test_any_text_is_a_condition_or_an_error_of_this_package(words: list[str]) -> None:
     with contextlib.suppress(TarkitError):
         assert Where(" ".join(words))(SAMPLE) in (True, False)
+
+
+def test_values_of_json_that_no_sample_had() -> None:
+    condition = Where("json.a.b == 1 or json.c == null or cls == 'x' and json.never")
+    assert condition({"__key__": "k", "json": b'{"a": {"b": null}}', "cls": b"y"})
+    assert condition.found == {"json.a.b": True, "json.c": False}
+    condition({"__key__": "k", "json": b'{"c": 0}', "cls": b"y"})
+    condition({"__key__": "k", "json": b"[]", "cls": b"y"})
+    assert condition.found == {"json.a.b": True, "json.c": True}
