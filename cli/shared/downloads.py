@@ -40,7 +40,7 @@ download_options = option_group(
     ),
     click.option(
         "--allow-private", "url_allow_private", is_flag=True,
-        help="Also connect to addresses that are not public: this machine, private networks, metadata services.",
+        help="Also connect to addresses that are not public: this machine and private networks.",
     ),
 )  # fmt: skip
 """Options of :class:`tarkit.steps.download.DownloadOptions`."""
@@ -93,7 +93,7 @@ def report_fetched(
         report_removed(program, result)
         summarize(
             f"{program}: {part}" if part else program, result, results, notes=[*would, *failed, *again, *notes],
-            quiet=quiet, failed=result.failed, failed_rows=result.table, **about,
+            quiet=quiet, content="new content", failed=result.failed, failed_rows=result.table, **about,
         )  # fmt: skip
         notes = []
     return EXIT_SET_ASIDE if any(result.failed for result in found.values()) else EXIT_OK

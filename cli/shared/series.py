@@ -148,6 +148,7 @@ def summarize(
     *,
     notes: Sequence[str] = (),
     quiet: bool = False,
+    content: str = "content",
     **more: Any,
 ) -> None:
     """Print what was written: a line on stderr, or with --json an object on stdout.
@@ -155,6 +156,7 @@ def summarize(
     Args:
         notes: phrases for the line, such as those of :func:`tarkit.cli.shared.results.met`.
         quiet: print no line.
+        content: noun for the content whose bytes are counted.
         more: further entries of the object.
     """
     if click.get_current_context().params["as_json"]:
@@ -165,4 +167,4 @@ def summarize(
     if not quiet:
         samples = counted(shards.total, "sample")
         where = f" in {counted(len(shards.shards), 'shard')}" if shards.is_series else ""
-        say(program, "; ".join([f"{samples}{where}, {shards.size} bytes of content", *dry_run_notes(), *notes]))
+        say(program, "; ".join([f"{samples}{where}, {shards.size} bytes of {content}", *dry_run_notes(), *notes]))

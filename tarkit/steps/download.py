@@ -64,7 +64,8 @@ class DownloadOptions:
         ignore_robots: also read what robots.txt excludes.
         ignore_opt_out: also read what X-Robots-Tag excludes (noai, noimageai, noindex,
             noimageindex).
-        allow_private: also connect to addresses that are not public, such as this machine.
+        allow_private: also connect to addresses that are not public, such as this machine; never to
+            a metadata service.
         retry: policy for waits.
 
     Raises:

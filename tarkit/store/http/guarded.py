@@ -32,8 +32,14 @@ from tarkit.store.http.robots import opts_out
 AGENT = "tarkit"
 _PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[1-5]?[0-9]{1,4})?/[A-Za-z0-9/._~=&?,+-]*")
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
-# Metadata services at addresses that are not private by their range: Azure, Oracle.
-_METADATA = [ipaddress.ip_network(net) for net in ("168.63.129.16/32", "192.0.0.0/24")]
+# Metadata services: most clouds, Azure, Oracle, Alibaba, and those of AWS and Google by IPv6.
+_METADATA = [
+    ipaddress.ip_network(net)
+    for net in (
+        "169.254.0.0/16", "168.63.129.16/32", "192.0.0.0/24", "100.100.100.200/32", "fd00:ec2::254/128",
+        "fd20:ce::254/128",
+    )
+]  # fmt: skip
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _DNS_SECONDS = 300
 _IDLE_SECONDS = 3.0
@@ -128,8 +134,11 @@ def requested_url(url: str) -> str:
         raise FailedFetch("url", without_secrets(str(error), url)) from None
 
 
-def is_public(address: str) -> bool:
+def is_allowed(address: str, allow_private: bool) -> bool:
     """Return True if an IP address is one of the public internet, and not of a metadata service.
+
+    Args:
+        allow_private: True for all addresses but those of metadata services.
 
     Raises:
         ValueError: it is not an address.
@@ -139,7 +148,7 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour or (ipaddress.ip_address(ip.packed[-4:]) if ip in _NAT64 else None)
         ip = inner or ip
     is_metadata = any(ip.version == net.version and ip in net for net in _METADATA)
-    return ip.is_global and not ip.is_multicast and not is_metadata
+    return not is_metadata and (allow_private or (ip.is_global and not ip.is_multicast))
 
 
 class _Resolver:
@@ -160,13 +169,13 @@ class _Resolver:
         await self._resolver.close()
 
 
-def _check_host(host: str) -> None:
-    """Refuse a URL's address that is not public; names are checked when they are looked up."""
+def _check_host(host: str, allow_private: bool) -> None:
+    """Refuse a URL's address that is not allowed; names are checked when they are looked up."""
     with suppress(ValueError):
-        if not is_public(host):
+        if not is_allowed(host, allow_private):
             raise _refused(host)
         return
-    if host.replace(".", "").isdigit():
+    if not allow_private and host.replace(".", "").isdigit():
         raise FailedFetch("url", "its host is a number, not an address")
 
 
@@ -179,7 +188,7 @@ class GuardedClient:
 
     Args:
         timeout: seconds for one request, from the look-up of the host to the end of the body.
-        allow_private: also connect to addresses that are not public.
+        allow_private: also connect to addresses that are not public, but to no metadata service.
         ignore_opt_out: also read what the site excludes by X-Robots-Tag.
 
     Raises:
@@ -197,7 +206,7 @@ class GuardedClient:
             limit=0, keepalive_timeout=_IDLE_SECONDS, ttl_dns_cache=_DNS_SECONDS,
             resolver=_Resolver(
                 aiohttp.ThreadedResolver(),
-                lambda host, address: allow_private or host in proxies or is_public(address),
+                lambda host, address: host in proxies or is_allowed(address, allow_private),
             ),
         )  # fmt: skip
         self._session = aiohttp.ClientSession(
@@ -224,8 +233,7 @@ class GuardedClient:
             FailedFetch: the request failed.
         """
         target = self._url(url, encoded=True)
-        if not self._allow_private:
-            _check_host(target.raw_host)
+        _check_host(target.raw_host, self._allow_private)
         headers = {}
         if begun.size and begun.etag:
             headers = {"Range": f"bytes={begun.size}-", "If-Range": begun.etag}

@@ -62,7 +62,7 @@ def test_a_failure_is_listed_and_the_same_command_repairs_it(run: Run, server: F
     listed = table.parent / "train-failed.csv"
     size = sum(len(JPEG) + len("picture ") + 2 * len(f"{number}") for number in range(40) if number not in (3, 11))
     assert result.stderr.splitlines() == [
-        f"tarkit create: 38 samples in 4 shards, {size} bytes of content; 2 files not "
+        f"tarkit create: 38 samples in 4 shards, {size} bytes of new content; 2 files not "
         f"fetched (http-404 2), listed in {listed}; the same command fetches them again"
     ]
     assert [row["key"] for row in csv.DictReader(io.StringIO(listed.read_text()))] == ["003", "011"]

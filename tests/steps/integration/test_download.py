@@ -243,6 +243,8 @@ def test_loopback_is_refused_unless_it_is_allowed(server: FaultServer) -> None:
         assert reason_of(f"http://{host}:{port}/a", allow_private=False)[0] == "address", host
     for host in ("2130706433", "127.1", "0177.0.0.1", "0x7f.1"):
         assert reason_of(f"http://{host}:{port}/a", allow_private=False)[0] in ("address", "url", "dns"), host
+    for host in ("169.254.169.254", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "2852039166"):
+        assert reason_of(f"http://{host}:{port}/a", allow_private=True)[0] in ("address", "url"), host
     assert not server.requests
     assert fetch(url)[0] == {"0": JPEG}
 
@@ -250,7 +252,7 @@ def test_loopback_is_refused_unless_it_is_allowed(server: FaultServer) -> None:
 def test_a_redirect_to_loopback_is_refused(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = server.put("secret", JPEG).replace("127.0.0.1", "127.0.0.2")
     url = server.put("a", b"", redirect(secret))
-    monkeypatch.setattr(guarded, "is_public", lambda address: ipaddress.ip_address(address) == HERE)
+    monkeypatch.setattr(guarded, "is_allowed", lambda address, private: ipaddress.ip_address(address) == HERE)
     assert reason_of(url, allow_private=False) == ("address", 1)
     assert not server.asked("secret")
 
@@ -269,7 +271,7 @@ def test_the_address_that_was_checked_is_connected_to(server: FaultServer, monke
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda host, *rest, **more: (answer if host[0] == "r" else real)(host, *rest, **more)
     )
-    monkeypatch.setattr(guarded, "is_public", lambda address: ipaddress.ip_address(address) == HERE)
+    monkeypatch.setattr(guarded, "is_allowed", lambda address, private: ipaddress.ip_address(address) == HERE)
     found, failed = fetch(url, url, allow_private=False)
     assert (list(found), failed) == (["0", "1"], [])
     assert looked_up == ["rebinding.example"]

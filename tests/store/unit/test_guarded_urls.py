@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarkit.store.http.guarded import FailedFetch, is_public, requested_url
+from tarkit.store.http.guarded import FailedFetch, is_allowed, requested_url
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,23 @@ def test_what_is_not_requested(url: str) -> None:
     ],
 )
 def test_addresses_that_are_not_public(address: str) -> None:
-    assert not is_public(address)
+    assert not is_allowed(address, False)
 
 
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", "64:ff9b::101:101", "::ffff:1.1.1.1"]
 )
 def test_addresses_that_are_public(address: str) -> None:
-    assert is_public(address)
+    assert is_allowed(address, False)
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("10.0.0.1", True), ("127.0.0.1", True), ("fd00::1", True), ("8.8.8.8", True), ("169.254.169.254", False),
+        ("169.254.170.2", False), ("168.63.129.16", False), ("192.0.0.192", False), ("100.100.100.200", False),
+        ("fd00:ec2::254", False), ("fd20:ce::254", False), ("::ffff:169.254.169.254", False),
+    ],
+)  # fmt: skip
+def test_metadata_services_are_refused_with_private_addresses_allowed(address: str, allowed: bool) -> None:
+    assert is_allowed(address, True) is allowed
