@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tarkit.errors import counted
+
 from .program import say
 
 if TYPE_CHECKING:
+    from tarkit.formats.tally import Tally
     from tarkit.runs.progressbar import ProgressBar
 
 _LINE_EVERY = 30.0  # seconds
@@ -81,6 +84,16 @@ class Meter:
         def show(samples: int, read: float) -> None:
             if self.is_due():
                 self.show(f"{what}{samples} samples so far", read / shards if shards else None)
+
+        return show
+
+    def joined(self, tally: Tally) -> Callable[[int | None], None]:
+        """Return a function of the number of all shards that shows the counts of a tally."""
+
+        def show(shards: int | None) -> None:
+            if self.is_due():
+                part = tally.shards_read() / shards if shards else None
+                self.show(f"{counted(tally.samples, 'sample')} so far", part)
 
         return show
 

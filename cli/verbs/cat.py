@@ -12,6 +12,7 @@ import click
 
 from tarkit.errors import EXIT_OK, counted
 
+from ..shared.meter import Meter
 from ..shared.program import (
     refuse_mixed_output,
     refuse_terminal_input,
@@ -39,7 +40,7 @@ _PIECE = 1 << 20
     "--raw", is_flag=True, help="Copy the bytes of any file unchanged: not decompressed, and not checked as a tar."
 )
 @joining_options
-@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 @work_option("allow_pipe")
 @standard_options
 def command(
@@ -77,10 +78,10 @@ def command(
     from tarkit.steps.select import select_one
 
     tally = Tally()
-    with selection_of(options) as selection:
+    with selection_of(options) as selection, Meter("tarkit cat", quiet=quiet or output == "-") as meter:
         made = select_one(
             urls, output, selection, rule=rule_of(key_rule), tally=tally, allow_pipe_in_lists=allow_pipe,
-            parallel=parallel or 1, dry_run=dry_run, **options,
+            parallel=parallel or 1, dry_run=dry_run, progress=meter.joined(tally), **options,
         )  # fmt: skip
     copied = options["on_damage"] == "error" and not selection.selects
     return report_joined(

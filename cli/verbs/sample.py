@@ -88,8 +88,13 @@ def command(
             _NAME, output, meter, results, lambda _: names,
             rule=reading["rule"], on_repeated_key=reading["on_repeated_key"], **options,
         ) as shards:  # fmt: skip
-            known = total if draw_number is None else None
-            write_samples(shards, drawn, meter, lambda: tally.shards_read() / known if known else None)
+
+            def part() -> float | None:
+                if draw_number is not None:
+                    return shards.total / draw_number
+                return tally.shards_read() / total if total else None
+
+            write_samples(shards, drawn, meter, part)
         code = exit_code_of_selected(selection, tally, allow_empty)
         notes = [f"of {counted(tally.samples, 'sample')}", *selected(selection), *met(tally)]
         notes += counted_names("stale indexes that were not used", stale)

@@ -9,6 +9,7 @@ import click
 from tarkit.errors import UsageError
 from tarkit.names.redaction import redact
 
+from ..shared.meter import Meter
 from ..shared.program import refuse_mixed_output, refuse_terminal_input, reject_options, standard_options, work_option
 from ..shared.results import Results
 from ..shared.selection import joining_options, report_joined, selection_of
@@ -29,7 +30,7 @@ Examples:
 @click.option("-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each INPUT.")
 @click.option("--force", is_flag=True, help="Replace existing shards in DIR; remove the others of an earlier run.")
 @joining_options
-@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no names of shards, no summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no names of shards, no summary.")
 @work_option("allow_pipe")
 @standard_options
 def command(
@@ -77,11 +78,17 @@ def command(
 
     tally = Tally()
     options |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe, "dry_run": dry_run}
-    with selection_of(options) as selection, Results(only_messages=True) as results:
+    with (
+        selection_of(options) as selection,
+        Meter(_NAME, quiet=quiet or output == "-") as meter,
+        Results(only_messages=True) as results,
+    ):
+        options["progress"] = meter.joined(tally)
 
         def published(name: str) -> None:
             if not (quiet or as_json):
-                results.now(redact(name))
+                with meter.hidden():
+                    results.now(redact(name))
 
         if outdir is not None:
             made = select_shards(urls, outdir, selection, force=force, published=published, **options)

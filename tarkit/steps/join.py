@@ -6,7 +6,7 @@ files that are not tars are found, and samples that would be merged are rejected
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, BinaryIO, TypedDict, cast
 
@@ -18,7 +18,7 @@ from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
 from tarkit.specs.outputcheck import other_than
-from tarkit.specs.shardspec import expand, spec_texts
+from tarkit.specs.shardspec import counted_shards, spec_texts
 from tarkit.store.publish import PublishStream
 from tarkit.store.read import open_in_order
 
@@ -38,6 +38,7 @@ class JoinOptions(TypedDict, total=False):
     on_repeated_key: str
     on_damage: str
     tally: Tally | None
+    progress: Callable[[int | None], object]
 
 
 class Joined:
@@ -83,6 +84,7 @@ def concatenate(
     last: bool = True,
     parallel: int = 1,
     literal: bool = False,
+    progress: Callable[[int | None], object] = lambda shards: None,
 ) -> Joined:
     """Write all members of several shards as one shard; the caller commits ``output``.
 
@@ -100,6 +102,8 @@ def concatenate(
         last: False if the selection is used for more shards, in a later call.
         parallel: number of shards that are opened, read and decompressed at once.
         literal: ``urls`` are names of shards as they are.
+        progress: called after each sample with the number of shards, or None; ``tally`` has that of
+            the samples and shards that were read.
 
     Raises:
         DataError: a shard is damaged, a key or field is repeated, a global extended header would
@@ -112,8 +116,11 @@ def concatenate(
     globals_seen: list[FarReachingError] = []
     if selection is not None and not selection.selects:
         selection = None
-    listed = urls if literal else expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target])
-    names = other_than([target], spec_texts(listed))
+    specs, count = spec_texts(urls), None
+    if literal:
+        names = other_than([target], specs)
+    else:
+        names, count = counted_shards(specs, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[target])
     write = output.write if on_damage == "error" and selection is None else None
     changes = selection is not None and selection.changes
     options: TarWriterOptions = {"encoder": False, "rule": rule, "on_repeated_key": on_repeated_key}
@@ -121,6 +128,7 @@ def concatenate(
         for stream in open_in_order(names, parallel):
             joined.shards += 1
             with stream:
+                tally.part_read = stream.part_read
                 archive = RawArchive(
                     stream.read, redact(stream.name), in_sample(rule), tally, globals_seen, write, stream.in_place()
                 )
@@ -134,6 +142,7 @@ def concatenate(
                     spill=archive.large.spill,
                 )
                 for sample in samples:
+                    progress(count)
                     if write is not None:
                         joined.add(sample)
                         continue
@@ -142,6 +151,8 @@ def concatenate(
                     if found is not None:
                         joined.add(found)
                         _write_raw(sample, output) if writer is None else writer.write(found)
+                tally.part_read = None
+                tally.shards += 1
         if selection is not None and last:
             selection.check()
     if writer is None:

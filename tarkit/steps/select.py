@@ -64,7 +64,7 @@ def select_one(
         dry_run: check and count everything, but write nothing.
         allow_pipe_in_lists: True if a list may have ``pipe:`` commands.
         parallel: number of shards that are opened, read and decompressed at once.
-        options: ``rule``, ``on_repeated_key``, ``on_damage`` and ``tally`` of
+        options: ``rule``, ``on_repeated_key``, ``on_damage``, ``tally`` and ``progress`` of
             :func:`tarkit.steps.join.concatenate`.
 
     Raises:
@@ -107,7 +107,7 @@ def select_shards(
         dry_run: check and count everything, but write and remove nothing.
         allow_pipe_in_lists: True if a list may have ``pipe:`` commands.
         published: called with each name after it was published.
-        options: ``rule``, ``on_repeated_key``, ``on_damage`` and ``tally`` of
+        options: ``rule``, ``on_repeated_key``, ``on_damage``, ``tally`` and ``progress`` of
             :func:`tarkit.steps.join.concatenate`.
 
     Raises:
@@ -124,6 +124,8 @@ def select_shards(
         shown = printable(redact(earlier[0]))
         raise UsageError(f"{shown}{more} there from an earlier run; --force replaces or removes such shards")
     samples = size = 0
+    if (progress := options.get("progress")) is not None:
+        options["progress"] = lambda _: progress(len(pairs))
     waiting: list[tuple[str, PublishStream]] = []
 
     def publish() -> None:

@@ -19,7 +19,9 @@ from waiting import wait_for
 from webdataset import tariterators
 
 from tarkit import TarWriter, read_samples
+from tarkit.formats.tally import Tally
 from tarkit.steps import select
+from tarkit.steps.selection import Selection
 
 Run = Callable[..., Any]
 
@@ -346,3 +348,20 @@ def test_killed_and_run_again(run: Run, shards: list[Path], tmp_path: Path) -> N
     assert run("tarkit", *command, "--force").code == 0
     assert sorted(os.listdir(out)) == ["in-00.tar", "in-09.tar"]
     assert keys(out / "in-00.tar", out / "in-09.tar") == ["001", "005", "009", "021", "025", "029"]
+
+
+def test_progress_has_the_number_of_shards(shards: list[Path], tmp_path: Path) -> None:
+    tally, seen = Tally(), list[tuple[int | None, float]]()
+
+    def progress(count: int | None) -> None:
+        seen.append((count, tally.shards_read()))
+
+    names = [str(path) for path in shards]
+    every = sum(1 for name in names for _ in read_samples(name))
+    with Selection() as selection:
+        select.select_one(names, str(tmp_path / "one.tar"), selection, tally=tally, progress=progress)
+        assert {count for count, _ in seen} == {len(names)} and len(seen) == every
+        assert [part for _, part in seen] == sorted(part for _, part in seen) and tally.shards_read() == len(names)
+        seen.clear()
+        select.select_shards(names, str(tmp_path / "out"), selection, progress=progress)
+        assert {count for count, _ in seen} == {len(names)} and len(seen) == every

@@ -278,6 +278,7 @@ def _limits(large: KeepInFiles, limit: int) -> None:
 class _Source:
     name = "x.tar"
     in_place = staticmethod(lambda: None)
+    part_read = staticmethod(lambda: 0.0)
 
     def __init__(self, read: object) -> None:
         self.read = read
