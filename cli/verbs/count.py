@@ -10,6 +10,7 @@ import click
 
 from tarkit.errors import counted, exit_code_of_all
 
+from ..shared.completion import format_values
 from ..shared.meter import Meter
 from ..shared.program import json_option, read_options, reader_options, refuse_terminal_input, say, standard_options
 from ..shared.results import Results, counted_names, exit_code_of, met
@@ -29,8 +30,9 @@ Examples:
     "-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Number of shards to count at once."
 )
 @click.option(
-    "--from", "source_format", metavar="FORMAT", help="Format of SHARD.  [default: by its name, else its first bytes]"
-)
+    "--from", "source_format", metavar="FORMAT", shell_complete=format_values,
+    help="Format of SHARD.  [default: by its name, else by its first bytes]",
+)  # fmt: skip
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no skipped members.")
 @selection_options

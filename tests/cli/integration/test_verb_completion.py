@@ -110,6 +110,7 @@ def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("tarkit convert --to ", [f"plain,{name}" for name in ("tar", *FORMATS)]),
         ("tarkit convert --from r", ["plain,recordio"]),
         ("tarkit show --from t", ["plain,tar", "plain,tfrecord"]),
+        ("tarkit count --from t", ["plain,tar", "plain,tfrecord"]),
         ("tarkit cat --key-rule ", ["plain,first-dot", "plain,last-dot"]),
         ("tarproc --key-rule la", ["plain,last-dot"]),
         ("tarkit serve --reader-type T", [f"plain,{name}" for name in READERS if name.startswith("T")]),
