@@ -90,7 +90,9 @@ def command(
 
     report = CheckReport()
     with Meter("tarkit check", quiet=quiet) as meter, Results(only_messages=bad_keys is not None) as results:
-        shards, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
+        shards, number = counted_shards(
+            urls, allow_pipe_in_lists=allow_pipe, outputs=[bad_keys] if bad_keys is not None else []
+        )
 
         def progress() -> None:
             if meter.is_due():

@@ -80,13 +80,14 @@ def command(
     from tarkit.formats.tar.large import KeepInFiles
     from tarkit.samples.read import read_samples
     from tarkit.specs.shardspec import counted_shards
-    from tarkit.steps.export import columns_of, open_export
+    from tarkit.steps.export import columns_of, kept_inputs, open_export
 
     tally, number = Tally(), 0
     reading, columns = read_options(options, tally), columns_of(options["fields"], options["rename"])
     with selection_of(options) as selection, Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
         found, total = counted_shards(urls, allow_pipe_in_lists=allow_pipe, outputs=[output])
-        samples = read_samples(found, literal=True, split=True, large=KeepInFiles(), **reading)
+        kept = kept_inputs(found, output, to, files=files, lists=selection.lists)
+        samples = read_samples(kept, literal=True, split=True, large=KeepInFiles(), **reading)
         with open_export(output, to, files=files, columns=columns, force=force, dry_run=dry_run) as write:
             for number, sample in enumerate(selection.select(samples), 1):
                 write(sample)

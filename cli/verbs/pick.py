@@ -64,12 +64,15 @@ def command(
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import key_rule as rule_of
     from tarkit.specs.shardspec import expand
-    from tarkit.steps.export import open_export
-    from tarkit.steps.keylists import listed_keys
+    from tarkit.steps.export import kept_inputs, open_export
+    from tarkit.steps.keylists import file_of_keys, listed_keys
     from tarkit.steps.picking import pick_samples
 
     tally, stale, by_headers, whole = Tally(), list[str](), list[str](), list[str]()
     names = list(expand(specs, allow_pipe_in_lists=allow_pipe))
+    if outdir is not None:
+        lists = [file_of_keys(word[1:]) for word in wanted if word.startswith("@")]
+        names = list(kept_inputs(names, outdir, "folder", lists=lists))
     picked = pick_samples(
         listed_keys(wanted), names, rule=rule_of(key_rule), parallel=parallel, tally=tally, stale=stale,
         unindexed=lambda name, is_whole: (whole if is_whole else by_headers).append(name),

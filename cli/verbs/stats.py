@@ -78,7 +78,7 @@ def command(
     refuse_terminal_input([*specs, *against])
     from tarkit.formats.tally import Tally
     from tarkit.names.url import display_name
-    from tarkit.specs.outputcheck import check_folder
+    from tarkit.specs.outputcheck import check_folder, check_other_than
     from tarkit.specs.shardspec import counted_shards
     from tarkit.steps.classfolders import read_classes
     from tarkit.steps.stats import gather_statistics
@@ -87,6 +87,7 @@ def command(
 
     if html is not None:
         check_folder(html)
+        check_other_than([html], [classes_from] if classes_from is not None else [])
     if html == "-" and as_json:
         raise UsageError("--json and --html - both write to standard output; name a file for the page")
     classes = None if classes_from is None else read_classes(classes_from)
@@ -95,7 +96,9 @@ def command(
     select = partial(selection.select, last=False) if selection.selects else None
     with Meter("tarkit stats", quiet=quiet) as meter, selection:
         for label, given in zip("AB", (specs, against) if against else (specs,), strict=False):
-            shards, count = counted_shards(given, allow_pipe_in_lists=allow_pipe)
+            shards, count = counted_shards(
+                given, allow_pipe_in_lists=allow_pipe, outputs=[html] if html is not None else []
+            )
             sets[label] = gather_statistics(
                 shards, class_fields=class_fields, classes=classes, number=number, select=select, parallel=parallel,
                 progress=meter.samples(count, f"{label}: " if against else ""), **reading,

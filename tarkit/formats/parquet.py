@@ -46,7 +46,7 @@ def parquet_errors(url: str, what: str) -> Iterator[None]:
         yield
     except TarkitError:
         raise
-    except (arrow.ArrowException, OSError, ValueError) as error:
+    except (arrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{what}: {printable(' '.join(str(error).split()))}", url=url) from error
 
 
@@ -129,7 +129,9 @@ def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[s
         UsageError: the source can be read only once.
     """
     for table in _tables(source, _open_rows(source, None), None, DEFAULT_MEM):
-        for row in table.to_pylist():
+        with parquet_errors(source, "a value cannot be read"):
+            rows = table.to_pylist()
+        for row in rows:
             key = row.pop(KEY, None)
             values = (
                 value if isinstance(value, bytes) else str(value).encode("utf-8", "replace") for value in row.values()
@@ -161,7 +163,9 @@ def read_values(source: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
     file = _open_rows(source, columns)
     for table in _tables(source, file, columns, sys.maxsize):
         # By column, which is twice as fast as by row.
-        yield from zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+        with parquet_errors(source, "a value cannot be read"):
+            values = [table.column(name).to_pylist() for name in columns]
+        yield from zip(*values, strict=True)
 
 
 def _open_rows(source: str, columns: Sequence[str] | None) -> Any:

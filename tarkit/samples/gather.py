@@ -29,6 +29,8 @@ from tarkit.samples.codecs import extension_of
 from tarkit.samples.content import MemberFile, read_content
 from tarkit.samples.sample import KeyRule, first_dot, last_dot, skip_reason
 
+_MADE = re.compile(r"(?i:\.(?:tar(?:\.\w+)?|tgz|tzst|tbz2|txz|idx|json))\Z")
+"""Ends of the names of shards, indexes, manifests and tables: no others are left out as outputs."""
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 
 _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg": "mpg"}
@@ -149,6 +151,8 @@ def _walk(gathered: Gathered, place: str, given: str, rule: KeyRule, leave_out: 
         # status.
         is_output = leave_out and (entry.inode() in inodes or entry.is_symlink()) and _file_id(entry.path) in leave_out
         if is_output:
+            if _MADE.search(entry.name) is None:
+                raise UsageError(f"{printable(name)} is an input, and an output too; name another output")
             gathered.others.append((name, OUTPUT_ITSELF))
         elif entry.is_file():
             _take(gathered, name, entry.path, rule)

@@ -91,6 +91,24 @@ def other_than(outputs: Iterable[str], names: Iterable[_Name]) -> Iterator[_Name
     return _checked(taken, names) if taken else iter(names)
 
 
+def outside(folders: Iterable[str], names: Iterable[_Name]) -> Iterator[_Name]:
+    """Yield the inputs, and check each one first: it must not be in a folder that will be replaced.
+
+    Raises:
+        UsageError: an input is in one of the folders, or is one.
+    """
+    places = {os.path.realpath(path): name for name in folders if (path := local_path(name)) is not None}
+    for name in names:
+        path = None if str(name) == "-" else local_path(str(name))
+        real = None if path is None else os.path.realpath(path)
+        while real is not None and real not in places:
+            real = None if os.path.dirname(real) == real else os.path.dirname(real)
+        if real is not None:
+            shown, folder = printable(redact(str(name))), printable(redact(places[real]))
+            raise UsageError(f"{shown} is in {folder}, a folder that will be replaced; name another folder")
+        yield name
+
+
 def _checked(taken: dict[object, str], names: Iterable[_Name]) -> Iterator[_Name]:
     for name in names:
         if (output := taken.get(_file_of(name, 0))) is not None:

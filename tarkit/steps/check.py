@@ -15,6 +15,7 @@ from tarkit.names.url import display_name, one_name
 from tarkit.runs.engine import required_fields
 from tarkit.samples.sample import KeyRule, first_dot, key_rule
 from tarkit.specs.manifest import ManifestShard, read_manifest
+from tarkit.specs.outputcheck import check_other_than
 from tarkit.steps.findings import CheckReport, Finding, kind_of
 from tarkit.steps.repeats import Repeats
 from tarkit.steps.shardcheck import CheckPlan, DecodeBatch, ShardCheck, as_findings
@@ -65,6 +66,8 @@ def check_shards(
     wanted = CheckPlan(
         key_rule(rule), required_fields(require), decode, repeated_contents, report, lambda _: progress()
     )
+    if bad_keys is not None and manifest is not None:
+        check_other_than([bad_keys], [manifest])
     items = _DataSet(wanted, manifest).items(urls)
     with nullcontext() if bad_keys is None else open_publish(bad_keys, compression=None) as listed:
         last = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from tarkit.samples.codecs import JSON, NUMBERS, TEXTS, decode_field, extension_
 from tarkit.samples.images import IMAGE_FORMATS
 from tarkit.samples.sample import Sample, is_reserved
 from tarkit.samples.transforms import field_names
+from tarkit.specs.outputcheck import other_than, outside
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.wholefolder import replaceable_folder, whole_folder
@@ -75,6 +77,9 @@ def open_export(
         raise UsageError(f"{printable(repr(to))} is not a target; targets are {', '.join((*FOLDERS, *TABLES))}")
     if files is not None and to not in TABLES:
         raise UsageError(f"a folder for files goes with a table ({', '.join(TABLES)})")
+    if files is not None and not is_stream(output):
+        for _ in outside([files], [output]):
+            pass
     if dry_run:
         yield _checking(output, to, files, columns, force)
         return
@@ -89,6 +94,24 @@ def open_export(
             # Opened after the table, so that it is published before that.
             rows.binary = _in_files(stack.enter_context(whole_folder(files, force=force)), _path_from(output, files))
         yield partial(_TABLE_WRITERS[to], table, rows)
+
+
+def kept_inputs(
+    shards: Iterable[str], output: str, to: str, *, files: str | None = None, lists: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the shards, and check each one first: the export must not replace it.
+
+    Args:
+        shards: names of the inputs.
+        output: as for :func:`open_export`, like ``to`` and ``files``.
+        lists: more files that are read, and are not yielded.
+
+    Raises:
+        UsageError: an input is the output, or in a folder that the export replaces.
+    """
+    folders = [*([output] if to in FOLDERS else []), *([] if files is None else [files])]
+    names = outside(folders, other_than([output], itertools.chain(lists, shards)))
+    return itertools.islice(names, len(lists), None)
 
 
 def columns_of(fields: str | None, rename: Iterable[str] = ()) -> list[str] | None:

@@ -29,6 +29,9 @@ class KeyList:
         source: path or URL of a list, with a key on each line; or of a table, and its column:
             ``data.csv:id``, with ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
 
+    Attributes:
+        url: path or URL of the file.
+
     Raises:
         UsageError: a table is named without its column.
         DataError: the file is not such a list or table.
@@ -37,6 +40,7 @@ class KeyList:
     """
 
     def __init__(self, source: str) -> None:
+        self.url = file_of_keys(source)
         keys = _keys_in(source)
         self._first: dict[str, bool] = {}
         for key in keys:
@@ -78,12 +82,17 @@ def listed_keys(words: Iterable[str]) -> Iterator[str]:
         yield from _keys_in(word[1:]) if word.startswith("@") else [word]
 
 
+def file_of_keys(source: str) -> str:
+    """Return the path or URL of a list of keys, without the column of a table."""
+    colons = (at for at, character in enumerate(source) if character == ":" and table_kind(source[:at]) is not None)
+    return source[: next(colons, None)]
+
+
 def _keys_in(source: str) -> Iterator[str]:
     """Yield the keys of a list, or of a column of a table."""
-    colons = (at for at, character in enumerate(source) if character == ":" and table_kind(source[:at]) is not None)
-    at = next(colons, None)
-    url, kind = source[:at], table_kind(source[:at])
-    if kind is not None and at is None:
+    url = file_of_keys(source)
+    kind = table_kind(url)
+    if kind is not None and url == source:
         raise UsageError(f"{quoted(source)} is a table; name the column of its keys: {quoted(source + ':COLUMN')}")
     try:
         for row, value in enumerate(_lines(url), 1) if kind is None else _column(url, kind, source[len(url) + 1 :]):

@@ -199,6 +199,11 @@ class Selection:
         return made
 
     @property
+    def lists(self) -> list[str]:
+        """Paths and URLs of the lists of keys."""
+        return [keys.url for keys in self._lists.values()]
+
+    @property
     def unseen(self) -> bool:
         """True if an option names a field that no sample had so far."""
         return bool(self._unseen)

@@ -25,7 +25,9 @@ from tarkit.store.fieldfile import SampleRoom
 
 _SHUFFLED = 256 << 20
 """Bytes of the values that are kept in memory while rows are shuffled."""
-_SPECIAL = re.compile(r"[./\0]")
+_SPECIAL = re.compile("[./\0\ud800-\udfff]")
+_NOT_NAMED = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
+"""Characters that no name of a file has: zero bytes, and halves of a surrogate pair."""
 _NOT_A_FIELD = re.compile(r"[/.\s\0]")
 
 
@@ -205,7 +207,13 @@ class Table:
         if self._rule is first_dot and key[0] != "_" and not _SPECIAL.search(key):
             return key
         parts = key.split("/")
-        if ".." in parts or "." in parts or "" in parts or self._rule(f"{key}.x") != (key, "x") or "\0" in key:
+        if (
+            ".." in parts
+            or "." in parts
+            or "" in parts
+            or self._rule(f"{key}.x") != (key, "x")
+            or _NOT_NAMED.search(key)
+        ):
             hint = "a key has no dot after its last slash, and does not begin with one; or use another --key-rule"
             raise self._error(f"row {number}: this cannot be a key", key, hint)
         if skip_reason(f"{key}.x", self._rule) is not None:

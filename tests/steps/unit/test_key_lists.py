@@ -77,6 +77,7 @@ def test_a_column_of_parquet(tmp_path: Path) -> None:
         ("a.tsv:id", b"id\tx\n1\n", "row 2 has 1 values, and there are 2 columns"),
         ("a.jsonl:id", b'{"id": true}\n', "row 1: it is not a key"),
         ("a.jsonl:id", b"{\n", "line 1 is not JSON: Expecting"),
+        ("a.jsonl:id", b"[" * 100_000 + b"\n", "line 1 is not JSON: maximum recursion depth"),
         ("a.jsonl:id", b"3\n", "line 1 is not a JSON object"),
         ("a.jsonl:id", b"[1]\n", "line 1 is not a JSON object"),
         ("a.csv:id", b'id\n"x', "row 2 is not CSV: unexpected end of data"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tarkit.errors import DataError
+from tarkit.formats.parquet import read_sizes
+from tarkit.formats.tally import Tally
 from tarkit.samples.sample import Sample
 from tarkit.steps import tablerows
 from tarkit.steps.tablerows import Table, Wanted
@@ -67,3 +71,28 @@ def test_rows_with_urls_go_to_the_function_that_reads_them(tmp_path: Path) -> No
     assert found == {"0": None, "1": b"local", "2": b"http://h/2.jpg", "3": b"local", "4": b"s3://b/4.jpg"}
     assert calls == [[("2", [("jpg", "http://h/2.jpg")]), ("3", []), ("4", [("jpg", "s3://b/4.jpg")])]]
     assert table.notes == ["no value: file 1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "moment", "reason"),
+    [("us", 2**62, "row group|date value out of range"), ("ns", 1, "Nanosecond resolution")],
+)
+def test_a_time_that_python_does_not_have_is_an_error_of_the_table(
+    tmp_path: Path, kind: str, moment: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table({"at": pyarrow.array([moment], pyarrow.timestamp(kind))}), path)
+    with pytest.raises(DataError, match=reason) as raised:
+        list(Table(str(path)).samples(None))
+    assert raised.value.url == str(path)
+    with pytest.raises(DataError, match=reason):
+        list(read_sizes(str(path), on_damage="error", tally=Tally()))
+
+
+@pytest.mark.parametrize("shuffle", [None, "1"])
+def test_half_of_a_surrogate_pair_is_no_key(tmp_path: Path, shuffle: str | None) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": "a\\ud800", "txt": "x"}\n')
+    with pytest.raises(DataError, match="row 1: this cannot be a key"):
+        list(Table(str(path), "id").samples(shuffle))
