@@ -50,6 +50,8 @@ def content_problems(field: str, data: bytes) -> Iterator[ContentProblem]:
         yield from check(content, extension)
     except MissingExtraError as error:
         yield ContentProblem(UNCHECKED, f"{error.needed_for} (pip install {PACKAGES[error.extra]})")
+    except MemoryError:  # says nothing about the content, which must not come into a list of bad keys
+        yield ContentProblem("not-decoded", "not decoded: there is not enough memory", True)
     except Exception as error:  # each library has classes of its own; SyntaxError is one of them
         yield ContentProblem(kind, reason_of(error.__cause__ or error))
 

@@ -45,7 +45,7 @@ KINDS = {
     "trailing-bytes": "warning: bytes follow the end of the content",
     "wrong-name": "warning: a picture of another format than its name says",
     "byte-order-mark": "warning: a JSON file begins with a byte order mark",
-    "not-decoded": "warning: the content is too large to be decoded, or a kind of TIFF that Pillow lacks",
+    "not-decoded": "warning: the content is too large for the decoder or the memory, or a TIFF that Pillow lacks",
 }
 """Kind of a finding -> its meaning."""
 UNCHECKED = "unchecked"

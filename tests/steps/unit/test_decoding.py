@@ -10,6 +10,7 @@ import numpy
 import pytest
 from planted import picture
 
+from tarkit.steps import decoding
 from tarkit.steps.decoding import content_problems
 from tarkit.steps.findings import UNCHECKED
 
@@ -32,3 +33,13 @@ def test_an_array_that_python_2_wrote_gives_no_warning(recwarn: pytest.WarningsR
     data = b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n" + numpy.zeros(2, "<i8").tobytes()
     assert list(content_problems("npy", data)) == [] and not recwarn.list
     assert [each.kind for each in content_problems("npy", data[:-1])] == ["array"]
+
+
+def test_a_lack_of_memory_says_nothing_about_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a picture was reported as damaged, and came into the list of bad keys."""
+
+    def no_room(data: bytes, extension: str) -> Any:
+        raise MemoryError
+
+    monkeypatch.setitem(decoding._CHECKS, "png", ("picture", no_room))
+    assert [(each.kind, each.is_warning) for each in content_problems("png", b"x")] == [("not-decoded", True)]
