@@ -207,13 +207,7 @@ class Table:
         if self._rule is first_dot and key[0] != "_" and not _SPECIAL.search(key):
             return key
         parts = key.split("/")
-        if (
-            ".." in parts
-            or "." in parts
-            or "" in parts
-            or self._rule(f"{key}.x") != (key, "x")
-            or _NOT_NAMED.search(key)
-        ):
+        if not {"..", ".", ""}.isdisjoint(parts) or self._rule(f"{key}.x") != (key, "x") or _NOT_NAMED.search(key):
             hint = "a key has no dot after its last slash, and does not begin with one; or use another --key-rule"
             raise self._error(f"row {number}: this cannot be a key", key, hint)
         if skip_reason(f"{key}.x", self._rule) is not None:
@@ -225,6 +219,17 @@ class Table:
         sample: Sample = {"__key__": key}
         sources: dict[str, str] = {}
         for column, value in row.items():
+            if type(value) is dict and value.keys() == {"bytes", "path"}:
+                # Images and sounds of the library datasets.
+                path, value = value["path"], value["bytes"]
+                if value is not None and column in self._files:
+                    _put(sample, self._files[column], value)
+                    continue
+                if value is None and path and column not in self._files and column in (self._columns or row):
+                    # The data of others does not decide which files of this machine are read.
+                    name = printable(column)
+                    raise DataError(f"column {name} has no bytes, but a path; --files {name}=FIELD reads such files")
+                value = path if value is None and column in self._files else value
             if column in self._files:
                 if value:
                     _put(sources, self._files[column], str(value))
@@ -234,12 +239,6 @@ class Table:
                     continue
             elif column not in self._columns if self._columns is not None else column == self._key:
                 continue
-            if type(value) is dict and value.keys() == {"bytes", "path"}:
-                # Images and sounds of the library datasets.
-                path, value = value["path"], value["bytes"]
-                if value is None and path:
-                    _put(sources, (self._columns or {}).get(column) or column, path)
-                    continue
             if value is None or (type(value) is float and math.isnan(value)):
                 self.nulls[column] += 1
                 continue

@@ -271,7 +271,7 @@ def test_parquet_of_every_type(run: Run, tmp_path: Path) -> None:
     }
     path = tmp_path / "t.parquet"
     parquet.write_table(pyarrow.table(columns), path, row_group_size=1)
-    found = made(run, path, "--key", "id")
+    found = made(run, path, "--key", "id", "--files", "image=image")
     common = {"day.txt": b"2026-01-02", "at.txt": b"2026-01-02T03:04:05+00:00", "price.txt": b"1.50"}
     assert found == {
         "7": {"jpg": b"\xff\xd8a", "raw": b"abcd", "image": b"B", "caption.txt": b"one", "cls": b"3",
@@ -279,9 +279,10 @@ def test_parquet_of_every_type(run: Run, tmp_path: Path) -> None:
         "8": {"raw": b"efgh", "image": b"from the path", "cls": b"4", "ok.json": b"false", "tags.json": b"[]",
               "box.json": b'{"x": 2}', **common},
     }  # fmt: skip
-    result = run("tarkit", "create", "--table", path, "--key", "id", "-o", tmp_path / "x.tar")
+    images = ["--files", "image=image", "-o", tmp_path / "x.tar"]
+    result = run("tarkit", "create", "--table", path, "--key", "id", *images)
     assert "no value: caption 1, jpg 1, score 1" in result.stderr
-    assert made(run, path, "--columns", "image=jpg,cls") == {
+    assert made(run, path, "--columns", "cls", "--files", "image=jpg") == {
         "000000000": {"jpg": b"B", "cls": b"3"}, "000000001": {"jpg": b"from the path", "cls": b"4"},
     }  # fmt: skip
     assert "cannot be encoded" in refused(run, write_parquet(tmp_path, x=[[b"a"]]))

@@ -96,3 +96,17 @@ def test_half_of_a_surrogate_pair_is_no_key(tmp_path: Path, shuffle: str | None)
     path.write_text('{"id": "a\\ud800", "txt": "x"}\n')
     with pytest.raises(DataError, match="row 1: this cannot be a key"):
         list(Table(str(path), "id").samples(shuffle))
+
+
+def test_a_table_does_not_decide_which_files_are_read(tmp_path: Path) -> None:
+    """A row could bring any file of the machine into a shard, without an option that says so."""
+    path, other = tmp_path / "t.parquet", tmp_path / "other.jpg"
+    other.write_bytes(b"other")
+    rows = [{"bytes": b"x", "path": "x.jpg"}, {"bytes": None, "path": str(other)}, {"bytes": None, "path": None}]
+    parquet.write_table(pyarrow.table({"img": rows, "n": [1, 2, 3]}), path)
+    with pytest.raises(DataError, match="row 2: column img has no bytes, but a path; --files img=FIELD"):
+        list(Table(str(path)).samples(None))
+    table = Table(str(path), files={"img": "jpg"})
+    assert [sample.get("jpg") for sample in table.samples(None)] == [b"x", b"other", None]
+    assert table.nulls == {"img": 1}
+    assert len(list(Table(str(path), columns={"n": None}).samples(None))) == 3
