@@ -308,6 +308,8 @@ class Table:
                 error.key = row.sample["__key__"]
                 error.hint = error.hint or "relative paths begin in the table's folder, or that of -C"
                 raise
+            except ValueError:  # a zero byte, or half of a surrogate pair
+                raise self._error(f"{printable(repr(source))} is not a path", row.sample["__key__"]) from None
         return Wanted(row.sample, urls)
 
 

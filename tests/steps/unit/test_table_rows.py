@@ -110,3 +110,12 @@ def test_a_table_does_not_decide_which_files_are_read(tmp_path: Path) -> None:
     assert [sample.get("jpg") for sample in table.samples(None)] == [b"x", b"other", None]
     assert table.nulls == {"img": 1}
     assert len(list(Table(str(path), columns={"n": None}).samples(None))) == 3
+
+
+@pytest.mark.parametrize("name", ["a\\u0000b", "\\ud800"])
+def test_what_is_no_path_is_an_error_of_the_row(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(f'{{"id": "a", "file": "{name}"}}\n')
+    with pytest.raises(DataError, match="is not a path") as raised:
+        list(Table(str(path), "id", files={"file": "jpg"}).samples(None))
+    assert raised.value.key == "a"
