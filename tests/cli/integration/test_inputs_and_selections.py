@@ -1,4 +1,4 @@
-"""No verb replaces what it reads: shards, lists of keys, manifests, files of samples."""
+"""No verb replaces what it reads, or takes an empty selection for a success."""
 
 from __future__ import annotations
 
@@ -74,3 +74,19 @@ def test_an_empty_option_does_not_select_everything(run: Run, folder: Path, opti
     result = run("tarkit", "select", "data/in.tar", option, "", "-o", "out.tar")
     assert result.code in (2, 66), result.stderr
     assert not (folder / "out.tar").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export data/in.tar --to csv -o out.csv",
+        "sample data/in.tar --fraction 0.5 -o out.tar",
+        "mix data/in.tar link.tar --weights 1,1 --prefixes a,b -o out.tar",
+        "pick 001 --from data/in.tar -o out.tar",
+        "select data/in.tar -o out.tar",
+        "split data/in.tar -o out-%d.tar",
+    ],
+)
+def test_a_selection_of_no_sample_is_no_success(run: Run, folder: Path, words: str) -> None:
+    result = run("tarkit", *words.split(), "--match", "nosuch", "-q")
+    assert result.code == 3, result.stderr
