@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, counted, printable, quoted
+from tarkit.formats.tabletext import distinct_names
 from tarkit.names.outputnames import is_pattern, split_pattern
 from tarkit.names.redaction import redact
 from tarkit.names.url import is_stream, split_query
@@ -156,9 +157,10 @@ def read_classes(url: str) -> dict[str, int]:
     data = read_whole(url)
     try:
         text = data.decode("utf-8-sig")
-        found = json.loads(text) if split_query(url)[0].endswith(".json") else text.splitlines()
-    except ValueError as error:
-        raise DataError(f"is not a table of classes: {error}", url=url) from None
+        is_json = split_query(url)[0].endswith(".json")
+        found = json.loads(text, object_pairs_hook=distinct_names) if is_json else text.splitlines()
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"is not a table of classes: {printable(str(error))}", url=url) from None
     if isinstance(found, list):
         table = {name: number for number, name in enumerate(found) if isinstance(name, str) and name}
         is_table = len(table) == len(found)

@@ -141,6 +141,8 @@ def test_validation_data_has_the_numbers_of_the_training_data(run: Run, tmp_path
         ("t.json", "[1]", None),
         ("t.json", "3", None),
         ("t.json", "{", None),
+        ("t.json", '{"a": 0, "b": 1, "c": 2, "a": 3}', None),
+        ("t.json", "[" * 100_000, None),
         ("t.txt", "", None),
     ],
 )
