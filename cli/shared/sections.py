@@ -22,14 +22,14 @@ _SECTIONS = {
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
-    "Drawing and mixing": "draw_number fraction weights until prefixes draw_seed",
+    "Drawing and mixing": "sample_count fraction weights until prefixes draw_seed",
     "Conversion": "to source_format field example piece typed verify",
     "Selection": "match keys without_keys where drop_fields rename rekey",
     "Tables": "table key columns files delimiter quoting encoding",
     "Downloads": "url_tries url_per_host url_connections url_timeout url_max_bytes url_ignore_robots "
     "url_ignore_opt_out url_allow_private failed_rows",
     "Order, and parts": "shuffle_seed shares split_by",
-    "Input": "specs files_from null classes classes_from plan directory skip_others on_same_extension shards over "
+    "Input": "inputs files_from null classes classes_from plan directory skip_others on_same_extension shards over "
     "list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field on_repeated_key on_damage "
     "allow_pipe",
     "View": "text picture html thumbnail number source_format as_json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from tarkit.samples.sample import Sample
     from tarkit.steps.rowshards import RowsResult
     from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
 
@@ -50,6 +49,8 @@ _SERIES: dict[str, dict[str, Any]] = {
         "help": "Replace existing shards of this pattern; remove the remaining ones at the end.",
     },
 }
+OUTPUT = (*_SERIES, "mtime", "format", "index", "dry_run")
+"""Names of the options of :class:`tarkit.steps.shardsoutput.ShardsOutput`."""
 _OUTPUT_HELP = "Shard to write; - is standard output; out-%06d.tar is a series."
 
 
@@ -126,19 +127,16 @@ def report_removed(program: str, shards: ShardsOutput | RowsResult, *, dry_run: 
         say(program, f"{verb} {counted(len(shards.removed), 'shard')} of an earlier run, from {first} on")
 
 
-def write_samples(
-    shards: ShardsOutput, samples: Iterable[Sample], meter: Meter, part: Callable[[], float | None] = lambda: None
-) -> None:
-    """Write samples, and show the progress.
+def phrase_of(shards: ShardsOutput | RowsResult) -> str:
+    """Return a phrase on what was written."""
+    where = f" in {counted(len(shards.shards), 'shard')}" if shards.is_series else ""
+    return f"{counted(shards.total, 'sample')}{where}, {shards.size} bytes of content"
 
-    Args:
-        part: function that returns the part of the run that is completed, or None.
-    """
-    for sample in samples:
-        shards.write(sample)
-        if meter.is_due():
-            where = f", {counted(len(shards.shards), 'shard')} written" if shards.is_series else ""
-            meter.show(f"{counted(shards.total, 'sample')} so far{where}", part())
+
+def counts_of(shards: ShardsOutput | RowsResult) -> dict[str, Any]:
+    """Return what was written, for JSON."""
+    names = {"shards": [*map(redact, shards.shards)], "removed": [*map(redact, shards.removed)]}
+    return {"samples": shards.total, "bytes": shards.size, **names}
 
 
 def summarize(
@@ -160,11 +158,6 @@ def summarize(
         more: further entries of the object.
     """
     if click.get_current_context().params["as_json"]:
-        names = [redact(name) for name in shards.shards]
-        removed = [redact(name) for name in shards.removed]
-        found = {"samples": shards.total, "bytes": shards.size, "shards": names, "removed": removed, **more}
-        results.line(json.dumps(found))
+        results.line(json.dumps({**counts_of(shards), **more}))
     if not quiet:
-        samples = counted(shards.total, "sample")
-        where = f" in {counted(len(shards.shards), 'shard')}" if shards.is_series else ""
-        say(program, "; ".join([f"{samples}{where}, {shards.size} bytes of {content}", *dry_run_notes(), *notes]))
+        say(program, "; ".join([phrase_of(shards), *notes]))

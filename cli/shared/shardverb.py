@@ -1,0 +1,223 @@
+"""The frame of the verbs that read shards: common options, progress, summary and exit code."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, counted
+
+from .meter import Meter
+from .program import json_option, option_group, refuse_terminal_input, say, standard_options, work_option, work_options
+from .results import Results, exit_code_of, met
+from .sections import LongHelp
+from .selection import selected, selection_of, selection_options
+from .series import OUTPUT, counts_of, open_shards, phrase_of
+
+if TYPE_CHECKING:
+    from tarkit.formats.tally import Tally
+    from tarkit.samples.read import ReadOptions
+    from tarkit.samples.sample import Sample
+    from tarkit.steps.selection import Selection
+    from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
+
+_POLICIES = ("on_duplicate_field", "on_repeated_key", "on_damage")
+READER = ("key_rule", *_POLICIES, "allow_pipe")
+"""Options of :class:`tarkit.runs.work.Work` for reading shards."""
+_EMPTY = "Accept a selection of no sample: do not exit with 3."
+
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+"""Option --quiet."""
+
+seed_option = click.option(
+    "--seed", "draw_seed", type=int, default=0, show_default=True, help="Another seed draws another result."
+)
+"""Option --seed of the verbs that draw at random."""
+
+
+@dataclass
+class VerbRun:
+    """A run of a verb: its common options, and what it has counted so far.
+
+    Attributes:
+        name: name of the program, for messages.
+        inputs: the inputs as given, or ``-``.
+        reading: key rule, policies and tally for :func:`tarkit.samples.read.read_samples`.
+        selection: the samples that the options select.
+        series: options of :func:`tarkit.cli.shared.series.shards_options`.
+        total: number of the shards of :meth:`shards`, or None if unknown.
+        found: with --json, entries of the object that is printed at the end; nothing if empty.
+        notes: phrases of the summary, before those on the selection and on losses.
+        skipped: noun for the skipped members.
+        is_quiet: True if only losses are printed.
+    """
+
+    name: str
+    inputs: Sequence[str]
+    as_json: bool
+    is_quiet: bool
+    is_verbose: bool
+    allow_pipe: bool
+    allow_empty: bool
+    tally: Tally
+    reading: ReadOptions
+    selection: Selection
+    meter: Meter
+    results: Results
+    series: OutputOptions
+    total: int | None = None
+    found: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    skipped: str = "skipped members"
+    _written: ShardsOutput | None = None
+
+    @property
+    def chosen(self) -> Selection | None:
+        """The selection, or None if all samples are selected as they are."""
+        return self.selection if self.selection.selects else None
+
+    def shards(self, specs: Sequence[str] = (), outputs: Sequence[str] = (), must_exist: bool = False) -> Iterator[str]:
+        """Return the names of the shards of the inputs or of other specs, for the given outputs."""
+        from tarkit.specs.shardspec import counted_shards
+
+        found, self.total = counted_shards(
+            specs or self.inputs, allow_pipe_in_lists=self.allow_pipe, outputs=outputs, must_exist=must_exist
+        )
+        return found
+
+    def samples(self, names: Iterable[str], *, in_place: bool = False) -> Iterator[Sample]:
+        """Read the samples of shards, all of them; large fields are kept in files."""
+        from tarkit.formats.tar.large import KeepInFiles
+        from tarkit.samples.read import read_samples
+
+        return read_samples(names, literal=True, split=True, large=KeepInFiles(), in_place=in_place, **self.reading)
+
+    def part(self) -> float | None:
+        """Return the part of the shards that was read, or None if unknown."""
+        return self.tally.shards_read() / self.total if self.total else None
+
+    def write(
+        self,
+        output: str,
+        samples: Iterable[Sample] | Callable[[ShardsOutput], Iterable[Sample]],
+        names: Collection[str],
+    ) -> None:
+        """Write samples as a shard or a series of shards, of which the summary reports.
+
+        Args:
+            output: path or URL, ``-``, or a pattern such as ``out-%06d.tar``.
+            samples: the samples, or a function that returns them for the opened output.
+            names: names of the inputs, none of which may be an output.
+        """
+        policies: Any = {name: self.reading[name] for name in ("rule", "on_repeated_key") if name in self.reading}
+        with open_shards(
+            self.name, output, self.meter, self.results, lambda _: names, **policies, **self.series
+        ) as shards:
+            for sample in samples(shards) if callable(samples) else samples:
+                shards.write(sample)
+                if self.meter.is_due():
+                    where = f", {counted(len(shards.shards), 'shard')} written" if shards.is_series else ""
+                    self.meter.show(f"{counted(shards.total, 'sample')} so far{where}", self.part())
+            self.selection.check()
+        self._written = shards
+        self.found |= counts_of(shards)
+
+    def print_found(self) -> None:
+        """With --json, print the object of the result."""
+        if self.as_json and self.found:
+            self.results.line(json.dumps(self.found))
+
+    def summary(self, code: int) -> tuple[int, str]:
+        """Return the exit code, and the summary if it is to be printed."""
+        is_empty = self.selection.selects and not self.selection.kept and not self.allow_empty
+        lost = EXIT_SET_ASIDE if is_empty else exit_code_of(self.tally)
+        written = [phrase_of(self._written)] if self._written is not None else []
+        phrases = [*written, *self.notes, *selected(self.selection), *met(self.tally, skipped=self.skipped)]
+        return code or lost, "; ".join(phrases) if lost or not self.is_quiet else ""
+
+
+def shard_verb(
+    name: str,
+    *,
+    epilog: str,
+    inputs: str | None = "[SHARD]...",
+    default: Sequence[str] = ("-",),
+    parallel: tuple[int, str] | None = None,
+    selects: bool = True,
+    reader: Sequence[str] = READER,
+    may_be_empty: bool = True,
+    only_messages: bool = False,
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Return a decorator that makes the command of a verb, with the options common to such verbs.
+
+    The function gets a :class:`VerbRun` and the verb's own options, which come first in the help.
+    It returns an exit code, or None: 0, or 3 if something was lost. A common option that the verb
+    defines itself is not added.
+
+    Args:
+        epilog: end of the help: examples.
+        inputs: the arguments in the usage line; None: an option or argument ``inputs`` of the verb.
+        default: the inputs if there are none.
+        parallel: default and help of --parallel.
+        selects: True to add the options that select samples.
+        reader: options for reading shards.
+        may_be_empty: False if a selection without samples ends with 3 without --allow-empty.
+        only_messages: True if standard output has only messages, see :class:`Results`.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        own: list[click.Parameter] = function.__dict__.pop("__click_params__", [])
+        taken = {parameter.name for parameter in own}
+
+        @functools.wraps(function)
+        def call(*, inputs: Sequence[str], quiet: bool, verbose: bool, **options: Any) -> int:
+            from tarkit.formats.tally import Tally
+
+            given = inputs or default
+            refuse_terminal_input(given)
+            tally, program = Tally(), f"tarkit {name}"
+            reading: Any = {"tally": tally}
+            reading |= {policy: options.pop(policy) for policy in _POLICIES if policy in reader}
+            if "key_rule" in reader:
+                reading["rule"] = options.pop("key_rule")
+            series: Any = {each: options.pop(each) for each in OUTPUT if "maxcount" in taken}
+            as_json, allow_pipe = options.pop("as_json"), options.pop("allow_pipe", False)
+            allow_empty = options.pop("allow_empty", True)
+            with (
+                selection_of(options) as selection,
+                Meter(program, quiet=quiet) as meter,
+                Results(only_messages=only_messages) as results,
+            ):
+                run = VerbRun(
+                    program, given, as_json, quiet, verbose, allow_pipe, allow_empty, tally, reading,
+                    selection, meter, results, series,
+                )  # fmt: skip
+                code = function(run, **options) or EXIT_OK
+                run.print_found()
+            code, summary = run.summary(code)
+            if summary:
+                say(program, summary)
+            return code
+
+        common: list[Callable[[Any], Any]] = []
+        if parallel is not None:
+            number = click.IntRange(1)
+            common.append(
+                click.option("-p", "--parallel", type=number, default=parallel[0], show_default=True, help=parallel[1])
+            )
+        common += [json_option, quiet_option]
+        common += [selection_options] if selects else []
+        common += [] if may_be_empty else [work_option("allow_empty", help=_EMPTY)]
+        option_group(*common, work_options(*reader), standard_options)(call)
+        added = [each for each in call.__dict__["__click_params__"] if each.name not in taken]
+        call.__dict__["__click_params__"] = [*added, *own]
+        if inputs is not None:
+            click.argument("inputs", metavar=inputs, nargs=-1, required=not inputs.startswith("["))(call)
+        return click.command(name, cls=LongHelp, epilog=epilog)(call)
+
+    return decorate
