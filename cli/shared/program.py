@@ -31,7 +31,7 @@ from tarkit.errors import (
 )
 from tarkit.names.redaction import redact_text
 
-from .completion import answer, values_in
+from .completion import answer, format_values, values_in
 from .signals import EndingSignals, Terminated
 
 if TYPE_CHECKING:
@@ -210,10 +210,11 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Check and count e
 """Option --dry-run of the verbs that write files."""
 
 
-def dry_run_notes() -> list[str]:
-    """Return the phrase for the summary of a run with --dry-run."""
-    is_dry = click.get_current_context().params.get("dry_run")
-    return ["nothing was written (--dry-run)"] if is_dry else []
+source_format_option = click.option(
+    "--from", "source_format", metavar="FORMAT", shell_complete=format_values,
+    help="Format of the input.  [default: by its name, else by its first bytes]",
+)  # fmt: skip
+"""Option --from of the verbs that read files of several formats."""
 
 
 def refuse_mixed_output(output: str, as_json: bool) -> None:

@@ -25,12 +25,12 @@ class Results:
     A context manager.
 
     Args:
-        only_messages: the result is in files or in the exit code, so the work continues if standard
-            output is closed, and ends with its own exit code.
+        only_messages: True if the result is in files or in the exit code, so the work continues if
+            standard output is closed, and ends with its own exit code.
     """
 
     def __init__(self, *, only_messages: bool = False) -> None:
-        self._only_messages = only_messages
+        self.only_messages = only_messages
         self._at_once = os.isatty(1)
         self._pending = bytearray()
 
@@ -53,7 +53,7 @@ class Results:
             StreamError: the disk is full, or results were written and standard output is closed.
         """
         pending, self._pending = bytes(self._pending), bytearray()
-        if self._only_messages:
+        if self.only_messages:
             write_message(1, pending)
         else:
             write_stdout(pending)

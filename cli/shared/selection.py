@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_SET_ASIDE, counted, printable
-from tarkit.names.redaction import redact
+from tarkit.errors import printable
 
-from .program import dry_run_notes, dry_run_option, json_option, option_group, say, work_option, write_stdout
-from .results import exit_code_of, met
+from .program import option_group
 
 if TYPE_CHECKING:
-    from tarkit.formats.tally import Tally
-    from tarkit.steps.select import SelectedShards
     from tarkit.steps.selection import Selection
 
 SELECTION = ("match", "keys", "without_keys", "where", "fields", "drop_fields", "rename", "rekey")
@@ -75,59 +70,3 @@ def selected(selection: Selection) -> list[str]:
         shown = f" ({', '.join(map(printable, examples))}{', …' if number > len(examples) else ''})" if examples else ""
         parts.append(f"keys of --{name.replace('_', '-')} that no sample has: {number}{shown}")
     return parts
-
-
-def exit_code_of_selected(selection: Selection, tally: Tally, allow_empty: bool) -> int:
-    """Return 0, or 3 if something was lost, or no sample is selected and that is not allowed."""
-    is_empty = selection.selects and not selection.kept and not allow_empty
-    return EXIT_SET_ASIDE if is_empty else exit_code_of(tally)
-
-
-joining_options = option_group(
-    choosing_options,
-    work_option("key_rule"),
-    work_option("on_repeated_key", help="If two samples of a shard would have the same key: stop, or accept that."),
-    work_option(
-        "on_damage",
-        help="If a shard is damaged: stop, or leave out the damaged part and its samples, count them, and exit with 3.",
-    ),
-    work_option("parallel", help="Number of shards to open, read and decompress at once; the output is the same."),
-    dry_run_option,
-    json_option,
-)
-"""Options of the verbs that copy samples with the bytes of their members."""
-JOINING = (*SELECTION, "key_rule", "on_repeated_key", "on_damage", "allow_empty", "parallel", "dry_run", "as_json")
-
-
-def report_joined(
-    program: str, made: SelectedShards, selection: Selection, tally: Tally, *, quiet: bool, allow_empty: bool,
-    as_json: bool, dry_run: bool, skipped: str = "skipped members",
-) -> int:  # fmt: skip
-    """Print the summary of a verb that copies samples, and return its exit code.
-
-    Args:
-        made: what was written.
-        quiet: print a line only if something was lost, or no sample is selected.
-        allow_empty: True if a selection of no sample is a success.
-        as_json: also print an object on standard output.
-        dry_run: nothing was written.
-        skipped: noun for the members that are not part of a sample.
-    """
-    code = exit_code_of_selected(selection, tally, allow_empty)
-    if as_json:
-        unknown = {name: number for name, (number, _) in selection.unknown_keys.items()}
-        names = {"shards": [*map(redact, made.shards)], "removed": [*map(redact, made.removed)]}
-        found = {"samples": made.samples, "bytes": made.size, **names, "dropped": selection.dropped}
-        write_stdout(f"{json.dumps({**found, 'unknown_keys': unknown})}\n".encode())
-    parts = [
-        f"{counted(made.samples, 'sample')} of {counted(made.read, 'shard')}, {made.size} bytes of tar",
-        *dry_run_notes(),
-    ]
-    if tally.reopened:
-        parts.append(f"keys that came back in their shard: {tally.reopened}")
-    if made.removed:
-        verb = "would remove" if dry_run else "removed"
-        parts.append(f"{verb} {counted(len(made.removed), 'shard')} of an earlier run")
-    if code or not quiet:
-        say(program, "; ".join([*parts, *selected(selection), *met(tally, skipped=skipped)]))
-    return code

@@ -127,16 +127,21 @@ def report_removed(program: str, shards: ShardsOutput | RowsResult, *, dry_run: 
         say(program, f"{verb} {counted(len(shards.removed), 'shard')} of an earlier run, from {first} on")
 
 
-def phrase_of(shards: ShardsOutput | RowsResult) -> str:
+def phrase_of(*outputs: ShardsOutput | RowsResult) -> str:
     """Return a phrase on what was written."""
-    where = f" in {counted(len(shards.shards), 'shard')}" if shards.is_series else ""
-    return f"{counted(shards.total, 'sample')}{where}, {shards.size} bytes of content"
+    total, size = sum(each.total for each in outputs), sum(each.size for each in outputs)
+    number = sum(len(each.shards) for each in outputs)
+    is_one = number == 1 and not any(each.is_series for each in outputs)
+    where = "" if is_one else f" in {counted(number, 'shard')}"
+    return f"{counted(total, 'sample')}{where}, {size} bytes of content"
 
 
-def counts_of(shards: ShardsOutput | RowsResult) -> dict[str, Any]:
+def counts_of(*outputs: ShardsOutput | RowsResult) -> dict[str, Any]:
     """Return what was written, for JSON."""
-    names = {"shards": [*map(redact, shards.shards)], "removed": [*map(redact, shards.removed)]}
-    return {"samples": shards.total, "bytes": shards.size, **names}
+    total, size = sum(each.total for each in outputs), sum(each.size for each in outputs)
+    shards = [redact(name) for each in outputs for name in each.shards]
+    removed = [redact(name) for each in outputs for name in each.removed]
+    return {"samples": total, "bytes": size, "shards": shards, "removed": removed}
 
 
 def summarize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, counted
+from tarkit.names.redaction import redact
 
 from .meter import Meter
 from .program import json_option, option_group, refuse_terminal_input, say, standard_options, work_option, work_options
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
     from tarkit.samples.read import ReadOptions
     from tarkit.samples.sample import Sample
+    from tarkit.steps.select import SelectedShards
     from tarkit.steps.selection import Selection
     from tarkit.steps.shardsoutput import OutputOptions, ShardsOutput
 
@@ -33,6 +35,9 @@ _EMPTY = "Accept a selection of no sample: do not exit with 3."
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
 """Option --quiet."""
+
+JOINER = ("key_rule", "on_repeated_key", "on_damage", "allow_pipe")
+"""Those of the verbs that copy the bytes of members."""
 
 seed_option = click.option(
     "--seed", "draw_seed", type=int, default=0, show_default=True, help="Another seed draws another result."
@@ -74,12 +79,20 @@ class VerbRun:
     found: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     skipped: str = "skipped members"
-    _written: ShardsOutput | None = None
+    _outputs: list[ShardsOutput] = field(default_factory=list)
 
     @property
     def chosen(self) -> Selection | None:
         """The selection, or None if all samples are selected as they are."""
         return self.selection if self.selection.selects else None
+
+    @property
+    def joining(self) -> dict[str, Any]:
+        """Options for :func:`tarkit.steps.select.select_one`."""
+        from tarkit.samples.sample import key_rule
+
+        rule = key_rule(self.reading["rule"])
+        return {**self.reading, "rule": rule, "allow_pipe_in_lists": self.allow_pipe}
 
     def shards(self, specs: Sequence[str] = (), outputs: Sequence[str] = (), must_exist: bool = False) -> Iterator[str]:
         """Return the names of the shards of the inputs or of other specs, for the given outputs."""
@@ -107,7 +120,9 @@ class VerbRun:
         samples: Iterable[Sample] | Callable[[ShardsOutput], Iterable[Sample]],
         names: Collection[str],
     ) -> None:
-        """Write samples as a shard or a series of shards, of which the summary reports.
+        """Write samples as a shard or a series of shards, which the summary counts.
+
+        It counts those of several calls together.
 
         Args:
             output: path or URL, ``-``, or a pattern such as ``out-%06d.tar``.
@@ -118,14 +133,32 @@ class VerbRun:
         with open_shards(
             self.name, output, self.meter, self.results, lambda _: names, **policies, **self.series
         ) as shards:
+            self._outputs.append(shards)
             for sample in samples(shards) if callable(samples) else samples:
                 shards.write(sample)
                 if self.meter.is_due():
                     where = f", {counted(len(shards.shards), 'shard')} written" if shards.is_series else ""
-                    self.meter.show(f"{counted(shards.total, 'sample')} so far{where}", self.part())
+                    self.meter.show(
+                        f"{counted(sum(each.total for each in self._outputs), 'sample')} so far{where}", self.part()
+                    )
             self.selection.check()
-        self._written = shards
-        self.found |= counts_of(shards)
+        self.found |= counts_of(*self._outputs)
+
+    def note_joined(self, made: SelectedShards, dry_run: bool) -> None:
+        """Note what a verb wrote that copies samples with the bytes of their members."""
+        made_of = f"{counted(made.samples, 'sample')} of {counted(made.read, 'shard')}, {made.size} bytes of tar"
+        self.notes.append(made_of)
+        if self.tally.reopened:
+            self.notes.append(f"keys that came back in their shard: {self.tally.reopened}")
+        if made.removed:
+            verb = "would remove" if dry_run else "removed"
+            self.notes.append(f"{verb} {counted(len(made.removed), 'shard')} of an earlier run")
+        self.found = {
+            "samples": made.samples, "bytes": made.size,
+            "shards": [*map(redact, made.shards)], "removed": [*map(redact, made.removed)],
+            "dropped": self.selection.dropped,
+            "unknown_keys": {name: number for name, (number, _) in self.selection.unknown_keys.items()},
+        }  # fmt: skip
 
     def print_found(self) -> None:
         """With --json, print the object of the result."""
@@ -136,7 +169,7 @@ class VerbRun:
         """Return the exit code, and the summary if it is to be printed."""
         is_empty = self.selection.selects and not self.selection.kept and not self.allow_empty
         lost = EXIT_SET_ASIDE if is_empty else exit_code_of(self.tally)
-        written = [phrase_of(self._written)] if self._written is not None else []
+        written = [phrase_of(*self._outputs)] if self._outputs else []
         phrases = [*written, *self.notes, *selected(self.selection), *met(self.tally, skipped=self.skipped)]
         return code or lost, "; ".join(phrases) if lost or not self.is_quiet else ""
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, counted
 
-from ..shared.meter import Meter
-from ..shared.program import json_option, read_options, reader_options, refuse_terminal_input, say, standard_options
-from ..shared.results import Results, met
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.program import refuse_terminal_input
+from ..shared.shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.samples.sample import Sample
@@ -33,21 +31,13 @@ failures: 1 a shard cannot be read, 2 usage, 65 a shard is damaged, 66 missing, 
 _SENTENCES = {"only-a": "only in A", "only-b": "only in B", "differs": "differs", "order": "in another order"}
 
 
-@click.command("diff", epilog=_EPILOG)
-@click.argument("specs", metavar="SHARD...", nargs=-1, required=True)
+@shard_verb("diff", epilog=_EPILOG, inputs="SHARD...")
 @click.option(
     "--against", metavar="SHARD", multiple=True, required=True, help="Shards of the data set B.  [repeatable]"
 )
 @click.option("--order", is_flag=True, help="Also compare the order of the samples.")
-@json_option
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; the exit code is the result.")
-@selection_options
-@reader_options
-@standard_options
-def command(
-    specs: tuple[str, ...], against: tuple[str, ...], order: bool, as_json: bool, quiet: bool,
-    allow_pipe: bool, verbose: bool, **options: Any,
-) -> int:  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no differences, no progress, no summary.")
+def command(run: VerbRun, against: tuple[str, ...], order: bool) -> int:
     """List the samples by which two data sets differ, by key and content.
 
     The data sets are A, the shards SHARD, and B, those of --against. Samples are compared by their
@@ -73,11 +63,9 @@ def command(
     SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), or -.
     """
-    refuse_terminal_input([*specs, *against])
-    if "-" in specs and "-" in against:
+    refuse_terminal_input(against)
+    if "-" in run.inputs and "-" in against:
         raise UsageError("standard input is one of the data sets: name the shards of the other one")
-    from tarkit.formats.tally import Tally
-    from tarkit.specs.shardspec import counted_shards
     from tarkit.steps.diff import DIFFERS, EQUAL, ONLY_A, ONLY_B, Difference, compare
 
     def text(found: Difference) -> str:
@@ -85,26 +73,22 @@ def command(
         places = ", sample {} in A and {} in B".format(*found.places) if found.kind == "order" else ""
         return f"{_SENTENCES[found.kind]}: {found.key}{places}{': ' if fields else ''}{'; '.join(fields)}"
 
-    tally, counts, selection = Tally(), Counter[str](), selection_of(options)
-    reading = read_options(options, tally)
-    with Meter("tarkit diff", quiet=quiet) as meter, selection, Results(only_messages=quiet) as results:
+    def select(samples: Iterable[Sample]) -> Iterator[Sample]:
+        run.selection.kept = 0  # the number for --rekey, in each data set
+        return run.selection.select(samples, last=False)
 
-        def select(samples: Iterable[Sample]) -> Iterator[Sample]:
-            selection.kept = 0  # the number for --rekey, in each data set
-            return selection.select(samples, last=False)
-
-        (a, in_a), (b, in_b) = (counted_shards(given, allow_pipe_in_lists=allow_pipe) for given in (specs, against))
-        progress = meter.samples(in_a + in_b if in_a and in_b else None)
-        chosen = select if selection.selects else None
-        for found in compare(a, b, order=order, counts=counts, select=chosen, progress=progress, **reading):
-            if not quiet:
-                results.line(json.dumps(found._asdict()) if as_json else text(found))
-        selection.check()
-    if not quiet:
-        words = {EQUAL: "equal", DIFFERS: "differ", ONLY_A: "only in A", ONLY_B: "only in B"}
-        parts = [f"{counts[kind]} {word}" for kind, word in words.items()]
-        say("tarkit diff", "; ".join([f"samples: {', '.join(parts)}", *selected(selection), *met(tally)]))
-    return EXIT_SET_ASIDE if tally.lost_anything or set(counts) - {EQUAL} else EXIT_OK
+    counts = Counter[str]()
+    run.results.only_messages = run.is_quiet
+    (a, in_a), (b, in_b) = ((run.shards(given), run.total) for given in (run.inputs, against))
+    progress = run.meter.samples(in_a + in_b if in_a and in_b else None)
+    chosen = select if run.chosen else None
+    for found in compare(a, b, order=order, counts=counts, select=chosen, progress=progress, **run.reading):
+        if not run.is_quiet:
+            run.results.line(json.dumps(found._asdict()) if run.as_json else text(found))
+    run.selection.check()
+    words = {EQUAL: "equal", DIFFERS: "differ", ONLY_A: "only in A", ONLY_B: "only in B"}
+    run.notes = [f"samples: {', '.join(f'{counts[kind]} {word}' for kind, word in words.items())}"]
+    return EXIT_SET_ASIDE if set(counts) - {EQUAL} else EXIT_OK
 
 
 def _field(field: str, a: int | None, b: int | None) -> str:

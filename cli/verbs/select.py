@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from tarkit.errors import UsageError
 from tarkit.names.redaction import redact
 
-from ..shared.meter import Meter
-from ..shared.program import refuse_mixed_output, refuse_terminal_input, reject_options, standard_options, work_option
-from ..shared.results import Results
-from ..shared.selection import joining_options, report_joined, selection_of
+from ..shared.program import dry_run_option, refuse_mixed_output, reject_options
+from ..shared.shardverb import JOINER, VerbRun, shard_verb
 
-_NAME = "tarkit select"
 _EPILOG = """\b
 Examples:
   tarkit select 'train-*.tar' --without-keys bad.txt -O clean/
@@ -24,19 +19,15 @@ Examples:
 """
 
 
-@click.command("select", epilog=_EPILOG)
-@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@shard_verb(
+    "select", epilog=_EPILOG, reader=JOINER, may_be_empty=False, only_messages=True,
+    parallel=(1, "With -o: number of shards to open, read and decompress at once; the output is the same."),
+)  # fmt: skip
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
-@click.option("-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each INPUT.")
+@click.option("-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each SHARD.")
 @click.option("--force", is_flag=True, help="Replace existing shards in DIR; remove the others of an earlier run.")
-@joining_options
-@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no names of shards, no summary.")
-@work_option("allow_pipe")
-@standard_options
-def command(
-    inputs: tuple[str, ...], output: str | None, outdir: str | None, allow_empty: bool, force: bool, dry_run: bool,
-    key_rule: str, parallel: int | None, allow_pipe: bool, as_json: bool, quiet: bool, verbose: bool, **options: Any,
-) -> int:  # fmt: skip
+@dry_run_option
+def command(run: VerbRun, output: str | None, outdir: str | None, force: bool, dry_run: bool, parallel: int) -> None:
     """Copy the samples that meet conditions, with some of their fields.
 
     All conditions must hold: --match, --keys, --without-keys, --where. They see samples as they are
@@ -63,37 +54,22 @@ def command(
     names, or of the same names with other numbers, are an error; --force replaces or removes them.
     With -o, the output is one shard, as from tarkit cat.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
+    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), or - (the default).
     """
-    urls = list(inputs) or ["-"]
-    refuse_terminal_input(urls)
     if (output is None) == (outdir is None):
-        raise UsageError("name the output: one shard, -o OUT, or a folder for a shard of each INPUT, -O DIR")
-    refuse_mixed_output(output or "", as_json)
+        raise UsageError("name the output: one shard, -o OUT, or a folder for a shard of each SHARD, -O DIR")
+    refuse_mixed_output(output or "", run.as_json)
     reject_options(["force"] if outdir is None else ["parallel"], f"goes with {'-O' if outdir is None else '-o'}")
-    from tarkit.formats.tally import Tally
-    from tarkit.samples.sample import key_rule as rule_of
     from tarkit.steps.select import select_one, select_shards
 
-    tally = Tally()
-    options |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe, "dry_run": dry_run}
-    with (
-        selection_of(options) as selection,
-        Meter(_NAME, quiet=quiet or output == "-") as meter,
-        Results(only_messages=True) as results,
-    ):
-        options["progress"] = meter.joined(tally)
+    def published(name: str) -> None:
+        if not (run.is_quiet or run.as_json):
+            run.results.now(redact(name))
 
-        def published(name: str) -> None:
-            if not (quiet or as_json):
-                with meter.hidden():
-                    results.now(redact(name))
-
-        if outdir is not None:
-            made = select_shards(urls, outdir, selection, force=force, published=published, **options)
-        else:
-            made = select_one(urls, output or "", selection, parallel=parallel or 1, **options)
-    return report_joined(
-        _NAME, made, selection, tally, quiet=quiet, allow_empty=allow_empty, as_json=as_json, dry_run=dry_run
-    )  # fmt: skip
+    options = run.joining | {"dry_run": dry_run}
+    if outdir is not None:
+        made = select_shards(run.inputs, outdir, run.selection, force=force, published=published, **options)
+    else:
+        made = select_one(run.inputs, output or "", run.selection, parallel=parallel, **options)
+    run.note_joined(made, dry_run)

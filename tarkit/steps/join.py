@@ -14,13 +14,14 @@ from tarkit.errors import RepeatedKeyError, printable
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, RawMember, contents, copied_members, raw_members
+from tarkit.names.outputnames import reject_pattern
 from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
-from tarkit.specs.outputcheck import other_than
-from tarkit.specs.shardspec import counted_shards, spec_texts
-from tarkit.store.publish import PublishStream
-from tarkit.store.read import open_in_order
+from tarkit.specs.outputcheck import check_folder, other_than
+from tarkit.specs.shardspec import expand, spec_texts
+from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.read import open_in_order, open_read
 
 if TYPE_CHECKING:
     from tarkit.steps.selection import Selection
@@ -29,6 +30,7 @@ _OTHER_KEYS = "tarproc -c 'echo \"NAME-$(cat __key__)\" > __key__' SHARD -o OTHE
 """Puts a name before each key. (What --on-repeated-key allow joins, no program reads without that
 option.)
 """
+_PIECE = 1 << 20
 
 
 class JoinOptions(TypedDict, total=False):
@@ -167,3 +169,33 @@ def _write_raw(sample: Sample, output: PublishStream) -> None:
         if isinstance(raw, RawMember):
             for part in raw:
                 output.write(part)
+
+
+def join_files(urls: Iterable[str], output: str, *, allow_pipe_in_lists: bool = False) -> tuple[int, int]:
+    """Write the bytes of any files as one file, which is published whole.
+
+    They are neither decompressed nor checked; the name of the output says how they are compressed
+    already.
+
+    Args:
+        urls: paths, URLs or specs.
+        output: path, URL or ``-``.
+        allow_pipe_in_lists: True if a list may have ``pipe:`` commands.
+
+    Returns:
+        The numbers of files and of bytes.
+
+    Raises:
+        UsageError: the output is an input, or a pattern.
+        MissingInputError, StreamError, TemporaryStreamError: a file cannot be read to its end.
+    """
+    reject_pattern(output)
+    check_folder(output)
+    count = 0
+    with open_publish(output, compression=None) as sink:
+        for url in other_than([output], expand(urls, allow_pipe_in_lists=allow_pipe_in_lists, outputs=[output])):
+            count += 1
+            with open_read(url, compression=None) as stream:
+                while data := stream.read(_PIECE):
+                    sink.write(data)
+    return count, sink.bytes_written

@@ -33,13 +33,13 @@ def keys(*names: str) -> list[str]:
 def test_one_shard(run: Run, damaged: bytes) -> None:
     result = run("tarkit", "salvage", "a.tar", "-o", "good.tar")
     assert (result.code, result.lines) == (3, [LINE])
-    assert result.stderr.startswith("tarkit salvage: 4 samples in 1 shard, 80 bytes of content; skipped members: ")
+    assert result.stderr.startswith("tarkit salvage: 4 samples, 80 bytes of content; skipped members: ")
     assert keys("good.tar") == ["a-0", "a-3", "a-4", "a-5"]
     with tarfile.open("good.tar") as tar:
         assert [name.rpartition(".")[0] for name in tar.getnames()][::2] == keys("good.tar")
     again = run("tarkit", "salvage", "good.tar", "-o", "better.tar")
     assert (again.code, again.stdout) == (0, b"")
-    assert again.stderr == "tarkit salvage: 4 samples in 1 shard, 80 bytes of content\n"
+    assert again.stderr == "tarkit salvage: 4 samples, 80 bytes of content\n"
     assert Path("good.tar").read_bytes() == Path("better.tar").read_bytes()
 
 
@@ -62,9 +62,9 @@ def test_a_folder(run: Run, damaged: bytes) -> None:
     assert result.code == 3 and result.lines[0] == LINE
     assert result.lines[1].startswith("b.tar: offset 0 to the end, between the beginning and the end: not a tar: ")
     assert os.listdir("good") == ["a.tar"] and len(keys("good/a.tar")) == 4
-    assert result.stderr.startswith("tarkit salvage: 4 samples in 1 shard, 80 bytes of content; skipped members: ")
+    assert result.stderr.startswith("tarkit salvage: 4 samples, 80 bytes of content; skipped members: ")
     *_, summary = run("tarkit", "salvage", "a.tar", "b.tar", "-O", "good", "--json", "-q").lines
-    assert json.loads(summary) == {"samples": 4, "bytes": 80, "shards": ["good/a.tar"]}
+    assert json.loads(summary) == {"samples": 4, "bytes": 80, "shards": ["good/a.tar"], "removed": []}
 
 
 def test_standard_streams(run: Run, damaged: bytes) -> None:

@@ -37,7 +37,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"runs": "counts donerecord engine process progress progressbar runrecord status trial work"},
     {
         "steps": "check classfolders contactsheet convert counting create demodata diff download drawing encoding "
-        "explain export failedrows fieldvalues findings keylists mixing parts picking prepare recordfiles "
+        "explain export failedrows fieldvalues findings join keylists mixing parts picking prepare recordfiles "
         "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
         "thumbnails"
     },
