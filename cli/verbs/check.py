@@ -10,9 +10,9 @@ from tarkit.errors import UsageError, counted, exit_code_of_all, printable
 from tarkit.names.redaction import redact
 from tarkit.steps.findings import KINDS, CheckReport
 
-from ..shared.meter import Meter
-from ..shared.program import json_option, refuse_terminal_input, reject_options, say, standard_options, work_option
-from ..shared.results import Results, met
+from ..shared.program import refuse_terminal_input, reject_options
+from ..shared.results import met
+from ..shared.shardverb import VerbRun, shard_verb
 
 _EPILOG = """\b
 Examples:
@@ -29,8 +29,10 @@ Kinds of findings:
 """ + "".join(f"  {kind:<18} {meaning}\n" for kind, meaning in KINDS.items())
 
 
-@click.command("check", epilog=_EPILOG)
-@click.argument("specs", metavar="[SHARD]...", nargs=-1)
+@shard_verb(
+    "check", epilog=_EPILOG, default=(), selects=False, reader=("key_rule", "allow_pipe"),
+    parallel=(2, "Number of processes that decode pictures and sound."),
+)  # fmt: skip
 @click.option(
     "--require", metavar="FIELDS",
     help="Fields that each sample must have; 'jpg|png,cls' is jpg or png, and cls.",
@@ -41,18 +43,10 @@ Kinds of findings:
 )
 @click.option("--bad-keys", metavar="FILE", help="Write the keys of samples with findings, one a line.")
 @click.option("--manifest", metavar="FILE.json", help="Compare this manifest with the shards, which it must list.")
-@click.option(
-    "-p", "--parallel", type=click.IntRange(1), default=1, show_default=True,
-    help="Number of processes that decode pictures and sound.",
-)  # fmt: skip
-@json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only findings: no progress, no summary.")
-@work_option("key_rule")
-@work_option("allow_pipe")
-@standard_options
 def command(
-    specs: tuple[str, ...], require: str | None, decode: bool, repeated_contents: bool, bad_keys: str | None,
-    manifest: str | None, parallel: int, as_json: bool, quiet: bool, key_rule: str, allow_pipe: bool, verbose: bool,
+    run: VerbRun, require: str | None, decode: bool, repeated_contents: bool, bad_keys: str | None,
+    manifest: str | None, parallel: int,
 ) -> int:  # fmt: skip
     """Report what is wrong with shards: one line for each finding, with its shard, key and offset.
 
@@ -77,41 +71,35 @@ def command(
     SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
     manifest), or -.
     """
-    if not specs and manifest is None:
+    if not run.inputs and manifest is None:
         raise UsageError("name the shards, or with --manifest check those that it lists")
     if bad_keys == "-":
         raise UsageError("--bad-keys takes a file; findings go to standard output")
     if not decode:
         reject_options(("parallel",), "goes with --decode, whose processes it sets")
-    urls = list(specs) or [str(manifest)]
-    refuse_terminal_input(urls)
-    from tarkit.specs.shardspec import counted_shards
+    refuse_terminal_input([str(manifest)])
     from tarkit.steps.check import check_shards
 
     report = CheckReport()
-    with Meter("tarkit check", quiet=quiet) as meter, Results(only_messages=bad_keys is not None) as results:
-        shards, number = counted_shards(
-            urls, allow_pipe_in_lists=allow_pipe, outputs=[bad_keys] if bad_keys is not None else []
-        )
+    run.results.only_messages = bad_keys is not None
+    shards = run.shards(run.inputs or [str(manifest)])
 
-        def progress() -> None:
-            if meter.is_due():
-                read = report.tally.shards_read()
-                meter.show(_counts(report), None if number is None else read / max(number, 1))
+    def progress() -> None:
+        if run.meter.is_due():
+            read = report.tally.shards_read()
+            run.meter.show(_counts(report), None if run.total is None else read / max(run.total, 1))
 
-        for finding in check_shards(
-            shards, rule=key_rule, require=require, decode=decode, repeated_contents=repeated_contents,
-            manifest=manifest, bad_keys=bad_keys, parallel=parallel, report=report, progress=progress,
-        ):  # fmt: skip
-            results.line(json.dumps(finding.as_dict()) if as_json else str(finding))
+    for finding in check_shards(
+        shards, rule=run.reading["rule"], require=require, decode=decode, repeated_contents=repeated_contents,
+        manifest=manifest, bad_keys=bad_keys, parallel=parallel, report=report, progress=progress,
+    ):  # fmt: skip
+        run.results.line(json.dumps(finding.as_dict()) if run.as_json else str(finding))
     report.tally.damage.clear()  # each stretch is a finding
-    if not quiet:
-        say("tarkit check", "; ".join([_counts(report), *met(report.tally)]))
+    run.notes = [_counts(report), *met(report.tally)]
     if bad_keys is not None:
-        lacks = f"; {counted(report.unlisted_keys, 'key')} with a line break cannot be listed" * bool(
-            report.unlisted_keys
-        )
-        say("tarkit check", f"{printable(redact(bad_keys))} lists {counted(report.bad_keys, 'key')}{lacks}")
+        run.notes.append(f"{printable(redact(bad_keys))} lists {counted(report.bad_keys, 'key')}")
+        if report.unlisted_keys:
+            run.meter.say(f"{counted(report.unlisted_keys, 'key')} with a line break cannot be listed")
     return exit_code_of_all(report.codes)
 
 

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
 from tarkit.errors import counted
 from tarkit.names.url import display_name
 
 from ..shared.completion import format_values
-from ..shared.meter import Meter
 from ..shared.program import (
     dry_run_option,
     gathering_options,
-    json_option,
     names_in,
     refuse_mixed_output,
-    refuse_terminal_input,
-    say,
-    standard_options,
-    work_options,
-    write_stdout,
+    source_format_option,
 )
-from ..shared.results import exit_code_of, met
-from ..shared.sections import LongHelp
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.shardverb import VerbRun, shard_verb
 
 _EPILOG = """\b
 Examples:
@@ -37,19 +26,15 @@ Examples:
 """
 
 
-@click.command("convert", cls=LongHelp, epilog=_EPILOG)
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@shard_verb(
+    "convert", epilog=_EPILOG, inputs="INPUT...", only_messages=True,
+    reader=("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe"),
+)  # fmt: skip
 @click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")
 @click.option(
     "--to", metavar="FORMAT", shell_complete=format_values, help="Format of OUT.  [default: by the end of its name]"
 )
-@click.option(
-    "--from",
-    "source_format",
-    metavar="FORMAT",
-    shell_complete=format_values,
-    help="Format of INPUT.  [default: by its name, else by its first bytes]",
-)
+@source_format_option
 @click.option("--field", metavar="FIELD", help="Make a record of the bytes of this field of each sample.")
 @click.option(
     "--example",
@@ -63,18 +48,13 @@ Examples:
     help="Write fields NAME.json as values of the feature or column NAME; for Parquet, also NAME.txt as text.",
 )  # fmt: skip
 @click.option("--verify", is_flag=True, help="Read OUT after writing, and compare each record.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
-@dry_run_option
-@json_option
-@work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
 @gathering_options
-@selection_options
-@standard_options
+@dry_run_option
 def command(
-    inputs: tuple[str, ...], output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
-    piece: bool, columns: list[str] | None, typed: bool, verify: bool, quiet: bool, dry_run: bool, as_json: bool,
-    **options: Any,
-) -> int:  # fmt: skip
+    run: VerbRun, output: str, to: str | None, source_format: str | None, field: str | None, example: bool,
+    piece: bool, columns: list[str] | None, typed: bool, verify: bool, skip_others: bool, on_same_extension: str,
+    dry_run: bool, mem: int,
+) -> None:  # fmt: skip
     """Convert tar shards to record files, back, or between formats of record files.
 
     FORMAT is tar, recordio, tfrecord, sequencefile, parquet or har.
@@ -101,52 +81,26 @@ def command(
     All inputs are written to one file, which is published whole or not at all. A folder as input
     stands for its files that are not hidden.
     """
-    refuse_terminal_input(inputs)
-    refuse_mixed_output(output, as_json)
-    with selection_of(options) as selection, Meter("tarkit convert", quiet=quiet) as meter:
-        from tarkit.formats.tally import Tally
-        from tarkit.specs.outputcheck import check_folder
-        from tarkit.steps.convert import convert
-        from tarkit.steps.encoding import Encoding
+    refuse_mixed_output(output, run.as_json)
+    from tarkit.specs.outputcheck import check_folder
+    from tarkit.steps.convert import convert
+    from tarkit.steps.encoding import Encoding
 
-        check_folder(output)
-        tally = Tally()
+    def progress(records: int) -> None:
+        if run.meter.is_due():
+            run.meter.show(f"{records} records so far", None)
 
-        def progress(records: int) -> None:
-            if meter.is_due():
-                meter.show(f"{records} records so far", None)
-
-        count = convert(
-            inputs,
-            output,
-            to,
-            Encoding(
-                field,
-                example,
-                piece,
-                rule=options["key_rule"],
-                on_repeated_key=options["on_repeated_key"],
-                on_others="skip" if options["skip_others"] else "error",
-                on_same_extension=options["on_same_extension"],
-                mem=options["mem"],
-                typed=typed,
-                columns=columns,
-            ),
-            on_damage=options["on_damage"],
-            source_format=source_format,
-            allow_pipe_in_lists=options["allow_pipe"],
-            verify=verify,
-            dry_run=dry_run,
-            tally=tally,
-            progress=progress,
-            selection=selection if selection.selects else None,
-        )
-    code = exit_code_of(tally)
-    if as_json:
-        found = {"output": display_name(output), "written": not dry_run, "records": count, **tally.as_dict()}
-        write_stdout(f"{json.dumps(found)}\n".encode())
-    if code or not quiet:
-        read_back = ["read back and compared"] if verify else []
-        records = f"{counted(count, 'record')}{', not written' if dry_run else ''}"
-        say("tarkit convert", "; ".join([records, *read_back, *selected(selection), *met(tally)]))
-    return code
+    check_folder(output)
+    encoding = Encoding(
+        field, example, piece, rule=run.reading["rule"], on_repeated_key=run.reading["on_repeated_key"],
+        on_others="skip" if skip_others else "error", on_same_extension=on_same_extension, mem=mem, typed=typed,
+        columns=columns,
+    )  # fmt: skip
+    count = convert(
+        run.inputs, output, to, encoding, on_damage=run.reading["on_damage"], source_format=source_format,
+        allow_pipe_in_lists=run.allow_pipe, verify=verify, dry_run=dry_run, tally=run.tally, progress=progress,
+        selection=run.chosen,
+    )  # fmt: skip
+    run.found = {"output": display_name(output), "written": not dry_run, "records": count, **run.tally.as_dict()}
+    run.notes = [f"{counted(count, 'record')}{', not written' if dry_run else ''}"]
+    run.notes += ["read back and compared"] if verify else []

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import chain, islice
-from typing import Any
 
 import click
 
 from tarkit.errors import UsageError, counted, exit_code_of_all
 
-from ..shared.meter import Meter
-from ..shared.program import dry_run_option, json_option, say, standard_options, work_option
-from ..shared.results import Results, met
+from ..shared.program import dry_run_option
+from ..shared.shardverb import VerbRun, shard_verb
 
 _EPILOG = """\b
 Examples:
@@ -28,25 +26,18 @@ _ERRORS = 100
 """Largest number of errors that are shown."""
 
 
-@click.command("index", epilog=_EPILOG)
-@click.argument("specs", metavar="SHARD...", nargs=-1)
-@click.option(
-    "-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Number of shards to read at once."
-)
+@shard_verb(
+    "index", epilog=_EPILOG, default=(), selects=False, reader=("key_rule",), only_messages=True,
+    parallel=(4, "Number of shards to read at once."),
+)  # fmt: skip
 @click.option("-f", "--force", is_flag=True, help="Replace fresh indexes, too.")
 @click.option("--check", is_flag=True, help="Compare each index with its shard, which is read; write nothing.")
 @click.option(
     "--manifest", metavar="FILE.json", help="Also list the shards in this manifest; with --check, compare it."
 )
 @dry_run_option
-@json_option
-@work_option("key_rule")
 @click.option("-q", "--quiet", is_flag=True, help="Print only failures: no progress, no summary.")
-@standard_options
-def command(
-    specs: tuple[str, ...], parallel: int, force: bool, check: bool, manifest: str | None, key_rule: str,
-    quiet: bool, dry_run: bool, as_json: bool, verbose: bool,
-) -> int:  # fmt: skip
+def command(run: VerbRun, force: bool, check: bool, manifest: str | None, dry_run: bool, parallel: int) -> int:
     """Write an index beside each shard: NAME.idx for NAME.tar.
 
     With an index, readers fetch only the samples they need, and count samples without reading the
@@ -68,7 +59,6 @@ def command(
     SHARD is a path, a URL, a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a
     manifest).
     """
-    from tarkit.formats.tally import Tally
     from tarkit.names.url import display_name
     from tarkit.samples.indexing import FRESH, MADE, RENEWED, index_all
     from tarkit.specs.manifest import check_manifest_name, compare_manifest, read_manifest, write_manifest
@@ -77,48 +67,46 @@ def command(
     numbers = {MADE: 0, RENEWED: 0, FRESH: 0, "failed": 0}
     if manifest is not None:
         check_manifest_name(manifest)
-    if not specs and not (check and manifest is not None):
+    if not run.inputs and not (check and manifest is not None):
         raise UsageError("name the shards; with --check and --manifest, they are those of the manifest")
     if check and force:
         raise UsageError("--force makes indexes anew, and --check writes none: leave one of them out")
     if check and dry_run:
         raise UsageError("--check writes nothing: leave --dry-run out")
-    codes: set[int] = set()
-    tally, samples, listed = Tally(), 0, []
-    with Meter("tarkit index", quiet=quiet) as meter, Results(only_messages=True) as results:
-        urls = expand(specs, allow_pipe=False)
-        if not specs and manifest is not None:
-            urls = iter([shard.url for shard in read_manifest(manifest)])
-        first = list(islice(urls, _LISTED + 1))
-        total = len(first) if len(first) <= _LISTED else None
-        wanted = manifest is not None
-        options: Any = {"force": force, "check": check, "dry_run": dry_run, "listed": wanted, "rule": key_rule}
-        for outcome in index_all(chain(first, urls), parallel=parallel, **options):
-            state = "failed" if outcome.error is not None else outcome.state
-            numbers[state] += 1
-            if as_json:
-                error = None if outcome.error is None else str(outcome.error)
-                found = {"url": display_name(outcome.url), "state": state, "samples": outcome.samples, "error": error}
-                results.line(json.dumps(found))
-            samples += outcome.samples
-            listed += [] if outcome.listed is None else [outcome.listed]
-            for reason, number in outcome.tally.skipped.items():
-                tally.skip(reason, number)
-            if outcome.error is not None:
-                codes.add(outcome.error.exit_code)
-                if numbers["failed"] <= _ERRORS or verbose:
-                    meter.say(str(outcome.error))
-                elif numbers["failed"] == _ERRORS + 1:
-                    meter.say(f"more than {_ERRORS} shards failed; the others are counted, and -v shows their errors")
-            if meter.is_due():
-                done = sum(numbers.values())
-                meter.show(f"{done} of {total or 'many'} shards so far", done / total if total else None)
-    if not quiet:
-        shown = [f"{word} {number}" for word, number in numbers.items() if number or not (check or word == "failed")]
-        what = counted(sum(numbers.values()), "shard") + (", nothing written" if dry_run else "")
-        say("tarkit index", "; ".join([f"{what}: {', '.join(shown)}", counted(samples, "sample"), *met(tally)]))
+    codes, samples, listed = set[int](), 0, []
+    urls = expand(run.inputs, allow_pipe=False)
+    if not run.inputs and manifest is not None:
+        urls = iter([shard.url for shard in read_manifest(manifest)])
+    first = list(islice(urls, _LISTED + 1))
+    total = len(first) if len(first) <= _LISTED else None
+    for outcome in index_all(
+        chain(first, urls), parallel=parallel, force=force, check=check, dry_run=dry_run,
+        listed=manifest is not None, rule=run.reading["rule"],
+    ):  # fmt: skip
+        state = "failed" if outcome.error is not None else outcome.state
+        numbers[state] += 1
+        if run.as_json:
+            error = None if outcome.error is None else str(outcome.error)
+            found = {"url": display_name(outcome.url), "state": state, "samples": outcome.samples, "error": error}
+            run.results.line(json.dumps(found))
+        samples += outcome.samples
+        listed += [] if outcome.listed is None else [outcome.listed]
+        for reason, number in outcome.tally.skipped.items():
+            run.tally.skip(reason, number)
+        if outcome.error is not None:
+            codes.add(outcome.error.exit_code)
+            if numbers["failed"] <= _ERRORS or run.is_verbose:
+                run.meter.say(str(outcome.error))
+            elif numbers["failed"] == _ERRORS + 1:
+                run.meter.say(f"more than {_ERRORS} shards failed; the others are counted, and -v shows their errors")
+        if run.meter.is_due():
+            done = sum(numbers.values())
+            run.meter.show(f"{done} of {total or 'many'} shards so far", done / total if total else None)
+    shown = [f"{word} {number}" for word, number in numbers.items() if number or not (check or word == "failed")]
+    what = counted(sum(numbers.values()), "shard") + (", nothing written" if dry_run else "")
+    run.notes = [f"{what}: {', '.join(shown)}", counted(samples, "sample")]
     if manifest is not None and codes:
-        say("tarkit index", f"{display_name(manifest)} is not {'compared' if check else 'written'}: a shard failed")
+        run.meter.say(f"{display_name(manifest)} is not {'compared' if check else 'written'}: a shard failed")
     elif manifest is not None and not dry_run:
         (compare_manifest if check else write_manifest)(manifest, listed)
     return exit_code_of_all(codes)

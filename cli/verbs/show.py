@@ -14,12 +14,10 @@ import click
 from tarkit.errors import EXIT_OK, UsageError, escaped, exit_code_of_all
 from tarkit.names.redaction import redact
 
-from ..shared.completion import format_values
-from ..shared.program import reader_options, refuse_terminal_input, reject_options, say, standard_options
-from ..shared.results import Results, exit_code_of, met
+from ..shared.program import reject_options, say, source_format_option
+from ..shared.results import Results
 from ..shared.samplepictures import show_pictures, write_sheet
-from ..shared.sections import LongHelp
-from ..shared.selection import selected, selection_of, selection_options
+from ..shared.shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
@@ -59,8 +57,10 @@ class _Shown(NamedTuple):
     sizes: list[int]
 
 
-@click.command("show", cls=LongHelp, epilog=_EPILOG)
-@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@shard_verb(
+    "show", epilog=_EPILOG, inputs="[INPUT]...",
+    parallel=(2, "Number of processes that decode the pictures of the page."),
+)  # fmt: skip
 @click.option("--count", is_flag=True, help="Count samples or records instead of listing them.")
 @click.option("--text", is_flag=True, help="List texts, numbers, JSON and the first values of arrays, not only sizes.")
 @click.option("--picture", is_flag=True, help="Show pictures in the terminal, with chafa or termvisage.")
@@ -69,27 +69,11 @@ class _Shown(NamedTuple):
     "--thumbnail", type=click.IntRange(16, 1024), default=160, show_default=True, metavar="PIXELS",
     help="Longer edge of the pictures of the page.",
 )  # fmt: skip
-@click.option(
-    "-p", "--parallel", type=click.IntRange(1), default=2, show_default=True,
-    help="Number of processes that decode the pictures of the page.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Show only the first N samples or records.")
-@click.option(
-    "--from",
-    "source_format",
-    metavar="FORMAT",
-    shell_complete=format_values,
-    help="Format of INPUT.  [default: by its name, else by its first bytes]",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only losses, not skipped members.")
-@reader_options
-@selection_options
-@standard_options
+@source_format_option
 def command(
-    inputs: tuple[str, ...], count: bool, text: bool, picture: bool, html: str | None, thumbnail: int, parallel: int,
-    as_json: bool, number: int | None, quiet: bool, source_format: str | None, key_rule: str, on_damage: str,
-    allow_pipe: bool, verbose: bool, **options: Any,
+    run: VerbRun, count: bool, text: bool, picture: bool, html: str | None, thumbnail: int, number: int | None,
+    source_format: str | None, parallel: int,
 ) -> int:  # fmt: skip
     """List the samples of shards, or the records of files of other formats, with their sizes.
 
@@ -121,8 +105,6 @@ def command(
     manifest), a folder, which stands for its files that are not hidden, or - (the default), which
     is a tar unless --from names a format.
     """
-    urls = list(inputs) or ["-"]
-    refuse_terminal_input(urls)
     outputs = {"--count": count, "--text": text, "--picture": picture, "--html": html is not None}
     chosen = [name for name, is_given in outputs.items() if is_given]
     if len(chosen) > 1:
@@ -135,59 +117,49 @@ def command(
         reject_options(("as_json",), f"goes with a list, not with {chosen[0]}")
     if html is None:
         reject_options(("parallel", "thumbnail"), "goes with --html")
-    code = EXIT_OK
-    with Results(only_messages=count) as results, selection_of(options) as selection:
-        from tarkit.formats.registry import format_of, input_files
-        from tarkit.formats.tally import Tally
-        from tarkit.formats.tar.large import KeepInFiles
-        from tarkit.samples.read import placed_samples, read_samples
-        from tarkit.samples.sample import key_rule as rule_of
-        from tarkit.specs.outputcheck import other_than
-        from tarkit.specs.shardspec import expand
-        from tarkit.steps.fieldvalues import LARGE, MOST_BYTES
+    from tarkit.formats.registry import format_of, input_files
+    from tarkit.formats.tar.large import KeepInFiles
+    from tarkit.samples.read import placed_samples, read_samples
+    from tarkit.samples.sample import key_rule
+    from tarkit.specs.outputcheck import other_than
+    from tarkit.steps.fieldvalues import LARGE, MOST_BYTES
 
-        if selection.selects and (count or source_format not in (None, "tar")):
-            raise UsageError("samples are selected for a list, --text, --html and --picture")
-        tally = Tally()
-        policies = {**options, "rule": rule_of(key_rule), "on_damage": on_damage, "tally": tally}
-        large = KeepInFiles() if selection.selects else LARGE
-        placed = partial(placed_samples, large=large if text or selection.selects else None, **policies)
-        most = 0 if not text else MOST_BYTES if as_json else _MOST_TEXT
+    if run.chosen and (count or source_format not in (None, "tar")):
+        raise UsageError("samples are selected for a list, --text, --html and --picture")
+    run.results.only_messages = count
+    policies: Any = {**run.reading, "rule": key_rule(run.reading["rule"])}
+    large = KeepInFiles() if run.chosen else LARGE
+    placed = partial(placed_samples, large=large if text or run.chosen else None, **policies)
+    most = 0 if not text else MOST_BYTES if run.as_json else _MOST_TEXT
+    shards = input_files(run.shards(), run.tally)
+    first = list(itertools.islice(shards, 2))
+    shards = itertools.chain(first, shards)
+    if count:
+        from tarkit.steps.counting import count_shards
 
-        def shown(url: str) -> Iterator[_Shown]:
-            found = source_format or format_of(url)
-            if found == "tar" or text or selection.selects:
-                return _samples(url, placed, most, selection)
-            return _records(found, url, on_damage, tally)
-
-        shards = input_files(expand(urls, allow_pipe_in_lists=allow_pipe), tally)
-        first = list(itertools.islice(shards, 2))
-        shards = itertools.chain(first, shards)
-        if count:
-            from tarkit.steps.counting import count_shards
-
-            counts = count_shards(
-                shards, parallel=4, source_format=source_format, rule=key_rule, on_damage=on_damage, **options
-            )
-            code = _count(counts, results, as_json, tally, several=len(first) > 1)
-        elif picture or html is not None:
-            read = read_samples(other_than([html or "-"], shards), literal=True, large=large, **policies)
-            samples = selection.select(read)
-            if html is None:
-                show_pictures(itertools.islice(samples, number), results)
-            else:
-                write_sheet(samples, html, ", ".join(map(redact, urls)), number, thumbnail, parallel, quiet)
+        counts = count_shards(shards, parallel=4, source_format=source_format, **run.reading)
+        return _count(counts, run.results, run.as_json, run.tally, several=len(first) > 1)
+    if picture or html is not None:
+        read = read_samples(other_than([html or "-"], shards), literal=True, large=large, **policies)
+        samples = run.selection.select(read)
+        if html is None:
+            show_pictures(itertools.islice(samples, number), run.results)
         else:
+            title = ", ".join(map(redact, run.inputs))
+            write_sheet(samples, html, title, number, thumbnail, parallel, run.is_quiet)
+        return EXIT_OK
 
-            def found() -> Iterator[_Shown]:
-                yield from itertools.chain.from_iterable(map(shown, shards))
-                selection.check()
+    def found() -> Iterator[_Shown]:
+        for url in shards:
+            known = source_format or format_of(url)
+            if known == "tar" or text or run.chosen:
+                yield from _samples(url, placed, most, run.selection)
+            else:
+                yield from _records(known, url, policies["on_damage"], run.tally)
+        run.selection.check()
 
-            _list(itertools.islice(found(), number), results, as_json, several=len(first) > 1)
-    phrases = [*met(tally), *selected(selection)]
-    if phrases and (exit_code_of(tally) or not quiet):
-        say("tarkit show", "; ".join(phrases))
-    return code or exit_code_of(tally)
+    _list(itertools.islice(found(), number), run.results, run.as_json, several=len(first) > 1)
+    return EXIT_OK
 
 
 def _samples(
