@@ -12,11 +12,7 @@ from .shared.sections import VerbGroup
 
 NAME = "tarkit"
 VERBS = {
-    "Shards": {
-        "show": "List the samples of shards, or the records of files of other formats, with their sizes.",
-        "count": "Count samples, and bytes of content by field.",
-        "stats": "Summarize fields, sizes, classes, pictures, JSON, texts and sound, or compare two data sets.",
-        "diff": "List the samples by which two data sets differ, by key and content.",
+    "Make shards": {
         "create": "Make shards of files, class folders or tables, or of a plan's sources.",
         "split": "Cut shards into a numbered series of shards.",
         "cat": "Join shards into one.",
@@ -27,11 +23,21 @@ VERBS = {
         "export": "Export samples to a folder of files, a table, or a data set of another library.",
         "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
         "check": "Report what is wrong with shards: one line for each finding, with its shard, key and offset.",
+        "pick": "Fetch samples by their keys, and keep their order.",
         "salvage": "Copy the whole samples of damaged shards, and report what was lost.",
+    },
+    "Look into shards": {
+        "show": "List the samples of shards, or the records of files of other formats, with their sizes.",
+        "count": "Count samples, and bytes of content by field.",
+        "stats": "Summarize fields, sizes, classes, pictures, JSON, texts and sound, or compare two data sets.",
+        "check": "Report what is wrong with shards: one line for each finding, with its shard, key and offset.",
+        "diff": "List the samples by which two data sets differ, by key and content.",
+        "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
         "explain": "Show the key and field of names, and why names are skipped.",
     },
     "Other formats": {
         "convert": "Convert tar shards to record files, back, or between formats of record files.",
+        "export": "Export samples to a folder of files, a table, or a data set of another library.",
         "recordio-gen": "Make RecordIO files of tf.train.Examples.",
     },
     "Runs and training": {
