@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
@@ -33,10 +33,6 @@ from tarkit.names.redaction import redact_text
 
 from .completion import answer, format_values, values_in
 from .signals import EndingSignals, Terminated
-
-if TYPE_CHECKING:
-    from tarkit.formats.tally import Tally
-    from tarkit.samples.read import ReadOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -266,16 +262,6 @@ def work_options(*names: str) -> Callable[[F], F]:
         return option_group(*map(work_option, names))(function)
 
     return decorated
-
-
-reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")
-"""Options for reading shards: the key rule, the policies for errors, commands in lists."""
-
-
-def read_options(parameters: dict[str, Any], tally: Tally) -> ReadOptions:
-    """Take the key rule and the policies of reader_options out of the options of a command."""
-    policies = {name: parameters.pop(name) for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
-    return cast("ReadOptions", {"rule": parameters.pop("key_rule"), "tally": tally, **policies})
 
 
 gathering_options = option_group(

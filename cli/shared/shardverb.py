@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _POLICIES = ("on_duplicate_field", "on_repeated_key", "on_damage")
 READER = ("key_rule", *_POLICIES, "allow_pipe")
 """Options of :class:`tarkit.runs.work.Work` for reading shards."""
+_INPUT = "a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or -"
 _EMPTY = "Accept a selection of no sample: do not exit with 3."
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
@@ -184,6 +186,7 @@ def shard_verb(
     selects: bool = True,
     reader: Sequence[str] = READER,
     may_be_empty: bool = True,
+    is_described: bool = True,
     only_messages: bool = False,
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Return a decorator that makes the command of a verb, with the options common to such verbs.
@@ -200,6 +203,7 @@ def shard_verb(
         selects: True to add the options that select samples.
         reader: options for reading shards.
         may_be_empty: False if a selection without samples ends with 3 without --allow-empty.
+        is_described: True to end the help with a paragraph on the forms of the inputs.
         only_messages: True if standard output has only messages, see :class:`Results`.
     """
 
@@ -251,6 +255,10 @@ def shard_verb(
         call.__dict__["__click_params__"] = [*added, *own]
         if inputs is not None:
             click.argument("inputs", metavar=inputs, nargs=-1, required=not inputs.startswith("["))(call)
-        return click.command(name, cls=LongHelp, epilog=epilog)(call)
+        text = inspect.cleandoc(function.__doc__ or "")
+        if is_described:
+            word = "SHARD" if inputs is None else inputs.strip("[].")
+            text += f"\n\n{word} is {_INPUT}{' (the default).' if inputs == f'[{word}]...' and default else '.'}"
+        return click.command(name, cls=LongHelp, help=text, epilog=epilog)(call)
 
     return decorate

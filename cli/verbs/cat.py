@@ -47,8 +47,7 @@ def command(run: VerbRun, output: str, raw: bool, dry_run: bool, parallel: int) 
     conditions of --where.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
-    .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt,
-    dataset.json (a manifest), or - (the default).
+    .bz2 .xz .lz4).
 
     With --raw the inputs are any files, whose bytes are copied unchanged: neither decompressed nor
     checked as tars. A read that loses its connection resumes at the same byte, and the exit code is

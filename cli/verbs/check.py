@@ -67,9 +67,6 @@ def command(
     --bad-keys writes a list for --without-keys of the verbs that select samples. It has the keys of
     all samples with findings, and of those beside damage, which may not be whole. If a key is
     repeated, all samples with this key would be dropped.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or -.
     """
     if not run.inputs and manifest is None:
         raise UsageError("name the shards, or with --manifest check those that it lists")

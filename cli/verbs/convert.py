@@ -27,7 +27,7 @@ Examples:
 
 
 @shard_verb(
-    "convert", epilog=_EPILOG, inputs="INPUT...", only_messages=True,
+    "convert", epilog=_EPILOG, is_described=False, inputs="INPUT...", only_messages=True,
     reader=("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe"),
 )  # fmt: skip
 @click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")

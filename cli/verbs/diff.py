@@ -59,9 +59,6 @@ def command(run: VerbRun, against: tuple[str, ...], order: bool) -> int:
 
     Memory is bounded: above 64 MB, keys and digests are sorted in a temporary file in $TMPDIR, else
     /var/tmp, of about 250 bytes a sample.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or -.
     """
     refuse_terminal_input(against)
     if "-" in run.inputs and "-" in against:

@@ -43,9 +43,6 @@ def command(run: VerbRun, output: str, to: str, files: str | None, force: bool) 
     OUT appears whole, at the end; a run that was killed is repeated. Two samples with the same
     file, and a key that would lead out of the folder (..), are errors. Folders are written on this
     machine; tables go anywhere.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or - (the default).
     """
     refuse_mixed_output(output, run.as_json)
     from tarkit.steps.export import columns_of, open_export

@@ -27,7 +27,7 @@ _ERRORS = 100
 
 
 @shard_verb(
-    "index", epilog=_EPILOG, default=(), selects=False, reader=("key_rule",), only_messages=True,
+    "index", epilog=_EPILOG, is_described=False, default=(), selects=False, reader=("key_rule",), only_messages=True,
     parallel=(4, "Number of shards to read at once."),
 )  # fmt: skip
 @click.option("-f", "--force", is_flag=True, help="Replace fresh indexes, too.")

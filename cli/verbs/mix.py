@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@shard_verb("mix", epilog=_EPILOG, inputs="SET...", only_messages=True)
+@shard_verb("mix", epilog=_EPILOG, is_described=False, inputs="SET...", only_messages=True)
 @click.option(
     "--weights", required=True, callback=names_in, metavar="W,...", help="Share of each SET, such as 3,1 or 0.9,0.1."
 )

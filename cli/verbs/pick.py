@@ -39,9 +39,8 @@ def command(run: VerbRun, wanted: tuple[str, ...], output: str | None, outdir: s
     A key that no shard has is an error, as is one that two samples have. All keys are looked up
     before anything is written, except for those that only a shard that is read whole may have.
 
-    KEY is a key, or @FILE: a file with a key on each line. SHARD is a path, a URL, a spec such as
-    train-{0000..0147}.tar, @list.txt, dataset.json (a manifest), or -. The folder of -O appears
-    whole, at the end; --force replaces one that has files.
+    KEY is a key, or @FILE: a file with a key on each line. The folder of -O
+    appears whole, at the end; --force replaces one that has files.
     """
     if (outdir is None) == (output is None):
         raise UsageError("say where the samples go: to a shard (-o OUT) or to files in a folder (-O DIR)")

@@ -46,8 +46,7 @@ def command(run: VerbRun, output: str | None, outdir: str | None) -> int:
     "start", "end", "reason", "samples", "after", "before"}; "samples" is the number of dropped
     samples that are known. With -o -, the lines are on standard error.
 
-    Where no whole sample is found, nothing is written. SHARD is a path, a URL, a spec such as
-    train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or - (the default).
+    Where no whole sample is found, nothing is written.
     """
     if (output is None) == (outdir is None):
         raise UsageError("name an output: -o OUT for one shard or a series, or -O DIR for one shard for each SHARD")

@@ -44,9 +44,6 @@ def command(
     smaller F draws some of the same samples. A key that several shards have is drawn from all of
     them or from none. The input is read once, in flat memory; up to F = 0.1, of a shard with a
     fresh index only the drawn samples are read.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or - (the default).
     """
     if (sample_count is None) == (fraction is None):
         raise UsageError("say how many samples to draw, with --number K or --fraction F")

@@ -53,9 +53,6 @@ def command(run: VerbRun, output: str | None, outdir: str | None, force: bool, d
     With -O, each output is published whole, under the name of its input. Existing shards of these
     names, or of the same names with other numbers, are an error; --force replaces or removes them.
     With -o, the output is one shard, as from tarkit cat.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or - (the default).
     """
     if (output is None) == (outdir is None):
         raise UsageError("name the output: one shard, -o OUT, or a folder for a shard of each SHARD, -O DIR")

@@ -58,7 +58,7 @@ class _Shown(NamedTuple):
 
 
 @shard_verb(
-    "show", epilog=_EPILOG, inputs="[INPUT]...",
+    "show", epilog=_EPILOG, is_described=False, inputs="[INPUT]...",
     parallel=(2, "Number of processes that decode the pictures of the page."),
 )  # fmt: skip
 @click.option("--count", is_flag=True, help="Count samples or records instead of listing them.")

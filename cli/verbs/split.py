@@ -48,9 +48,6 @@ def command(run: VerbRun, output: str, shard_count: int | None) -> None:
     longer run would remain. --force replaces them, and removes the remaining ones at the end; no
     SHARD may be one of them. Only SHARD is protected: --force may
     replace a shard that another program in the pipeline is reading.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or - (the default).
     """
     from tarkit.names.outputnames import shard_name
     from tarkit.specs.shardspec import fixed_names

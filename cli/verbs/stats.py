@@ -55,9 +55,6 @@ def command(
 
     Options such as --where select the samples to measure. Memory is bounded: 8 MB for each measure
     and 50,000 values of each kind, of which the rest is counted.
-
-    SHARD is a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a
-    manifest), or - (the default).
     """
     refuse_terminal_input(against)
     from tarkit.names.url import display_name
