@@ -198,6 +198,10 @@ standard_options = option_group(
 """Options of all commands. On an error, --verbose also shows the traceback."""
 
 
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+"""Option --quiet of the verbs that read samples."""
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, one object a line.")
 """Option --json of the verbs whose result may be parsed by a script."""
 

@@ -51,6 +51,10 @@ _SERIES: dict[str, dict[str, Any]] = {
 }
 OUTPUT = (*_SERIES, "mtime", "format", "index", "dry_run")
 """Names of the options of :class:`tarkit.steps.shardsoutput.ShardsOutput`."""
+shard_count_option = click.option(
+    "--shards", "shard_count", type=click.IntRange(1), metavar="N", help="Write N shards of equal length."
+)
+"""Option --shards of the verbs that can count their samples first."""
 _OUTPUT_HELP = "Shard to write; - is standard output; out-%06d.tar is a series."
 
 

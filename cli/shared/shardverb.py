@@ -15,7 +15,16 @@ from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, counted
 from tarkit.names.redaction import redact
 
 from .meter import Meter
-from .program import json_option, option_group, refuse_terminal_input, say, standard_options, work_option, work_options
+from .program import (
+    json_option,
+    option_group,
+    quiet_option,
+    refuse_terminal_input,
+    say,
+    standard_options,
+    work_option,
+    work_options,
+)
 from .results import Results, exit_code_of, met
 from .sections import LongHelp
 from .selection import selected, selection_of, selection_options
@@ -35,12 +44,25 @@ READER = ("key_rule", *_POLICIES, "allow_pipe")
 _INPUT = "a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or -"
 _EMPTY = "Accept a selection of no sample: do not exit with 3."
 
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
-"""Option --quiet."""
-
 JOINER = ("key_rule", "on_repeated_key", "on_damage", "allow_pipe")
 """Those of the verbs that copy the bytes of members."""
 
+against_option = functools.partial(
+    click.option,
+    "--against",
+    metavar="SHARD",
+    multiple=True,
+    help="Shards of the data set B, to compare with.  [repeatable]",
+)
+"""Option --against of the verbs that compare two data sets."""
+outdir_option = click.option(
+    "-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each SHARD."
+)
+"""Option --outdir of the verbs that write a shard for each input."""
+number_option = click.option(
+    "-n", "number", type=click.IntRange(0), metavar="N", help="Read only the first N samples or records."
+)
+"""Option -n of the verbs that look into shards."""
 seed_option = click.option(
     "--seed", "draw_seed", type=int, default=0, show_default=True, help="Another seed draws another result."
 )

@@ -28,7 +28,7 @@ _OF_RAW = {"inputs", "output", "raw", "quiet", "allow_pipe", "verbose"}
     "cat", epilog=_EPILOG, inputs="[INPUT]...", reader=JOINER, may_be_empty=False, only_messages=True,
     parallel=(1, "Number of shards to open, read and decompress at once; the output is the same."),
 )  # fmt: skip
-@click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write.  [default: standard output]")
+@click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write; - is standard output.  [default: -]")
 @click.option(
     "--raw", is_flag=True, help="Copy the bytes of any file unchanged: not decompressed, and not checked as a tar."
 )

@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@shard_verb("count", epilog=_EPILOG, is_described=False, parallel=(4, "Number of shards to count at once."))
+@shard_verb("count", epilog=_EPILOG, is_described=False, parallel=(4, "Number of shards to read at once."))
 @source_format_option
 def command(run: VerbRun, source_format: str | None, parallel: int) -> int:
     """Count samples, and bytes of content by field.

@@ -26,6 +26,7 @@ from ..shared.program import (
     gathering_options,
     is_default,
     option_group,
+    quiet_option,
     refuse_terminal_input,
     reject_options,
     say,
@@ -40,6 +41,7 @@ from ..shared.series import (
     check_series_options,
     name_printer,
     open_shards,
+    shard_count_option,
     shards_options,
     summarize,
 )
@@ -95,7 +97,7 @@ _TABLE = option_group(
 )  # fmt: skip
 _TABLE_OPTIONS = ("key", "columns", "files", "delimiter", "quoting", "encoding")
 _ORDER = option_group(
-    click.option("--shards", "shard_count", type=click.IntRange(1), help="Number of shards, of equal length."),
+    shard_count_option,
     click.option("--shuffle", "shuffle_seed", metavar="SEED", help="Shuffle the samples; this text decides the order."),
     click.option(
         "--split", "shares", metavar="NAME=SHARE,...",
@@ -128,7 +130,7 @@ _ORDER = option_group(
 @gathering_options
 @work_option("key_rule")
 @work_options("parallel", "mem")
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
+@quiet_option
 @standard_options
 def command(
     paths: tuple[str, ...], output: str, manifest: str | None, shard_count: int | None, shuffle_seed: str | None,

@@ -12,7 +12,7 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, counted
 
 from ..shared.program import refuse_terminal_input
-from ..shared.shardverb import VerbRun, shard_verb
+from ..shared.shardverb import VerbRun, against_option, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.samples.sample import Sample
@@ -32,9 +32,7 @@ _SENTENCES = {"only-a": "only in A", "only-b": "only in B", "differs": "differs"
 
 
 @shard_verb("diff", epilog=_EPILOG, inputs="SHARD...")
-@click.option(
-    "--against", metavar="SHARD", multiple=True, required=True, help="Shards of the data set B.  [repeatable]"
-)
+@against_option(required=True)
 @click.option("--order", is_flag=True, help="Also compare the order of the samples.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only losses: no differences, no progress, no summary.")
 def command(run: VerbRun, against: tuple[str, ...], order: bool) -> int:

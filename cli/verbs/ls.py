@@ -10,7 +10,7 @@ import click
 
 from tarkit.names.url import display_name
 
-from ..shared.program import standard_options
+from ..shared.program import json_option, standard_options
 from ..shared.results import Results
 
 if TYPE_CHECKING:
@@ -48,13 +48,14 @@ def _as_json(entry: Entry) -> dict[str, Any]:
 @click.argument("specs", metavar="[URL]...", nargs=-1)
 @click.option("-l", "--long", is_flag=True, help="Size in bytes and time of change before each name.")
 @click.option("-R", "--recursive", is_flag=True, help="The files below, at any depth.")
-@click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each, with the checksum that the store has.")
+@json_option
 @standard_options
-def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool, verbose: bool) -> None:
+def command(specs: tuple[str, ...], long: bool, recursive: bool, as_json: bool, verbose: bool) -> None:
     """List folders, locally or in a store, by name; names of folders end with a slash.
 
     URL is a path or a URL of a folder or file, by default the current folder; it may have braces,
-    and * ? [ patterns. With several, each name begins with that of its folder.
+    and * ? [ patterns. With several, each name begins with that of its folder. --json also prints
+    the checksum that the store has.
     """
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import entries
@@ -64,7 +65,7 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
     with Results() as results:
         for url in chain(first, urls):
             for entry in entries(url, recursive):
-                if as_lines:
+                if as_json:
                     results.line(json.dumps(_as_json(entry)))
                     continue
                 name = display_name(entry.url) if len(first) > 1 else entry.name

@@ -25,7 +25,7 @@ Examples:
 )  # fmt: skip
 @click.argument("wanted", metavar="KEY...", nargs=-1, required=True)
 @click.option(
-    "--from", "inputs", multiple=True, required=True, metavar="SHARD", help="Shards to look into; may be repeated."
+    "--from", "inputs", multiple=True, required=True, metavar="SHARD", help="Shards to look into.  [repeatable]"
 )
 @click.option("-O", "--outdir", metavar="DIR", help="New folder for the files KEY.FIELD, in place of -o.")
 @shards_options(required=False)

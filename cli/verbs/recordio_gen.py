@@ -13,7 +13,7 @@ import click
 from tarkit.errors import UsageError, counted, printable
 
 from ..shared.meter import Meter
-from ..shared.program import names_in, say, standard_options, work_option
+from ..shared.program import names_in, quiet_option, say, standard_options, work_option
 from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _kind_of(sources: Sequence[str]) -> str:
     help="If a tar is damaged: stop, or leave out the damaged part, count the losses, and exit with 3.",
 )
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only losses: no progress, no summary.")
+@quiet_option
 @standard_options
 def command(
     sources: tuple[str, ...], output_dir: str, kind: str | None, records_per_file: int, force: bool, quiet: bool,

@@ -6,13 +6,11 @@ import itertools
 import json
 from typing import TYPE_CHECKING
 
-import click
-
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError
 
 from ..shared.program import refuse_mixed_output
 from ..shared.series import counts_of, phrase_of, shards_options
-from ..shared.shardverb import VerbRun, shard_verb
+from ..shared.shardverb import VerbRun, outdir_option, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.steps.salvage import Lost
@@ -32,7 +30,7 @@ Exit codes: 0 nothing was lost; 3 something was lost, and the rest is written.
     reader=("key_rule", "on_duplicate_field", "on_repeated_key", "allow_pipe"),
 )  # fmt: skip
 @shards_options(required=False)
-@click.option("-O", "--outdir", metavar="DIR", help="Folder for one shard for each SHARD, of the same name.")
+@outdir_option
 def command(run: VerbRun, output: str | None, outdir: str | None) -> int:
     """Copy the whole samples of damaged shards, and report what was lost.
 

@@ -20,7 +20,7 @@ Examples:
 
 @shard_verb(
     "sample", epilog=_EPILOG, only_messages=True,
-    parallel=(4, "Number of shards to count, or of reads of a remote shard, at once."),
+    parallel=(4, "Number of shards to look into, or of reads of a remote shard, at once."),
 )  # fmt: skip
 @click.option("--number", "sample_count", type=click.IntRange(1), metavar="K", help="Draw exactly K samples.")
 @click.option("--fraction", type=float, metavar="F", help="Draw about this share of the samples, such as 0.01.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from tarkit.errors import UsageError
-from tarkit.names.redaction import redact
 
 from ..shared.program import dry_run_option, refuse_mixed_output, reject_options
-from ..shared.shardverb import JOINER, VerbRun, shard_verb
+from ..shared.series import name_printer
+from ..shared.shardverb import JOINER, VerbRun, outdir_option, shard_verb
 
 _EPILOG = """\b
 Examples:
@@ -24,7 +24,7 @@ Examples:
     parallel=(1, "With -o: number of shards to open, read and decompress at once; the output is the same."),
 )  # fmt: skip
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
-@click.option("-O", "--outdir", metavar="DIR", help="Folder or URL for a shard of the same name for each SHARD.")
+@outdir_option
 @click.option("--force", is_flag=True, help="Replace existing shards in DIR; remove the others of an earlier run.")
 @dry_run_option
 def command(run: VerbRun, output: str | None, outdir: str | None, force: bool, dry_run: bool, parallel: int) -> None:
@@ -60,12 +60,9 @@ def command(run: VerbRun, output: str | None, outdir: str | None, force: bool, d
     reject_options(["force"] if outdir is None else ["parallel"], f"goes with {'-O' if outdir is None else '-o'}")
     from tarkit.steps.select import select_one, select_shards
 
-    def published(name: str) -> None:
-        if not (run.is_quiet or run.as_json):
-            run.results.now(redact(name))
-
     options = run.joining | {"dry_run": dry_run}
     if outdir is not None:
+        published = name_printer(run.meter, run.results)
         made = select_shards(run.inputs, outdir, run.selection, force=force, published=published, **options)
     else:
         made = select_one(run.inputs, output or "", run.selection, parallel=parallel, **options)

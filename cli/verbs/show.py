@@ -17,7 +17,7 @@ from tarkit.names.redaction import redact
 from ..shared.program import reject_options, say, source_format_option
 from ..shared.results import Results
 from ..shared.samplepictures import show_pictures, write_sheet
-from ..shared.shardverb import VerbRun, shard_verb
+from ..shared.shardverb import VerbRun, number_option, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
@@ -64,12 +64,12 @@ class _Shown(NamedTuple):
 @click.option("--count", is_flag=True, help="Count samples or records instead of listing them.")
 @click.option("--text", is_flag=True, help="List texts, numbers, JSON and the first values of arrays, not only sizes.")
 @click.option("--picture", is_flag=True, help="Show pictures in the terminal, with chafa or termvisage.")
-@click.option("--html", metavar="FILE.html", help="Write a page that shows the samples.  [- is standard output]")
+@click.option("--html", metavar="FILE.html", help="Write a page that shows the samples; - is standard output.")
 @click.option(
     "--thumbnail", type=click.IntRange(16, 1024), default=160, show_default=True, metavar="PIXELS",
     help="Longer edge of the pictures of the page.",
 )  # fmt: skip
-@click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Show only the first N samples or records.")
+@number_option
 @source_format_option
 def command(
     run: VerbRun, count: bool, text: bool, picture: bool, html: str | None, thumbnail: int, number: int | None,

@@ -6,12 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from tarkit.errors import UsageError
 
 from ..shared.program import reject_options
-from ..shared.series import shards_options
+from ..shared.series import shard_count_option, shards_options
 from ..shared.shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ Examples:
 
 @shard_verb("split", epilog=_EPILOG, may_be_empty=False, only_messages=True)
 @shards_options(output="Shards to write, such as out-%06d.tar.", metavar="PATTERN")
-@click.option("--shards", "shard_count", type=click.IntRange(1), metavar="N", help="Write N shards of equal length.")
+@shard_count_option
 def command(run: VerbRun, output: str, shard_count: int | None) -> None:
     """Cut shards into a numbered series of shards.
 

@@ -9,7 +9,7 @@ import click
 from tarkit.errors import UsageError
 
 from ..shared.program import refuse_terminal_input
-from ..shared.shardverb import VerbRun, shard_verb
+from ..shared.shardverb import VerbRun, against_option, number_option, shard_verb
 
 _EPILOG = """\b
 Examples:
@@ -21,14 +21,14 @@ Examples:
 
 
 @shard_verb("stats", epilog=_EPILOG, parallel=(4, "Number of shards to read at once; with -n or a selection, 1."))
-@click.option("--against", metavar="SHARD", multiple=True, help="Compare with these shards.  [repeatable]")
-@click.option("--html", metavar="FILE", help="Also write a page with tables and plots; - is standard output.")
-@click.option("-n", "number", type=click.IntRange(1), metavar="N", help="Measure only the first N samples.")
+@against_option()
+@click.option("--html", metavar="FILE.html", help="Also write a page with tables and plots; - is standard output.")
+@number_option
 @click.option(
     "--class", "class_fields", metavar="FIELD", multiple=True,
     help="Count the values of this field as classes.  [repeatable; default: cls]",
 )  # fmt: skip
-@click.option("--classes-from", metavar="FILE", help="Names of the classes: JSON, name to number.")
+@click.option("--classes-from", metavar="FILE", help="Table of classes, such as the classes.json of other shards.")
 def command(
     run: VerbRun, against: tuple[str, ...], html: str | None, number: int | None, class_fields: tuple[str, ...],
     classes_from: str | None, parallel: int,
