@@ -41,11 +41,10 @@ if TYPE_CHECKING:
 _POLICIES = ("on_duplicate_field", "on_repeated_key", "on_damage")
 READER = ("key_rule", *_POLICIES, "allow_pipe")
 """Options of :class:`tarkit.runs.work.Work` for reading shards."""
-_INPUT = "a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or -"
-_EMPTY = "Accept a selection of no sample: do not exit with 3."
-
 JOINER = ("key_rule", "on_repeated_key", "on_damage", "allow_pipe")
 """Those of the verbs that copy the bytes of members."""
+_INPUT = "a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or -"
+_EMPTY = "Accept a selection of no sample: do not exit with 3."
 
 against_option = functools.partial(
     click.option,
@@ -84,6 +83,9 @@ class VerbRun:
         notes: phrases of the summary, before those on the selection and on losses.
         skipped: noun for the skipped members.
         is_quiet: True if only losses are printed.
+        is_verbose: True if all errors are printed.
+        allow_pipe: True if a list may have ``pipe:`` commands.
+        allow_empty: True if a selection of no sample is a success.
     """
 
     name: str

@@ -121,6 +121,26 @@ def test_the_summary_of_a_verb_is_the_first_sentence_of_its_help(group: VerbGrou
         assert {name: group.load(name).get_short_help_str(200) for name in verbs} == verbs
 
 
+# Option -> the verbs of tarkit where its name means something else; in all others it is the same.
+SAME: dict[str, set[str]] = {
+    "as_json": {"status"}, "fields": {"recordio-gen"}, "key_rule": {"explain"}, "outdir": {"pick"}, "number": set(),
+    "against": set(), "draw_seed": set(), "source_format": set(), "shard_count": set(), "maxcount": set(),
+    "manifest": {"check", "index"}, "on_damage": {"recordio-gen"}, "on_repeated_key": set(), "where": set(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_an_option_has_one_name_help_and_default_in_all_verbs(name: str) -> None:
+    verbs = {words: context.command for words, context in commands() if words.startswith("tarkit ")}
+    found = {
+        verb: (tuple(option.opts), option.help, option.metavar, str(option.default))
+        for verb, command in verbs.items()
+        for option in command.params
+        if isinstance(option, click.Option) and option.name == name and verb.split()[-1] not in SAME[name]
+    }
+    assert len(found) > 1 and len({*found.values()}) == 1, found
+
+
 def test_every_verb_has_one_heading() -> None:
     for verbs, folder in ((tarkit.VERBS, "verbs"), (kubetpl.VERBS, "kube/verbs")):
         names = [name for names in verbs.values() for name in names]
