@@ -32,7 +32,6 @@ from ..shared.program import (
     say,
     standard_options,
     work_option,
-    work_options,
     write_message,
 )
 from ..shared.results import Results
@@ -129,12 +128,16 @@ _ORDER = option_group(
 @_ORDER
 @gathering_options
 @work_option("key_rule")
-@work_options("parallel", "mem")
+@click.option(
+    "-p", "--parallel", type=click.IntRange(1), default=1, show_default=True,
+    help="Number of --map processes that run at once.",
+)  # fmt: skip
+@work_option("mem")
 @quiet_option
 @standard_options
 def command(
     paths: tuple[str, ...], output: str, manifest: str | None, shard_count: int | None, shuffle_seed: str | None,
-    shares: str | None, split_by: str | None, function: str | None, errors: str, parallel: int | None, mem: int,
+    shares: str | None, split_by: str | None, function: str | None, errors: str, parallel: int, mem: int,
     key_rule: str, quiet: bool, as_json: bool, verbose: bool, maxcount: int, maxsize: int, start: int, force: bool,
     dry_run: bool, mtime: float | None, format: str, index: bool, failed_rows: str | None, **inputs: Any,
 ) -> int:  # fmt: skip
@@ -213,7 +216,7 @@ def command(
 
     source = _source(paths, names.values(), key_rule, start, force, dry_run, leave_out, read_urls, **inputs)
     mapped = None if function is None else Mapped(
-        function, parallel or 1, mem, errors, lambda text: write_message(2, text)
+        function, parallel, mem, errors, lambda text: write_message(2, text)
     )  # fmt: skip
     limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results, urls:
