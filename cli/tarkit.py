@@ -20,10 +20,6 @@ VERBS = {
         "sample": "Draw samples at random, each with the same probability, and keep their order.",
         "mix": "Mix data sets by weights, each in its own order; no sample comes twice.",
         "pick": "Fetch samples by their keys, in the order of the shards.",
-        "export": "Export samples to a folder of files, a table, or a data set of another library.",
-        "index": "Write an index beside each shard: NAME.idx for NAME.tar.",
-        "check": "Report what is wrong with shards: one line for each finding, with its shard, key and offset.",
-        "pick": "Fetch samples by their keys, and keep their order.",
         "salvage": "Copy the whole samples of damaged shards, and report what was lost.",
     },
     "Look into shards": {

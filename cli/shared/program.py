@@ -217,6 +217,12 @@ source_format_option = click.option(
 """Option --from of the verbs that read files of several formats."""
 
 
+def dry_run_notes() -> list[str]:
+    """Return the phrase for the summary of a run with --dry-run."""
+    is_dry = click.get_current_context().params.get("dry_run")
+    return ["nothing was written (--dry-run)"] if is_dry else []
+
+
 def refuse_mixed_output(output: str, as_json: bool) -> None:
     """Raise a usage error if samples and the result as JSON would both go to standard output."""
     if as_json and output == "-":

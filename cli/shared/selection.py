@@ -40,11 +40,6 @@ selection_options = option_group(
 )  # fmt: skip
 """Options of :class:`tarkit.steps.selection.Selection`."""
 
-choosing_options = option_group(
-    selection_options, work_option("allow_empty", help="Accept a selection of no sample: do not exit with 3.")
-)
-"""The options of a verb that writes the selected samples."""
-
 
 def selection_of(parameters: dict[str, Any]) -> Selection:
     """Take the options of a selection out of those of a command, and return the selection."""

@@ -131,13 +131,13 @@ def report_removed(program: str, shards: ShardsOutput | RowsResult, *, dry_run: 
         say(program, f"{verb} {counted(len(shards.removed), 'shard')} of an earlier run, from {first} on")
 
 
-def phrase_of(*outputs: ShardsOutput | RowsResult) -> str:
-    """Return a phrase on what was written."""
+def phrase_of(*outputs: ShardsOutput | RowsResult, content: str = "content") -> str:
+    """Return phrases on what was written; ``content`` is the noun for what the bytes are of."""
     total, size = sum(each.total for each in outputs), sum(each.size for each in outputs)
     number = sum(len(each.shards) for each in outputs)
     is_one = number == 1 and not any(each.is_series for each in outputs)
     where = "" if is_one else f" in {counted(number, 'shard')}"
-    return f"{counted(total, 'sample')}{where}, {size} bytes of content"
+    return "; ".join([f"{counted(total, 'sample')}{where}, {size} bytes of {content}", *dry_run_notes()])
 
 
 def counts_of(*outputs: ShardsOutput | RowsResult) -> dict[str, Any]:
@@ -169,4 +169,4 @@ def summarize(
     if click.get_current_context().params["as_json"]:
         results.line(json.dumps({**counts_of(shards), **more}))
     if not quiet:
-        say(program, "; ".join([phrase_of(shards), *notes]))
+        say(program, "; ".join([phrase_of(shards, content=content), *notes]))

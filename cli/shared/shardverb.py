@@ -16,6 +16,7 @@ from tarkit.names.redaction import redact
 
 from .meter import Meter
 from .program import (
+    dry_run_notes,
     json_option,
     option_group,
     quiet_option,
@@ -112,13 +113,17 @@ class VerbRun:
         """The selection, or None if all samples are selected as they are."""
         return self.selection if self.selection.selects else None
 
-    @property
-    def joining(self) -> dict[str, Any]:
-        """Options for :func:`tarkit.steps.select.select_one`."""
+    def joining(self, output: str | None) -> dict[str, Any]:
+        """Return options for :func:`tarkit.steps.select.select_one`.
+
+        Args:
+            output: the output; if that is ``-``, no progress is shown.
+        """
         from tarkit.samples.sample import key_rule
 
         rule = key_rule(self.reading["rule"])
-        return {**self.reading, "rule": rule, "allow_pipe_in_lists": self.allow_pipe}
+        progress = {} if output == "-" else {"progress": self.meter.joined(self.tally)}
+        return {**self.reading, "rule": rule, "allow_pipe_in_lists": self.allow_pipe, **progress}
 
     def shards(self, specs: Sequence[str] = (), outputs: Sequence[str] = (), must_exist: bool = False) -> Iterator[str]:
         """Return the names of the shards of the inputs or of other specs, for the given outputs."""
@@ -145,6 +150,7 @@ class VerbRun:
         output: str,
         samples: Iterable[Sample] | Callable[[ShardsOutput], Iterable[Sample]],
         names: Collection[str],
+        count: int | None = None,
     ) -> None:
         """Write samples as a shard or a series of shards, which the summary counts.
 
@@ -154,6 +160,7 @@ class VerbRun:
             output: path or URL, ``-``, or a pattern such as ``out-%06d.tar``.
             samples: the samples, or a function that returns them for the opened output.
             names: names of the inputs, none of which may be an output.
+            count: number of the samples, if it is known.
         """
         policies: Any = {name: self.reading[name] for name in ("rule", "on_repeated_key") if name in self.reading}
         with open_shards(
@@ -173,7 +180,7 @@ class VerbRun:
     def note_joined(self, made: SelectedShards, dry_run: bool) -> None:
         """Note what a verb wrote that copies samples with the bytes of their members."""
         made_of = f"{counted(made.samples, 'sample')} of {counted(made.read, 'shard')}, {made.size} bytes of tar"
-        self.notes.append(made_of)
+        self.notes += [made_of, *dry_run_notes()]
         if self.tally.reopened:
             self.notes.append(f"keys that came back in their shard: {self.tally.reopened}")
         if made.removed:

@@ -64,7 +64,7 @@ def command(run: VerbRun, output: str, raw: bool, dry_run: bool, parallel: int) 
         files, size = join_files(run.inputs, output, allow_pipe_in_lists=run.allow_pipe)
         run.notes = [f"{counted(files, 'input')}, {size} bytes"] if output != "-" else []
         return
-    made = select_one(run.inputs, output, run.selection, parallel=parallel, dry_run=dry_run, **run.joining)
+    made = select_one(run.inputs, output, run.selection, parallel=parallel, dry_run=dry_run, **run.joining(output))
     if run.reading["on_damage"] == "error" and not run.selection.selects:
         run.skipped = "copied, though no part of a sample"
     run.note_joined(made, dry_run)

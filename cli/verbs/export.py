@@ -7,7 +7,7 @@ import click
 from tarkit.errors import counted
 from tarkit.names.redaction import redact
 
-from ..shared.program import refuse_mixed_output
+from ..shared.program import dry_run_notes, dry_run_option, refuse_mixed_output
 from ..shared.shardverb import VerbRun, shard_verb
 
 _EPILOG = """\b
@@ -18,14 +18,15 @@ Examples:
 """
 
 
-@shard_verb("export", epilog=_EPILOG, only_messages=True)
+@shard_verb("export", epilog=_EPILOG, may_be_empty=False, only_messages=True)
 @click.option("-o", "--output", required=True, metavar="OUT", help="Folder or table to write; - is standard output.")
 @click.option(
     "--to", required=True, type=click.Choice(["folder", "csv", "jsonl", "parquet", "mds", "hf"]), help="Form of OUT."
 )
 @click.option("--files", metavar="DIR", help="For a table: write fields that are not text as files in this folder.")
 @click.option("--force", is_flag=True, help="Replace a folder that has files.")
-def command(run: VerbRun, output: str, to: str, files: str | None, force: bool) -> None:
+@dry_run_option
+def command(run: VerbRun, output: str, to: str, files: str | None, force: bool, dry_run: bool) -> None:
     """Export samples to a folder of files, a table, or a data set of another library.
 
     \b
@@ -50,11 +51,11 @@ def command(run: VerbRun, output: str, to: str, files: str | None, force: bool) 
     number, given = 0, click.get_current_context().params
     samples = run.samples(run.shards(outputs=[output]))
     with open_export(
-        output, to, files=files, columns=columns_of(given["fields"], given["rename"]), force=force
+        output, to, files=files, columns=columns_of(given["fields"], given["rename"]), force=force, dry_run=dry_run
     ) as write:
         for number, sample in enumerate(run.selection.select(samples), 1):
             write(sample)
             if run.meter.is_due():
                 run.meter.show(f"{counted(number, 'sample')} so far", run.part())
     run.found = {"samples": number, "output": redact(output)}
-    run.notes = [counted(number, "sample")]
+    run.notes = [counted(number, "sample"), *dry_run_notes()]

@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@shard_verb("mix", epilog=_EPILOG, is_described=False, inputs="SET...", only_messages=True)
+@shard_verb("mix", epilog=_EPILOG, is_described=False, inputs="SET...", may_be_empty=False, only_messages=True)
 @click.option(
     "--weights", required=True, callback=names_in, metavar="W,...", help="Share of each SET, such as 3,1 or 0.9,0.1."
 )
@@ -66,7 +66,7 @@ def command(
         sets.append(MixedSet(samples, _weight(weights[number]), redact(spec), prefix))
     run.total = None
     run.write(output, mix_samples(sets, seed=draw_seed, until=until), names)
-    taken = (f"{printable(each.name)}: {each.taken}{'' if each.is_over else ', not all'}" for each in sets)
+    taken = (f"{printable(each.name)}: {each.taken}{'' if each.is_over else ', not to its end'}" for each in sets)
     run.notes = [", ".join(taken)]
     found = [{"set": each.name, "samples": each.taken, "all": each.is_over} for each in sets]
     run.found |= {"sets": found, "seed": draw_seed}

@@ -7,7 +7,7 @@ import click
 from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
 
-from ..shared.program import reject_options
+from ..shared.program import dry_run_notes, reject_options
 from ..shared.results import counted_names
 from ..shared.series import OUTPUT, shards_options
 from ..shared.shardverb import VerbRun, shard_verb
@@ -20,7 +20,7 @@ Examples:
 
 
 @shard_verb(
-    "pick", epilog=_EPILOG, inputs=None, reader=("key_rule", "allow_pipe"), only_messages=True,
+    "pick", epilog=_EPILOG, inputs=None, reader=("key_rule", "allow_pipe"), may_be_empty=False, only_messages=True,
     parallel=(4, "Number of shards to look into, or of reads of a remote shard, at once."),
 )  # fmt: skip
 @click.argument("wanted", metavar="KEY...", nargs=-1, required=True)
@@ -30,7 +30,7 @@ Examples:
 @click.option("-O", "--outdir", metavar="DIR", help="New folder for the files KEY.FIELD, in place of -o.")
 @shards_options(required=False)
 def command(run: VerbRun, wanted: tuple[str, ...], output: str | None, outdir: str | None, parallel: int) -> None:
-    """Fetch samples by their keys, and keep their order.
+    """Fetch samples by their keys, in the order of the shards.
 
     Through a fresh index, each sample is one read of its range. Of a shard without one, the headers
     are read first, as by tarkit count; a compressed shard and a stream are read whole. This is
@@ -59,11 +59,11 @@ def command(run: VerbRun, wanted: tuple[str, ...], output: str | None, outdir: s
     if outdir is None:
         run.write(output or "-", picked, names)
     else:
-        reject_options({*OUTPUT} - {"force"}, "goes with a shard, -o OUT")
-        with open_export(outdir, "folder", force=run.series["force"]) as write:
+        reject_options({*OUTPUT} - {"force", "dry_run"}, "goes with a shard, -o OUT")
+        with open_export(outdir, "folder", force=run.series["force"], dry_run=run.series["dry_run"]) as write:
             number = sum(1 for _ in map(write, picked))
         run.found = {"samples": number, "folder": redact(outdir)}
-        run.notes = [counted(number, "sample")]
+        run.notes = [counted(number, "sample"), *dry_run_notes()]
     run.notes += counted_names("stale indexes that were not used", stale)
     run.notes += counted_names("shards without an index, of which the headers were read", by_headers)
     run.notes += counted_names("shards without an index that were read whole", whole)

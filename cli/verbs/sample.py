@@ -19,7 +19,7 @@ Examples:
 
 
 @shard_verb(
-    "sample", epilog=_EPILOG, only_messages=True,
+    "sample", epilog=_EPILOG, may_be_empty=False, only_messages=True,
     parallel=(4, "Number of shards to look into, or of reads of a remote shard, at once."),
 )  # fmt: skip
 @click.option("--number", "sample_count", type=click.IntRange(1), metavar="K", help="Draw exactly K samples.")
@@ -51,7 +51,6 @@ def command(
 
     stale, names = list[str](), list(run.shards())
     if sample_count is not None:
-        run.total = None  # they are counted before they are read
         select = run.selection.select if run.chosen else None
         drawn = draw_number(
             names, sample_count, seed=draw_seed, select=select, parallel=parallel, stale=stale, **run.reading

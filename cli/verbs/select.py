@@ -60,7 +60,7 @@ def command(run: VerbRun, output: str | None, outdir: str | None, force: bool, d
     reject_options(["force"] if outdir is None else ["parallel"], f"goes with {'-O' if outdir is None else '-o'}")
     from tarkit.steps.select import select_one, select_shards
 
-    options = run.joining | {"dry_run": dry_run}
+    options = run.joining(output) | {"dry_run": dry_run}
     if outdir is not None:
         published = name_printer(run.meter, run.results)
         made = select_shards(run.inputs, outdir, run.selection, force=force, published=published, **options)

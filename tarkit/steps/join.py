@@ -19,7 +19,7 @@ from tarkit.names.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter, TarWriterOptions
 from tarkit.specs.outputcheck import check_folder, other_than
-from tarkit.specs.shardspec import expand, spec_texts
+from tarkit.specs.shardspec import counted_shards, expand, spec_texts
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.read import open_in_order, open_read
 
