@@ -45,7 +45,7 @@ def selection_of(parameters: dict[str, Any]) -> Selection:
     """Take the options of a selection out of those of a command, and return the selection."""
     from tarkit.steps.selection import Selection
 
-    return Selection(**{name: parameters.pop(name, None) or None for name in SELECTION})
+    return Selection(**{name: parameters.pop(name, None) for name in SELECTION})
 
 
 def selected(selection: Selection) -> list[str]:

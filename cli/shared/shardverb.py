@@ -161,6 +161,7 @@ class VerbRun:
             samples: the samples, or a function that returns them for the opened output.
             names: names of the inputs, none of which may be an output.
             count: number of the samples, if it is known.
+            count: number of the samples, if it is known.
         """
         policies: Any = {name: self.reading[name] for name in ("rule", "on_repeated_key") if name in self.reading}
         with open_shards(
@@ -171,9 +172,9 @@ class VerbRun:
                 shards.write(sample)
                 if self.meter.is_due():
                     where = f", {counted(len(shards.shards), 'shard')} written" if shards.is_series else ""
-                    self.meter.show(
-                        f"{counted(sum(each.total for each in self._outputs), 'sample')} so far{where}", self.part()
-                    )
+                    total = sum(each.total for each in self._outputs)
+                    part = total / count if count else self.part()
+                    self.meter.show(f"{counted(total, 'sample')} so far{where}", part)
             self.selection.check()
         self.found |= counts_of(*self._outputs)
 

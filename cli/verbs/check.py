@@ -79,7 +79,7 @@ def command(
 
     report = CheckReport()
     run.results.only_messages = bad_keys is not None
-    shards = run.shards(run.inputs or [str(manifest)])
+    shards = run.shards(run.inputs or [str(manifest)], [bad_keys] if bad_keys is not None else [])
 
     def progress() -> None:
         if run.meter.is_due():

@@ -46,10 +46,11 @@ def command(run: VerbRun, output: str, to: str, files: str | None, force: bool, 
     machine; tables go anywhere.
     """
     refuse_mixed_output(output, run.as_json)
-    from tarkit.steps.export import columns_of, open_export
+    from tarkit.steps.export import columns_of, kept_inputs, open_export
 
     number, given = 0, click.get_current_context().params
-    samples = run.samples(run.shards(outputs=[output]))
+    names = run.shards(outputs=[output])
+    samples = run.samples(kept_inputs(names, output, to, files=files, lists=run.selection.lists))
     with open_export(
         output, to, files=files, columns=columns_of(given["fields"], given["rename"]), force=force, dry_run=dry_run
     ) as write:

@@ -45,11 +45,14 @@ def command(run: VerbRun, wanted: tuple[str, ...], output: str | None, outdir: s
     if (outdir is None) == (output is None):
         raise UsageError("say where the samples go: to a shard (-o OUT) or to files in a folder (-O DIR)")
     from tarkit.samples.sample import key_rule
-    from tarkit.steps.export import open_export
-    from tarkit.steps.keylists import listed_keys
+    from tarkit.steps.export import kept_inputs, open_export
+    from tarkit.steps.keylists import file_of_keys, listed_keys
     from tarkit.steps.picking import pick_samples
 
     stale, by_headers, whole, names = list[str](), list[str](), list[str](), list(run.shards())
+    if outdir is not None:
+        lists = [file_of_keys(word[1:]) for word in wanted if word.startswith("@")]
+        names = list(kept_inputs(names, outdir, "folder", lists=lists))
     run.total = None  # few of them are read
     picked = pick_samples(
         listed_keys(wanted), names, rule=key_rule(run.reading["rule"]), parallel=parallel, tally=run.tally,

@@ -58,7 +58,7 @@ def command(
     else:
         drawn = draw_fraction(names, fraction or 0, seed=draw_seed, parallel=parallel, stale=stale, **run.reading)
         drawn = run.selection.select(drawn)
-    run.write(output, drawn, names)
+    run.write(output, drawn, names, count=sample_count)
     run.notes = [f"of {counted(run.tally.samples, 'sample')}"]
     run.notes += counted_names("stale indexes that were not used", stale)
     run.found |= {"read": run.tally.samples, "seed": draw_seed}

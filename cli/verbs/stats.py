@@ -58,7 +58,7 @@ def command(
     """
     refuse_terminal_input(against)
     from tarkit.names.url import display_name
-    from tarkit.specs.outputcheck import check_folder
+    from tarkit.specs.outputcheck import check_folder, check_other_than
     from tarkit.steps.classfolders import read_classes
     from tarkit.steps.stats import gather_statistics
     from tarkit.steps.statsreport import differences, lines_of, report_page
@@ -66,13 +66,14 @@ def command(
 
     if html is not None:
         check_folder(html)
+        check_other_than([html], [classes_from] if classes_from is not None else [])
     if html == "-" and run.as_json:
         raise UsageError("--json and --html - both write to standard output; name a file for the page")
     classes = None if classes_from is None else read_classes(classes_from)
     sets = {}
     select = partial(run.selection.select, last=False) if run.chosen else None
     for label, given in zip("AB", (run.inputs, against) if against else (run.inputs,), strict=False):
-        shards = run.shards(given)
+        shards = run.shards(given, [html] if html is not None else [])
         sets[label] = gather_statistics(
             shards, class_fields=class_fields, classes=classes, number=number, select=select, parallel=parallel,
             progress=run.meter.samples(run.total, f"{label}: " if against else ""), **run.reading,
