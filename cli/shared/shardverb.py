@@ -161,7 +161,6 @@ class VerbRun:
             samples: the samples, or a function that returns them for the opened output.
             names: names of the inputs, none of which may be an output.
             count: number of the samples, if it is known.
-            count: number of the samples, if it is known.
         """
         policies: Any = {name: self.reading[name] for name in ("rule", "on_repeated_key") if name in self.reading}
         with open_shards(

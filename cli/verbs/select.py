@@ -39,8 +39,8 @@ def command(run: VerbRun, output: str | None, outdir: str | None, force: bool, d
     that no sample has is an error. If no sample is left, the exit code is 3.
 
     A list of keys has one on each line; a column of a table is data.csv:COLUMN, also .tsv, .jsonl
-    and .parquet, compressed or not. Up to 200,000 keys are held in memory; of the others, digests
-    of 16 bytes are sorted in $TMPDIR.
+    and .parquet, compressed or not. Up to 200,000 keys are held in memory; digests of the others
+    are kept in $TMPDIR.
 
     --where takes and, or, not, parentheses; == != < <= > >=, in, not in; + - * / of numbers;
     numbers, 'texts', lists [1, 2]; true, false, null. Values are key; FIELD, the text of a field,
