@@ -16,7 +16,6 @@ import queue
 import sys
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from tarkit.store.retry import Retry
 
 REASONS = (
     *("url", "address", "dns", "connect", "tls", "timeout", "http-NNN", "redirect", "robots", "opt-out"),
-    *("too-large", "short", "encoding", "empty", "wrong-content"),
+    *("protocol", "too-large", "short", "encoding", "empty", "wrong-content"),
 )
 """The reasons in a table of failed rows; NNN is the status of the answer."""
 _MOST_REDIRECTS = 5
@@ -253,7 +252,7 @@ class _Fetcher:
 
     async def _asked(self, number: int | None, url: str, begun: Begun) -> Reply:
         """Make one request when its host has a slot for it."""
-        host = self._host(url.split("/", 3)[2])
+        host = self._host(url.split("/", 3)[2].rpartition("@")[2])
         host.users += 1
         try:
             async with host.slots:
@@ -289,18 +288,19 @@ class _Fetcher:
         return self._hosts[name]
 
     async def _check_robots(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url)
-        origin = f"{parts.scheme}://{parts.netloc}"
+        scheme, _, place, path = url.split("/", 3)
+        origin = f"{scheme}//{place}"
         if origin not in self._robots:
             if len(self._robots) >= _MOST_HOSTS:
                 self._robots = {name: task for name, task in self._robots.items() if not task.done()}
             self._robots[origin] = asyncio.ensure_future(self._read_robots(origin))
-        found = await asyncio.shield(self._robots[origin])
+        task = self._robots[origin]
+        found = task.result() if task.done() else await asyncio.shield(task)
         if isinstance(found, FailedFetch):
             # The next row of the site tries again.
             self._robots.pop(origin, None)
             raise FailedFetch(found.reason, found.detail)
-        if not found.allows(parts.path + (f"?{parts.query}" if parts.query else "")):
+        if not found.allows(f"/{path}"):
             raise FailedFetch("robots", "the robots.txt of the site excludes it")
 
     async def _read_robots(self, origin: str) -> Robots | FailedFetch:

@@ -41,6 +41,10 @@ _METADATA = [
     )
 ]  # fmt: skip
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# All public addresses of IPv6 are there; old forms of private ones are elsewhere, and not all of
+# them are private to the module ipaddress.
+_UNICAST = ipaddress.ip_network("2000::/3")
+_NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
 _DNS_SECONDS = 300
 _IDLE_SECONDS = 3.0
 
@@ -146,6 +150,8 @@ def is_allowed(address: str, allow_private: bool) -> bool:
     ip: Any = ipaddress.ip_address(address.partition("%")[0])
     if ip.version == 6:
         inner = ip.ipv4_mapped or ip.sixtofour or (ipaddress.ip_address(ip.packed[-4:]) if ip in _NAT64 else None)
+        if inner is None and ip not in _UNICAST and not allow_private:
+            return False
         ip = inner or ip
     is_metadata = any(ip.version == net.version and ip in net for net in _METADATA)
     return not is_metadata and (allow_private or (ip.is_global and not ip.is_multicast))
@@ -175,7 +181,7 @@ def _check_host(host: str, allow_private: bool) -> None:
         if not is_allowed(host, allow_private):
             raise _refused(host)
         return
-    if not allow_private and host.replace(".", "").isdigit():
+    if _NUMBER.fullmatch(host):
         raise FailedFetch("url", "its host is a number, not an address")
 
 
@@ -271,6 +277,8 @@ class GuardedClient:
             return FailedFetch("dns", said, again=not unknown, answered=False)
         if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError)):
             return FailedFetch("tls", said, again=not is_permanent(getattr(error, "certificate_error", cause)))
+        if isinstance(error, aiohttp.ClientResponseError) and not isinstance(error, aiohttp.ClientHttpProxyError):
+            return FailedFetch("protocol", f"its answer is not HTTP: {error.message.partition(':')[0]}", again=True)
         if isinstance(error, aiohttp.ClientPayloadError):
             return FailedFetch("short", "the connection ended before the body did", again=True)
         if isinstance(error, (aiohttp.InvalidURL, ValueError)):
@@ -285,9 +293,10 @@ async def _content(response: Any, begun: Begun, url: str) -> bytes:
     except StreamError as error:
         raise FailedFetch("encoding", error.reason) from None
     etag = response.headers.get("ETag", "")
+    total = None
     if response.status == 206:
-        start, _, _ = content_range(response.headers) or (None, None, None)
-        if start != begun.size or etag != begun.etag:
+        start, _, total = content_range(response.headers) or (None, None, None)
+        if start != begun.size or total is None or etag != begun.etag:
             begun.clear()
             raise FailedFetch("short", "the server answers with other bytes than requested", again=True)
     else:
@@ -298,6 +307,8 @@ async def _content(response: Any, begun: Begun, url: str) -> bytes:
         begun.add(piece)
         if begun.cut and begun.size >= begun.most:
             break
+    if total not in (None, begun.size):
+        raise FailedFetch("short", f"the server sent {begun.size} of {total} bytes", again=True)
     content = b"".join(begun.pieces)
     if codec is None or codec == compression_for_name(split_query(url)[0]):
         return content

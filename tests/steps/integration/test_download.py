@@ -142,6 +142,43 @@ def test_an_object_that_became_shorter(server: FaultServer) -> None:
     assert fetch(url)[0] == {"0": JPEG}
 
 
+@pytest.mark.parametrize("of", ["5003", "*"])
+def test_a_part_that_was_not_asked_for_is_not_taken_for_the_whole(of: str) -> None:
+    head = f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-99/{of}\r\nContent-Length: 100\r\n\r\n"
+    with raw(lambda connection: connection.sendall(head.encode() + JPEG[:100])) as url:
+        assert reason_of(url, tries=2, ignore_robots=True) == ("short", 2)
+
+
+def test_a_rest_that_comes_in_parts() -> None:
+    content = JPEG[:1000]
+
+    def answer(connection: socket.socket) -> None:
+        start = starts.pop(0)
+        end = {0: 100, 100: 600}.get(start, 1000)
+        status = "206 Partial Content" if start else "200 OK"
+        part = f"Content-Range: bytes {start}-{end - 1}/1000\r\n" if start else ""
+        length = end - start if start else 1000
+        head = f'HTTP/1.1 {status}\r\n{part}ETag: "x"\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n'
+        connection.sendall(head.encode() + content[start:end])
+
+    starts = [0, 100, 600]
+    with raw(answer) as url:
+        assert fetch(url, ignore_robots=True) == ({"0": content}, [])
+    assert not starts
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"\xff\xd8\xff\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: \0\r\n\r\n"],
+)
+def test_an_answer_that_is_not_http(answer: bytes) -> None:
+    with raw(lambda connection: connection.sendall(answer)) as url:
+        _, (failed,) = fetch(url, tries=2, ignore_robots=True)
+    assert (failed.reason, failed.attempts) == ("protocol", 2)
+    assert failed.detail.startswith("its answer is not HTTP: ")
+    assert "\n" not in failed.detail
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_always_cut(server: FaultServer, chunked: bool) -> None:
     server.put("a", JPEG, chunked=chunked, always=Fault("cut", at=10), etag="")
@@ -370,7 +407,8 @@ def test_opt_out_headers_are_respected_unless_ignored(server: FaultServer, value
     assert fetch(url, ignore_opt_out=True)[0] == {"0": JPEG}
 
 
-def test_a_host_gets_no_more_requests_than_its_limit() -> None:
+@pytest.mark.parametrize("user", ["", "user{}@"])
+def test_a_host_gets_no_more_requests_than_its_limit(user: str) -> None:
     now = most = 0
     lock = threading.Lock()
 
@@ -403,8 +441,9 @@ def test_a_host_gets_no_more_requests_than_its_limit() -> None:
     serving = threading.Thread(target=serve)
     serving.start()
     try:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        found, _ = fetch(*[f"{url}/{number}" for number in range(40)], per_host=3, ignore_robots=True)
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        urls = [f"http://{user.format(number)}{place}/{number}" for number in range(40)]
+        found, _ = fetch(*urls, per_host=3, ignore_robots=True)
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()

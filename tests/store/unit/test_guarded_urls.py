@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarkit.store.http.guarded import FailedFetch, is_allowed, requested_url
+from tarkit.store.http.guarded import FailedFetch, _check_host, is_allowed, requested_url
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_what_is_not_requested(url: str) -> None:
         *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.100.100.200", "0.0.0.0"),
         *("168.63.129.16", "192.0.0.192", "224.0.0.1", "255.255.255.255", "240.0.0.1"),
         *("::1", "::", "fe80::1%eth0", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254"),
-        *("64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:db8::1"),
+        *("64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:db8::1", "2001::1", "fec0::1", "64:ff9b:1::a00:1"),
+        # The deprecated forms of 127.0.0.1 in IPv6 (RFC 4291, 2.5.5.1; RFC 2765).
+        *("::127.0.0.1", "::ffff:0:127.0.0.1"),
     ],
 )
 def test_addresses_that_are_not_public(address: str) -> None:
@@ -70,3 +72,16 @@ def test_addresses_that_are_public(address: str) -> None:
 )  # fmt: skip
 def test_metadata_services_are_refused_with_private_addresses_allowed(address: str, allowed: bool) -> None:
     assert is_allowed(address, True) is allowed
+
+
+@pytest.mark.parametrize(
+    "host", ["2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "0251.0376.0251.0376", "127.1", "0x7f.1", "1.0X1", "0x"]
+)
+def test_hosts_that_some_programs_take_for_addresses(host: str) -> None:
+    with pytest.raises(FailedFetch, match="its host is a number"):
+        _check_host(host, allow_private=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1.example", "0x7f.com", "1.x1", "x", "1.1.1.1"])
+def test_hosts_that_are_not_numbers(host: str) -> None:
+    _check_host(host, allow_private=False)
