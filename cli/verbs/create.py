@@ -91,7 +91,7 @@ _TABLE = option_group(
     download_options,
     click.option(
         "--failed-rows", metavar="FILE",
-        help="Table of URLs that could not be fetched, .csv or .jsonl.  [default: beside the output]",
+        help="Table of URLs that could not be fetched, .csv.  [default: beside the output]",
     ),
 )  # fmt: skip
 _TABLE_OPTIONS = ("key", "columns", "files", "delimiter", "quoting", "encoding")
@@ -190,9 +190,7 @@ def command(
     inputs = {name: value for name, value in inputs.items() if not is_download(name)}
     from tarkit.names.url import is_stream
     from tarkit.steps.create import Mapped, create, table_parts
-    from tarkit.steps.failedrows import failed_table_name, fetched_and_listed
     from tarkit.steps.parts import parse_shares, part_names
-    from tarkit.steps.rowshards import MAX_ROWS, create_from_rows
     from tarkit.steps.tablerows import Table
 
     parts = None if shares is None else parse_shares(shares)
@@ -205,6 +203,8 @@ def command(
     urls = ExitStack()
 
     def read_urls(rows: Iterable[Wanted]) -> Iterable[Sample]:
+        from tarkit.steps.failedrows import failed_table_name, fetched_and_listed
+
         nonlocal listed
         if dry_run or (is_stream(output) and listed is None):
             what = "--dry-run with --map or -o - does not fetch" if dry_run else f"-o {output} needs --failed-rows for"
@@ -221,6 +221,8 @@ def command(
     limits = (maxcount, maxsize) if shard_count is None else (sys.maxsize, sys.maxsize)
     with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results, urls:
         if mapped is None and not is_stream(output) and isinstance(source, Table) and source.names_urls():
+            from tarkit.steps.rowshards import MAX_ROWS, create_from_rows
+
             reject_options(["maxsize"], "does not go with URLs, whose sizes are not known; use --maxcount")
             check_series_options(output)
             most = MAX_ROWS if is_default("maxcount") else maxcount

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from tarkit.errors import DataError, UsageError, counted, printable, quoted
 from tarkit.formats.tally import DEFAULT_MEM, check_policy
 from tarkit.samples.sample import Sample
 from tarkit.steps.parts import Parts
+from tarkit.steps.samplefiles import Files
 from tarkit.steps.shardsoutput import ShardsOutput, even_cuts
 from tarkit.steps.tablerows import Table, Wanted
 
@@ -19,27 +19,8 @@ if TYPE_CHECKING:
     from tarkit.mapping.pythonworker import FunctionSpec
 
 
-class Source(Protocol):
-    """Samples to write.
-
-    Attributes:
-        inputs: names of the inputs; none of them may be an output.
-    """
-
-    inputs: Sequence[str | PurePath]
-
-    @property
-    def notes(self) -> list[str]:
-        """Return phrases on what was left out."""
-
-    def splits_by(self, column: str) -> bool:
-        """Return True if this is a column, whose values then decide on the parts."""
-
-    def count(self, parts: Parts) -> Counter[str] | None:
-        """Count the samples of each part before one is made; None if they are not known."""
-
-    def samples(self, shuffle: str | None) -> Iterator[Sample]:
-        """Yield the samples: in order, or in an order that the text ``shuffle`` decides."""
+Source: TypeAlias = Files | Table
+"""Samples to write; none of its ``inputs`` may be an output."""
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import suppress
@@ -26,32 +25,27 @@ def failed_table_name(output: str) -> str:
 
 
 class FailedTable(WholeOutput):
-    """A CSV, or by its name JSON lines, of failed rows. An empty one is removed.
+    """A CSV of failed rows. An empty one is removed.
 
     Args:
-        url: path or URL; it ends in ``.csv`` or ``.jsonl``.
+        url: path or URL; it ends in ``.csv``.
 
     Raises:
         UsageError: the name has a different ending.
     """
 
     def __init__(self, url: str) -> None:
-        if not url.endswith((".csv", ".jsonl")):
-            raise UsageError(f"{printable(redact(url))}: a table of failed rows is called *.csv or *.jsonl")
+        if not url.endswith(".csv"):
+            raise UsageError(f"{printable(redact(url))}: a table of failed rows is called *.csv")
         self.url = url
         self.reasons: Counter[str] = Counter()
         self._stream = open_publish(url, compression=None)
 
     def write(self, row: FailedRow) -> None:
         """Add a row."""
-        if self.url.endswith(".jsonl"):
-            line = json.dumps(row._asdict()) + "\n"
-        else:
-            text = io.StringIO()
-            rows = [row] if self.reasons else [row._fields, row]
-            csv.writer(text, lineterminator="\n").writerows(rows)
-            line = text.getvalue()
-        self._stream.write(line.encode("utf-8", "surrogateescape"))
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([row] if self.reasons else [row._fields, row])
+        self._stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
         self.reasons[row.reason] += 1
 
     def close(self) -> None:

@@ -315,7 +315,7 @@ def create_from_rows(
         force: replace shards that are there, fetching all files again, and remove the other ones of
             the series.
         dry_run: fetch and write nothing; ``waiting`` of the result is the number of rows to fetch.
-        failed_table: table of the failed rows, ``*.csv`` or ``*.jsonl``; None: see
+        failed_table: table of the failed rows, ``*.csv``; None: see
             :func:`failed_table_name`.
         published: called with the name of each shard that was published.
         each: called with the outcome of each row that was fetched.

@@ -42,12 +42,15 @@ class Files:
     tables: list[str] = field(default_factory=list)
 
     def splits_by(self, column: str) -> bool:
+        """Return False: files have no columns."""
         return False
 
     def count(self, parts: Parts) -> Counter[str]:
+        """Count the samples of each part before one is made."""
         return Counter(map(parts.part_of, dict.fromkeys(file.key for file in self.files)))
 
     def samples(self, shuffle: str | None) -> Iterator[Sample]:
+        """Yield the samples: in order, or in an order that the text ``shuffle`` decides."""
         for url in self.tables:
             write_classes(url, self.classes)
         files = self.files

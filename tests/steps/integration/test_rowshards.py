@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 import shutil
 import signal
@@ -332,14 +331,13 @@ def test_a_dry_run_counts_what_is_to_be_fetched(server: FaultServer, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_a_table_of_failed_rows_in_json_lines(server: FaultServer, tmp_path: Path) -> None:
+def test_a_table_of_failed_rows_with_a_name_of_its_own(server: FaultServer, tmp_path: Path) -> None:
     rows = put(server, 5)
     server.objects["3.jpg"].faults.append(GONE)
-    table = tmp_path / "failed.jsonl"
+    table = tmp_path / "failed.csv"
     assert create(rows, tmp_path / "a-%02d.tar", failed_table=str(table)).table == str(table)
-    (line,) = table.read_text().splitlines()
-    found = json.loads(line)
-    assert (found["key"], found["reason"], found["attempts"]) == ("0003", "http-404", 1)
+    (found,) = csv.DictReader(table.read_text().splitlines())
+    assert (found["key"], found["reason"], found["attempts"]) == ("0003", "http-404", "1")
     assert create(rows, tmp_path / "a-%02d.tar", failed_table=str(table)).table is None
     assert not table.exists()
     with pytest.raises(UsageError, match=r"\*\.csv"):
