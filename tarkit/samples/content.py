@@ -76,6 +76,7 @@ def read_local_file(path: str) -> bytes | FieldFile:
         StreamError: it cannot be read, or is not a regular file.
         TemporaryStreamError: it was changed, replaced or removed meanwhile.
     """
+    name = path.removeprefix("./")
     try:
         # A pipe that took the place of the file would wait for a writer.
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -83,25 +84,23 @@ def read_local_file(path: str) -> bytes | FieldFile:
             before = os.fstat(number)
             size = before.st_size
             if not stat.S_ISREG(before.st_mode):
-                raise StreamError("is not a regular file", url=path)
+                raise StreamError("is not a regular file", url=name)
             if size > LARGE:
                 return FieldFile.at(path)
             data = os.read(number, size + 1)
         finally:
             os.close(number)
         after = os.stat(path)
+    except StreamError:
+        raise
     except OSError as error:
-        name = path.removeprefix("./")
-        if isinstance(error, StreamError):
-            error.url = name
-            raise
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise MissingInputError("no such file", url=name) from None
         raise StreamError((error.strerror or str(error)).lower(), url=name) from None
     if len(data) != size or after.st_size != size or after.st_mtime_ns != before.st_mtime_ns:
         reason = f"the file was changed while it was read: it had {size} bytes, and has {after.st_size} now"
         hint = "read it again when nothing writes to it"
-        raise TemporaryStreamError(reason, url=path.removeprefix("./"), hint=hint)
+        raise TemporaryStreamError(reason, url=name, hint=hint)
     return data
 
 
