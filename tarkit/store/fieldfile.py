@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -88,6 +87,9 @@ class FieldFile:
         Raises:
             StreamError: the file cannot be written.
         """
+        # Loaded only here: with all it loads, it would be a tenth of the start of a program.
+        import tempfile
+
         folder = folder or tempfile.gettempdir()
         if after is not None:
             file = after._file
