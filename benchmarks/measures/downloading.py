@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from environments import Settings, call, system_program, tarkit_environment
-from rounds import Bar, MeasureError, Result, Side, Trial, compare, raw_trials, take_turns
+from rounds import Bar, Result, Side, Trial, compare, raw_trials, take_turns
 
-from measures.loop import LOOPS, run_loop
+from measures.loop import run_loop, served
 
 
 def _object(settings: Settings) -> Path:
@@ -30,23 +26,6 @@ def _object(settings: Settings) -> Path:
     return path
 
 
-@contextmanager
-def _served(path: Path) -> Iterator[str]:
-    """The file's URL while its server runs, as a process of its own."""
-    command = [sys.executable, str(LOOPS / "serve_file.py"), str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        if server.stdout is None or server.stdin is None:
-            raise MeasureError("the server has no pipes")
-        try:
-            port = server.stdout.readline().strip()
-            if not port.isdigit():
-                raise MeasureError("the server did not start")
-            yield f"http://127.0.0.1:{port}/object"
-        finally:
-            server.stdin.close()
-            server.wait()
-
-
 def download(settings: Settings) -> Result:
     """One large object from a server on this machine, thrown away by both sides."""
     path = _object(settings)
@@ -54,7 +33,8 @@ def download(settings: Settings) -> Result:
     environment = tarkit_environment(settings.work)
     folder = settings.fresh("download")
 
-    with _served(path) as url:
+    with served("serve_file.py", str(path)) as address:
+        url = f"{address}/object"
 
         def by_tarkit(number: int) -> Trial:
             result = run_loop(environment, "read_url", [url, *(["check"] if number == 0 else [])])

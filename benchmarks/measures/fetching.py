@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from data import photo_shard
 from environments import Settings, call, fetching_environment, img2dataset_environment, settle
 from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, take_turns
 
-from measures.loop import LOOPS, run_loop
+from measures.loop import run_loop, served
 
 
 def _photo(settings: Settings) -> Path:
@@ -32,23 +30,13 @@ def _photo(settings: Settings) -> Path:
 
 @contextmanager
 def _served(photo: Path, percent: int, table: Path, count: int) -> Iterator[None]:
-    """A table of URLs while their server runs, as a process of its own."""
-    command = [sys.executable, str(LOOPS / "serve_pictures.py"), str(photo), str(percent)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        if server.stdout is None or server.stdin is None:
-            raise MeasureError("the server has no pipes")
-        try:
-            port = server.stdout.readline().strip()
-            if not port.isdigit():
-                raise MeasureError("the server did not start")
-            urls = [f"http://127.0.0.1:{port}/{number}.jpg" for number in range(count)]
-            with table.open("w", newline="") as file:
-                csv.writer(file).writerows([["url"], *([url] for url in urls)])
-            table.with_suffix(".txt").write_text("\n".join(urls) + "\n")
-            yield
-        finally:
-            server.stdin.close()
-            server.wait()
+    """A table of URLs while their server runs."""
+    with served("serve_pictures.py", str(photo), str(percent)) as address:
+        urls = [f"{address}/{number}.jpg" for number in range(count)]
+        with table.open("w", newline="") as file:
+            csv.writer(file).writerows([["url"], *([url] for url in urls)])
+        table.with_suffix(".txt").write_text("\n".join(urls) + "\n")
+        yield
 
 
 def _evidence(folder: Path) -> dict[str, int | str]:
