@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import threading
 import warnings
 from functools import cache
 from typing import Any, NamedTuple
@@ -68,6 +69,10 @@ def encode_image(extension: str, value: Any) -> bytes:
     return stream.getvalue()
 
 
+_FILTER = threading.Lock()
+"""Held while the filter of warnings is changed, which is that of all threads."""
+
+
 class PictureSize(NamedTuple):
     """The data in the header of a picture.
 
@@ -100,7 +105,7 @@ def picture_size(data: bytes) -> PictureSize | None:
     """
     pillow = library("PIL.Image", "the size of a picture", "images")
     try:
-        with warnings.catch_warnings():
+        with _FILTER, warnings.catch_warnings():
             # Of many pixels, which are not decoded here.
             warnings.simplefilter("ignore")
             image = pillow.open(io.BytesIO(data))

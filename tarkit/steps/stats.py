@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
-import threading
 import wave
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +40,6 @@ _DEPTH = 4
 _LONGEST_CLASS = 100
 _TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 
-_ONE_BY_ONE = threading.Lock()
-"""Held while a header is read, which changes the filter of warnings of all threads."""
-
 Measured = Iterator[tuple[str, float | str]]
 """Names of measures, each with a number, or with a value to count."""
 Select = Callable[[Iterable[Sample]], Iterable[Sample]]
@@ -57,8 +53,7 @@ class _NotMeasured(Exception):
 
 
 def _picture(name: str, data: bytes) -> Measured:
-    with _ONE_BY_ONE:
-        found = picture_size(data)
+    found = picture_size(data)
     if found is None:
         raise DataError("Pillow cannot open it")
     kind, width, height, mode = found
