@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -28,26 +29,37 @@ class _Recording:
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
-        self._held = bytearray()
-        self._start = 0  # offset in the stream of the first byte held
+        self._pieces = deque[bytes]()  # of reads, never empty, from offset _first to _end of the stream
+        self._first = self._end = 0
+        self._kept = 0  # offset of the first byte that was not dropped; the piece with it may have others
 
     def read(self, count: int) -> bytes:
         data = self._read(count)
-        self._held += data
+        if data:
+            self._pieces.append(data)
+            self._end += len(data)
         return data
 
     def between(self, start: int, end: int) -> bytes:
         """Return the bytes between two offsets, as far as they were read and not dropped."""
-        with memoryview(self._held) as view:
-            return bytes(view[start - self._start : end - self._start])
+        if self._pieces and start >= (at := self._end - len(self._pieces[-1])):
+            return self._pieces[-1][start - at : end - at]
+        found, at = [], self._first
+        for piece in self._pieces:
+            if at >= end:
+                break
+            found.append(piece[max(0, start - at) : end - at])
+            at += len(piece)
+        return b"".join(found)
 
     def drop(self, end: int, write: Callable[[bytes], object] | None = None) -> None:
         """Drop the bytes before this offset, and write them first if ``write`` is given."""
-        cut = min(max(0, end - self._start), len(self._held))
-        if write is not None and cut:
-            write(bytes(memoryview(self._held)[:cut]))
-        del self._held[:cut]
-        self._start += cut
+        end = min(max(end, self._kept), self._end)
+        if write is not None and end > self._kept:
+            write(self.between(self._kept, end))
+        self._kept = end
+        while self._pieces and self._first + len(self._pieces[0]) <= end:
+            self._first += len(self._pieces.popleft())
 
 
 class _InFile:
