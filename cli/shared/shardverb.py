@@ -253,7 +253,7 @@ def shard_verb(
             reading |= {policy: options.pop(policy) for policy in _POLICIES if policy in reader}
             if "key_rule" in reader:
                 reading["rule"] = options.pop("key_rule")
-            series: Any = {each: options.pop(each) for each in OUTPUT if "maxcount" in taken}
+            series: Any = {each: options.pop(each) for each in OUTPUT if {"maxcount", "manifest"} <= taken}
             as_json, allow_pipe = options.pop("as_json"), options.pop("allow_pipe", False)
             allow_empty = options.pop("allow_empty", True)
             with (

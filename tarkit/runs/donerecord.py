@@ -44,6 +44,7 @@ class DoneRecord:
         retried: fingerprints of later runs over the failed samples alone.
         files: files that the work uses in addition to its fingerprint (see tarkit.runs.usedfiles);
             None in the records of versions that did not record them.
+        dropped: for an output of an exchange, reason -> number of samples that were left out.
         pending: while a retry is published, the new values of the other fields, and the samples
             that failed again.
     """
@@ -65,6 +66,7 @@ class DoneRecord:
     error: str | None = None
     exit_code: int = 0
     files: list[dict[str, str]] | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
     pending: dict[str, Any] | None = None
 
     def other_input(self, url: str) -> str | None:

@@ -41,6 +41,7 @@ _LINE = re.compile(rb"(?:%b )*%b" % (_MEMBER, _LAST_MEMBER))
 _PLAIN_KEY = re.compile(rb"(?:.*/)?[^./]+", re.DOTALL)
 _BLANK = re.compile(r"[ \t-\r]")
 """Characters that separate words for a program in C, or end lines."""
+_RAW_BLANK = re.compile(rb"[ \t-\r]")
 _TO_ESCAPE = re.compile(rb"[ \t-\r%]")
 _NO_ESCAPE = re.compile(rb"%(?!0[9A-D]|20|25)")
 
@@ -224,21 +225,42 @@ class ShardIndex:
             members: its members, in the order of the shard.
         """
         if not self._escaped and any(_BLANK.search(each.name) for each in members):
-            self._escaped = True
-            self._lines = [line.replace(b"%", b"%25") for line in self._lines]
+            self._escape()
         words = (
             b"%b %d %d %b" % (self._word(each.field), each.offset, each.size, self._word(each.name)) for each in members
         )
         self._lines.append(b" ".join(words))
 
+    def add_words(self, words: bytes, base: int) -> None:
+        """Add the next sample of the shard.
+
+        Args:
+            words: field, offset, size and name of each member, a NUL after each.
+            base: number that is added to the offsets.
+        """
+        each = words.split(b"\0")
+        each.pop()
+        each[1::4] = [b"%d" % (int(offset) + base) for offset in each[1::4]]
+        if not self._escaped and _RAW_BLANK.search(words):
+            self._escape()
+        self._lines.append(b" ".join([_escaped(word) for word in each] if self._escaped else each))
+
+    def _escape(self) -> None:
+        self._escaped = True
+        self._lines = [line.replace(b"%", b"%25") for line in self._lines]
+
     def _word(self, text: str) -> bytes:
         word = text.encode("utf-8", "surrogateescape")
-        return _TO_ESCAPE.sub(lambda found: b"%%%02X" % ord(found[0]), word) if self._escaped else word
+        return _escaped(word) if self._escaped else word
 
     def encode(self) -> bytes:
         """Return the text of the index."""
         version = _ESCAPED if self._escaped else _DALI
         return b"".join(line + b"\n" for line in (b"%b %d" % (version, len(self)), *self._lines))
+
+
+def _escaped(word: bytes) -> bytes:
+    return _TO_ESCAPE.sub(lambda found: b"%%%02X" % ord(found[0]), word)
 
 
 def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:

@@ -221,6 +221,26 @@ class TarWriter(FileWriter):
         self._written.count += len(prepared)
         return sum(size for _, size, _, _ in prepared)
 
+    def write_raw(self, parts: Sequence[bytes | FieldFile], size: int, words: bytes) -> None:
+        """Write a sample with the headers that it has; its key is not compared with others.
+
+        Args:
+            parts: the bytes of its members, headers and padding included.
+            size: number of these bytes.
+            words: place and name of each member, see :class:`tarkit.samples.rawsamples.RawSample`.
+        """
+        if self._index is not None:
+            self._index.add_raw(words, size)
+        self._written.count += 1
+        for part in parts:
+            if isinstance(part, bytes) and len(part) < _DIRECT_FROM:
+                self._pending.append(part)
+                self._pending_bytes += len(part)
+            else:
+                self._write_now(part)
+        if self._pending_bytes >= _FLUSH_AT:
+            self._flush()
+
     def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str, _Plan]:
         """Check one sample; return its blocks, the size of its content, its key and its fields."""
         if self._ended:
@@ -337,17 +357,19 @@ class TarWriter(FileWriter):
                 self._pending.append(piece)
                 continue
             # Joining would only copy content that is large enough for a write of its own.
-            self._flush()
-            try:
-                self._out.write(piece)
-            except BaseException as error:
-                # A part of it is written, and nothing can follow that: close() raises this error,
-                # too.
-                self._ended = True
-                self._out.fail(error)
-                raise
+            self._write_now(piece)
         if self._pending_bytes >= _FLUSH_AT:
             self._flush()
+
+    def _write_now(self, piece: bytes | FieldFile) -> None:
+        self._flush()
+        try:
+            self._out.write(piece)
+        except BaseException as error:
+            # A part of it is written, and nothing can follow that: close() raises this error, too.
+            self._ended = True
+            self._out.fail(error)
+            raise
 
     def _flush(self) -> None:
         self._out.write(b"".join(self._pending))

@@ -55,6 +55,16 @@ class WrittenIndex:
         if members:
             self._index.add(members)
 
+    def add_raw(self, words: bytes, size: int) -> None:
+        """Add one sample whose members are copied.
+
+        Args:
+            words: place and name of each member, see :class:`tarkit.samples.rawsamples.RawSample`.
+            size: bytes of the sample in the shard.
+        """
+        self._index.add_words(words, self._at)
+        self._at += size
+
     def pass_over(self, size: int) -> None:
         """Count bytes of the shard that belong to no sample."""
         self._at += size

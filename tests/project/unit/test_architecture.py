@@ -28,19 +28,20 @@ LEVELS: tuple[dict[str, str], ...] = (
         "tfrecord tar.headers tar.large tar.raw tar.resync tar.unread tar.walk"
     },
     {
-        "samples": "cachedshard codecs content firstbytes gather images index indexedshard indexing pieces read sample "
-        "shardwriter tarwriter transforms"
+        "samples": "cachedshard codecs content firstbytes gather images index indexedshard indexing pieces rawsamples "
+        "read sample shardwriter tarwriter transforms"
     },
     {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
-    {"runs": "counts donerecord engine process progress progressbar runrecord status trial work"},
+    {"runs": "account counts donerecord engine process progress progressbar runrecord status trial work"},
     {
         "steps": "check classfolders contactsheet convert counting create demodata diff download drawing encoding "
         "explain export failedrows fieldvalues findings join keylists mixing parts picking prepare recordfiles "
         "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
         "thumbnails"
     },
+    {"exchange": "exchange settings shuffle step"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},

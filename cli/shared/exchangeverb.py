@@ -1,0 +1,148 @@
+"""The frame of the verbs that need all samples at once: options, stages, progress and summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import counted
+from tarkit.names.redaction import redact
+
+from .program import dry_run_option, option_group, size, work_option
+from .shardverb import VerbRun, shard_verb
+
+if TYPE_CHECKING:
+    from tarkit.exchange.exchange import Result
+    from tarkit.exchange.settings import ExchangeSettings
+    from tarkit.exchange.step import Step
+
+_SETTINGS = (
+    "shards",
+    "maxcount",
+    "maxsize",
+    "number_keys",
+    "on_repeated_key",
+    "index",
+    "mtime",
+    "format",
+    "max_errors",
+)
+_FRAME = ("outdir", "work", "mem", "force", "dry_run", "stage", "slice", "wait")
+_MAXCOUNT = 10_000
+
+_options = option_group(
+    click.option("-O", "--outdir", metavar="DIR", required=True, help="Folder or URL for the shards."),
+    click.option("--shards", type=click.IntRange(1), metavar="N", help="Write N shards of equal length."),
+    click.option("--maxcount", type=click.IntRange(1), help=f"Most samples in a shard.  [default: {_MAXCOUNT}]"),
+    click.option("--maxsize", type=size, metavar="SIZE", help="Most bytes of tar in a shard."),
+    click.option("--rekey", "number_keys", is_flag=True, help="Put the number of its SHARD before a key: 000012/KEY."),
+    work_option("on_repeated_key", help="A key that two samples have: report it, or write both."),
+    click.option("--index/--no-index", default=True, help="Write the index of each shard beside it.  [default: yes]"),
+    work_option("mtime"),
+    work_option("format"),
+    work_option("max_errors"),
+    click.option("--work", metavar="DIR", help="Folder or URL for run files.  [default: _exchange in -O DIR]"),
+    click.option("--mem", type=size, default="1G", show_default=True, help="Memory for samples, of all processes."),
+    click.option("--force", is_flag=True, help="Replace shards of another run in DIR; remove its run files."),
+    dry_run_option,
+    click.option(
+        "--stage", type=click.Choice(["scatter", "gather"]), help="Run one slice of one stage, as on a cluster."
+    ),
+    click.option("--slice", metavar="I/W", help="The slice: I of W; W alone takes I from JOB_COMPLETION_INDEX."),
+    click.option(
+        "--wait", type=click.FloatRange(0), default=0, show_default=True, metavar="SECONDS",
+        help="With --stage, wait for the slices of the stage before.",
+    ),
+)  # fmt: skip
+
+
+@dataclass
+class ExchangeVerb:
+    """The options of a verb's exchange.
+
+    Attributes:
+        run: the run of the verb.
+        parallel: number of processes.
+        options: values of the common options by name.
+    """
+
+    run: VerbRun
+    parallel: int
+    options: dict[str, Any]
+
+    def names(self, specs: Sequence[str]) -> list[str]:
+        """Return the names of the shards of some specs."""
+        return [*self.run.shards(specs)]
+
+    def do(self, step: Step, urls: Sequence[str]) -> int | None:
+        """Run the exchange of a step, as the options say, and note its result."""
+        from tarkit.exchange.exchange import Exchange
+
+        options = self.options
+        exchange = Exchange(
+            step, urls, options["outdir"], self._settings(), work=options["work"], parallel=self.parallel,
+            mem=options["mem"], force=options["force"], report=self._report,
+        )  # fmt: skip
+        result = exchange.run()
+        self._note(result)
+        return result.counts.exit_code
+
+    def _settings(self) -> ExchangeSettings:
+        from tarkit.exchange.settings import ExchangeSettings
+
+        found = {name: self.options[name] for name in _SETTINGS}
+        if not any(found[name] for name in ("shards", "maxcount", "maxsize")):
+            found["maxcount"] = _MAXCOUNT
+        # Named otherwise than --rekey TEXT of the verbs that select.
+        found["rekey"] = found.pop("number_keys")
+        return ExchangeSettings(key_rule=str(self.run.reading["rule"]), **found)
+
+    def _report(self, stage: str, done: int, total: int) -> None:
+        if self.run.meter.is_due():
+            what = "slices scattered" if stage == "scatter" else "shards gathered"
+            part = done / total if total else None
+            self.run.meter.show(f"{done} of {total} {what}", part)
+
+    def _note(self, result: Result) -> None:
+        run, counts = self.run, result.counts
+        made = counted(result.done, "shard")
+        before = f", {result.done_before} done before" if result.done_before else ""
+        run.notes.append(f"{made}{before}, {result.size} bytes; samples: {counts.sum_of_samples()}")
+        run.notes += [f"{reason}: {number}" for reason, number in sorted(result.dropped.items())]
+        run.found |= {
+            "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
+            "samples": counts.as_dict(), "dropped": dict(result.dropped), "outdir": redact(self.options["outdir"]),
+        }  # fmt: skip
+
+
+def exchange_verb(name: str, **frame: Any) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Return a decorator that makes the command of a verb, with the options of an exchange.
+
+    The function gets an :class:`ExchangeVerb` and the verb's own options, and calls its method
+    ``do``.
+
+    Args:
+        frame: options of :func:`tarkit.cli.shared.shardverb.shard_verb`.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        def call(run: VerbRun, parallel: int, **options: Any) -> int | None:
+            common = {each: options.pop(each) for each in (*_SETTINGS, *_FRAME)}
+            return function(ExchangeVerb(run, parallel, common), **options)
+
+        call.__doc__ = function.__doc__
+        call.__dict__["__click_params__"] = function.__dict__.pop("__click_params__", [])
+        own = call.__dict__["__click_params__"]
+        _options(call)
+        added = call.__dict__["__click_params__"]
+        call.__dict__["__click_params__"] = [each for each in added if each not in own] + own
+        return shard_verb(
+            name, reader=("key_rule", "allow_pipe"), selects=False, only_messages=True, inputs="SHARD...",
+            parallel=(os.cpu_count() or 1, "Number of processes; the output is the same."), **frame,
+        )(call)  # fmt: skip
+
+    return decorate

@@ -1,0 +1,1 @@
+"""Steps that need all samples at once: shuffle, sort, join, reduce, dedup; scatter and gather."""

@@ -1,0 +1,297 @@
+"""Run an exchange: both stages on this machine, or one slice of one stage."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from tarkit.errors import (
+    TarkitError,
+    UsageError,
+    counted,
+    exit_code_of_all,
+    printable,
+)
+from tarkit.exchange.gather import Gather, Scattered, finished_output
+from tarkit.exchange.keys import BUCKETS, check_keys
+from tarkit.exchange.plan import RUN_PATTERN, Plan, agreed_plan, check_plan, make_plan, read_plan
+from tarkit.exchange.positions import MOST_SHARDS
+from tarkit.exchange.scatter import Scatter, finished_run
+from tarkit.exchange.settings import OUTPUT_PATTERN, Cuts, ExchangeSettings
+from tarkit.exchange.step import Step
+from tarkit.exchange.tasks import task_results
+from tarkit.exchange.workfolder import FinishedRun, earlier_outputs, remove_other_outputs, remove_work
+from tarkit.names.redaction import redact
+from tarkit.names.url import join
+from tarkit.runs.counts import Counts, Limit
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.runrecord import RunRecord
+from tarkit.samples.sample import key_rule
+from tarkit.specs.inputset import InputSet
+from tarkit.specs.outputcheck import outside
+from tarkit.specs.shardspec import take_slice
+
+WORK = "_exchange"
+"""Name of the work folder in the folder of the outputs."""
+_SHARE = 0.6
+"""Part of the memory that is for samples."""
+_LOOK_EVERY = 30.0
+"""Seconds between two looks for the slices that are missing."""
+_SHOWN = 5
+_GATHERS = 2
+"""Number of tasks of a gather for each process."""
+
+
+class SlicesFailedError(TarkitError):
+    """Slices of the inputs could not be scattered.
+
+    Args:
+        failed: number of the slice -> its record.
+    """
+
+    def __init__(self, failed: dict[int, DoneRecord]) -> None:
+        first = next(iter(failed.values()))
+        more = f" (and {counted(len(failed) - 1, 'more slice')})" if len(failed) > 1 else ""
+        super().__init__(f"{first.error}{more}; nothing was gathered. Run the same command again after it is fixed")
+        self.exit_code = exit_code_of_all(record.exit_code for record in failed.values())
+
+
+class TooManyFailedError(TarkitError):
+    """More samples have no position than the limit allows."""
+
+
+@dataclass
+class Result:
+    """Result of an exchange, or of a slice of a stage.
+
+    Attributes:
+        outputs: number of outputs of the exchange.
+        done: number of outputs, or of run files, that were made now.
+        done_before: number of those that an earlier run made.
+        counts: counts of the samples of these.
+        dropped: reason -> number of samples that were left out.
+        size: bytes of the outputs.
+    """
+
+    outputs: int = 0
+    done: int = 0
+    done_before: int = 0
+    counts: Counts = field(default_factory=Counts)
+    dropped: Counter[str] = field(default_factory=Counter)
+    size: int = 0
+
+    def enter(self, record: DoneRecord, *, before: bool) -> None:
+        """Count an output or a run file."""
+        self.done += not before
+        self.done_before += before
+        self.counts.add(Counts.of(record))
+        self.counts.met.skipped = dict(Counter(self.counts.met.skipped) + Counter(record.skipped_members))
+        self.dropped.update(record.dropped)
+        self.size += (record.output or {}).get("size", 0)
+
+
+class StageProgress(Protocol):
+    """Function that is called when a task of a stage is done."""
+
+    def __call__(self, stage: str, done: int, total: int) -> object:
+        """Show the progress: the stage, and how many of its tasks are done."""
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+class Exchange:
+    """An exchange: a step over all samples of some shards.
+
+    Args:
+        step: the step.
+        urls: names of the input shards.
+        outdir: path or URL of the folder for the outputs.
+        settings: how outputs are cut, and so on.
+        work: path or URL of the work folder; None: a folder in ``outdir``.
+        parallel: number of processes.
+        mem: bytes of memory for samples, of all processes.
+        force: replace the outputs of another exchange, and remove its run files.
+        report: called with the progress.
+
+    Raises:
+        UsageError: an input is in the folder of the outputs, or there are too many.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        urls: Sequence[str],
+        outdir: str,
+        settings: ExchangeSettings,
+        *,
+        work: str | None = None,
+        parallel: int = 1,
+        mem: int = 1 << 30,
+        force: bool = False,
+        report: StageProgress = _silent,
+    ) -> None:
+        self.step, self.outdir, self.settings = step, outdir, settings
+        self.work = join(outdir, WORK) if work is None else work
+        self.urls = [*outside([outdir, self.work], urls)]
+        if len(self.urls) >= MOST_SHARDS:
+            raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
+        self._parallel, self._mem = max(1, parallel), int(mem * _SHARE) // max(1, parallel)
+        self._force, self._report = force, report
+        self._request = {"step": step.name, **settings.request(), **step.options()}
+        self._replaces = False
+
+    def run(self) -> Result:
+        """Run both stages, and remove the work folder; finished parts of an earlier run are kept.
+
+        Raises:
+            UsageError: the folder has outputs of another exchange, or the work folder has its run
+                files.
+            SlicesFailedError: an input cannot be read.
+            RepeatedKeyError: samples have the same key.
+            TarkitError: other errors of the step or the store.
+        """
+        fresh = make_plan(self._request, self.urls, slices=None, mem=self._mem)
+        plan = self._plan_to_resume(fresh)
+        if plan is None:
+            earlier = earlier_outputs(self.outdir)
+            if (found := self._finished(fresh, earlier.runs)) is not None:
+                return found
+            if earlier.shards and not self._force:
+                raise UsageError(
+                    f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run, "
+                    f"such as {printable(earlier.shards[0])}; use another folder, or --force, which replaces them"
+                )
+            plan = agreed_plan(self.work, self._request, self.urls, lambda: fresh)
+        self._replaces = self._force
+        result = self._gather_all(plan, self._scatter_all(plan))
+        if self._force:
+            remove_other_outputs(self.outdir, plan.id, result.outputs)
+        remove_work(self.work)
+        return result
+
+    def _plan_to_resume(self, fresh: Plan) -> Plan | None:
+        """Return the plan in the work folder if it is that of this exchange, or None."""
+        plan = read_plan(self.work)
+        if plan is None:
+            return None
+        try:
+            check_plan(plan, self.work, self._request, self.urls)
+            for now, then in zip(fresh.inputs, plan.inputs, strict=True):
+                if now != then:
+                    raise UsageError(
+                        f"{printable(now[0])} was changed since this exchange was begun; "
+                        "--force begins anew, and removes the run files"
+                    )
+        except UsageError:
+            if not self._force:
+                raise
+            remove_work(self.work)
+            return None
+        return plan
+
+    def _finished(self, plan: Plan, runs: Sequence[FinishedRun]) -> Result | None:
+        """Return the result of an earlier run of the same exchange that is complete, or None."""
+        for run in runs:
+            if run.id == plan.id:
+                found = Result(run.outputs)
+                for number in range(run.outputs):
+                    record = finished_output(plan, self.outdir, number)
+                    if record is None:
+                        return None
+                    found.enter(record, before=True)
+                return found
+        return None
+
+    def _scatter_all(self, plan: Plan) -> Scattered:
+        """Scatter all slices that are not scattered yet."""
+        self._publish_record(plan, self.work, RUN_PATTERN, plan.slices, plan.run_id)
+        records = {number: finished_run(plan, self.work, number) for number in range(plan.slices)}
+        missing = [number for number, record in records.items() if record is None]
+
+        def scatter(number: int) -> dict[str, Any]:
+            return asdict(Scatter(plan, self.step, self.settings, self.urls, number, self.work, self._mem).run())
+
+        for done, found in enumerate(task_results(scatter, missing, self._parallel), 1):
+            record = DoneRecord(**found)
+            records[missing[done - 1]] = record
+            self._report("scatter", len(records) - len(missing) + done, len(records))
+        return self._scattered(records)
+
+    def _scattered(self, records: dict[int, DoneRecord | None]) -> Scattered:
+        failed = {number: record for number, record in records.items() if record and record.state != "done"}
+        if failed:
+            raise SlicesFailedError(failed)
+        scattered = Scattered([record for record in records.values() if record], self.work, self._mem)
+        samples = scattered.merge.samples
+        limit = Limit.parse(self.settings.max_errors)
+        if scattered.failed and (scattered.failed == samples or limit.exceeded(scattered.failed, samples, at_end=True)):
+            raise TooManyFailedError(
+                f"{scattered.failed} of {samples} samples failed, the first: {scattered.first_failure}; "
+                f"--max-errors is {limit}; nothing was gathered"
+            )
+        return scattered
+
+    def _gather_all(self, plan: Plan, scattered: Scattered) -> Result:
+        """Make all outputs that are not made yet."""
+        cuts = scattered.cuts(self.settings)
+        self._check_keys(scattered, plan, 0, 1, self._parallel)
+        return self._gather(plan, scattered, cuts, range(cuts.count), self._parallel)
+
+    def _check_keys(self, scattered: Scattered, plan: Plan, number: int, count: int, parallel: int) -> None:
+        """Check that keys are not repeated, in a part of the range of their digests."""
+        if not scattered.keys:
+            return
+        shards = [redact(url) for url in self.urls]
+        rule = key_rule(self.settings.key_rule)
+
+        def check(part: int) -> None:
+            buckets = take_slice(BUCKETS, part, count * parallel)
+            check_keys(scattered.keys, buckets, shards, rule)
+
+        for _ in task_results(check, range(number * parallel, (number + 1) * parallel), parallel):
+            pass
+
+    def _gather(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
+        self._publish_record(plan, self.outdir, OUTPUT_PATTERN, cuts.count, plan.id)
+        result = Result(cuts.count)
+        missing = list[int]()
+        for number in numbers:
+            record = finished_output(plan, self.outdir, number)
+            if record is None:
+                missing.append(number)
+            else:
+                result.enter(record, before=True)
+        parts = _adjacent(missing, max(1, -(-len(missing) // (_GATHERS * parallel))))
+
+        def gather(part: int) -> list[dict[str, Any]]:
+            made = Gather(plan, self.step, self.settings, scattered, self.outdir, replaces=self._replaces)
+            return [asdict(record) for record in made.run(parts[part])]
+
+        for found in task_results(gather, range(len(parts)), parallel):
+            for each in found:
+                result.enter(DoneRecord(**each), before=False)
+            self._report("gather", result.done + result.done_before, len(numbers))
+        return result
+
+    def _publish_record(self, plan: Plan, folder: str, pattern: str, count: int, work: str) -> None:
+        """Write a run record, by which ``tarkit status`` knows what is missing."""
+        if count:
+            names = InputSet(count, (pattern.format(count - 1),))
+            RunRecord(names, work, version("tarkit"), slices=plan.slices).publish(folder, time.time())
+
+
+def _adjacent(numbers: Sequence[int], most: int) -> list[list[int]]:
+    """Cut sorted numbers into lists of adjacent ones."""
+    parts = list[list[int]]()
+    for number in numbers:
+        if parts and len(parts[-1]) < most and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return parts

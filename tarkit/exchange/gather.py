@@ -1,0 +1,143 @@
+"""Gather: read a range of all run files, and write outputs from the merged samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tarkit.exchange.keys import RunKeys
+from tarkit.exchange.merge import Merge
+from tarkit.exchange.output import GatheredOutput
+from tarkit.exchange.plan import Plan
+from tarkit.exchange.positions import value_of
+from tarkit.exchange.runfile import Row, RunFile
+from tarkit.exchange.scatter import run_url
+from tarkit.exchange.settings import OUTPUT_NAME, Cuts, ExchangeSettings
+from tarkit.exchange.step import Step
+from tarkit.names.outputnames import done_record_url
+from tarkit.names.url import join
+from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.store.entries import stat
+
+
+class Scattered:
+    """The result of the scatter of all slices.
+
+    Args:
+        records: the records of all slices.
+        folder: path or URL of the work folder.
+        mem: bytes of memory for samples.
+        parallel: number of requests at once.
+
+    Attributes:
+        failed: number of samples without a position.
+        largest: bytes of the largest sample.
+        first_failure: why the first sample without a position has none.
+    """
+
+    def __init__(self, records: Sequence[DoneRecord], folder: str, mem: int, parallel: int = 1) -> None:
+        outputs = [record.output or {} for record in records]
+        self.runs = [
+            RunFile(run_url(folder, number), each["size"], each["blocks"]) for number, each in enumerate(outputs)
+        ]
+        self.keys = [
+            (run, RunKeys(each["keys"][0], each["keys"][1:]))
+            for run, each in zip(self.runs, outputs, strict=True)
+            if each.get("keys")
+        ]
+        self.merge = Merge(self.runs, mem, parallel)
+        self.failed = sum(record.samples.get("failed", 0) for record in records)
+        self.largest = max((each["largest"] for each in outputs), default=0)
+        self.first_failure = next((each["first_failure"] for each in outputs if each["first_failure"]), "")
+
+    def cuts(self, settings: ExchangeSettings) -> Cuts:
+        """Return where the outputs begin."""
+        return settings.cuts(self.merge.samples, self.merge.size, self.largest)
+
+
+def output_url(folder: str, number: int) -> str:
+    """Return the URL of an output."""
+    return join(folder, OUTPUT_NAME.format(number))
+
+
+def finished_output(plan: Plan, folder: str, number: int) -> DoneRecord | None:
+    """Return the record of an output that was made by this plan, or None.
+
+    Raises:
+        StreamError, TemporaryStreamError: the record cannot be read.
+    """
+    url = output_url(folder, number)
+    record = read_record(done_record_url(url))
+    if record is None or record.why_stale(lambda: stat(url).size, work=plan.id) is not None:
+        return None
+    return record
+
+
+class Gather:
+    """The gather of adjacent outputs.
+
+    Args:
+        folder: path or URL of the folder of the outputs.
+        replaces: True if outputs of another run may exist.
+    """
+
+    def __init__(
+        self, plan: Plan, step: Step, settings: ExchangeSettings, scattered: Scattered, folder: str, *, replaces: bool
+    ) -> None:
+        self._plan, self._step, self._settings, self._folder = plan, step, settings, folder
+        self._merge, self._cuts, self._replaces = scattered.merge, scattered.cuts(settings), replaces
+        self._largest = scattered.largest
+
+    def run(self, numbers: Sequence[int]) -> Iterator[DoneRecord]:
+        """Write adjacent outputs, and yield the record of each.
+
+        Raises:
+            TarkitError: an output cannot be made, or a run file is damaged.
+        """
+        rows = _Rows(self._begun(self._cuts.begin(numbers[0])), self._step.in_groups)
+        for number in numbers:
+            is_last = number == self._cuts.count - 1
+            end = None if is_last else self._cuts.begin(number + 1)
+            with GatheredOutput(
+                output_url(self._folder, number), self._plan, self._settings, replaces=self._replaces
+            ) as output:
+                self._step.write(output.placed(rows.until(end)), output)
+                yield output.publish()
+
+    def _begun(self, begin: int) -> Iterator[tuple[int, Row]]:
+        """Yield (number, sample) from a number on, without the rest of an earlier group."""
+        of_size = self._cuts.of_size
+        if not self._step.in_groups or not begin:
+            yield from self._merge.rows(begin, of_size=of_size)
+            return
+        last = b""
+        found = self._merge.rows(max(0, begin - (self._largest if of_size else 1)), of_size=of_size)
+        for number, row in found:
+            value = value_of(row.position)
+            if number < begin:
+                last = value
+            elif value != last:
+                yield number, row
+                break
+        yield from found
+
+
+class _Rows:
+    """Sorted samples that are taken output by output."""
+
+    def __init__(self, rows: Iterator[tuple[int, Row]], in_groups: bool) -> None:
+        self._rows, self._in_groups = rows, in_groups
+        self._next: tuple[int, Row] | None = None
+
+    def until(self, end: int | None) -> Iterator[Row]:
+        """Yield the samples before a number, and the rest of a group that begins before it."""
+        last = b""
+        found = self._next or next(self._rows, None)
+        while found is not None:
+            number, row = found
+            if end is not None and number >= end and not (self._in_groups and value_of(row.position) == last):
+                break
+            if self._in_groups:
+                last = value_of(row.position)
+            yield row
+            found = next(self._rows, None)
+        self._next = found

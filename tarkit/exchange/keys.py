@@ -1,0 +1,109 @@
+"""Find keys that several inputs have, by digests of the keys that are in the run files."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from tarkit.errors import RepeatedKeyError, printable
+from tarkit.exchange.positions import shard_and_number
+from tarkit.exchange.runfile import RunFile
+from tarkit.samples.sample import KeyRule
+
+BUCKETS = 256
+"""Number of parts of the range of digests, each of which is compared alone."""
+_SHIFT = 64 - 8
+_HINT = "--rekey puts the number of its shard before each key; --on-repeated-key allow writes them as they are"
+
+
+class KeyDigests:
+    """Digests of the keys of a slice: the first 8 bytes of BLAKE2b."""
+
+    def __init__(self) -> None:
+        self._digests = bytearray()
+
+    def add(self, key: str) -> None:
+        """Add a key."""
+        self._digests += _digest(key)
+
+    def encode(self) -> tuple[bytes, list[int]]:
+        """Return all digests, sorted, and how many there are before the end of each bucket."""
+        found = array("Q", sorted(_numbers(bytes(self._digests))))
+        ends = [bisect_left(found, bucket << _SHIFT) for bucket in range(1, BUCKETS)]
+        if sys.byteorder == "big":
+            found.byteswap()
+        return found.tobytes(), [*ends, len(found)]
+
+
+def _digest(key: str) -> bytes:
+    return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def _numbers(data: bytes) -> array[int]:
+    found = array("Q", data)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
+
+
+class RunKeys(NamedTuple):
+    """The digests in a run file.
+
+    Attributes:
+        offset: offset of the first of them in the file, in bytes.
+        ends: number of digests before the end of each bucket.
+    """
+
+    offset: int
+    ends: Sequence[int]
+
+
+def check_keys(
+    runs: Sequence[tuple[RunFile, RunKeys]], buckets: Iterable[int], shards: Sequence[str], rule: KeyRule
+) -> None:
+    """Check that no two samples have the same key.
+
+    Args:
+        runs: all run files.
+        buckets: numbers of the buckets to compare.
+        shards: URLs of the inputs, for the error.
+        rule: key rule.
+
+    Raises:
+        RepeatedKeyError: two samples have.
+    """
+    for bucket in buckets:
+        found = sorted(chain.from_iterable(_of_bucket(run, keys, bucket) for run, keys in runs))
+        if twice := {first for first, second in pairwise(found) if first == second}:
+            _check_samples([run for run, _ in runs], twice, shards, rule)
+
+
+def _of_bucket(run: RunFile, keys: RunKeys, bucket: int) -> Iterable[int]:
+    start, end = keys.ends[bucket - 1] if bucket else 0, keys.ends[bucket]
+    if start == end:
+        return ()
+    return _numbers(run.read(keys.offset + 8 * start, keys.offset + 8 * end))
+
+
+def _check_samples(runs: Sequence[RunFile], digests: set[int], shards: Sequence[str], rule: KeyRule) -> None:
+    """Look for the samples with these digests; different keys may have the same."""
+    seen: dict[str, bytes] = {}
+    for key, position in _keys(runs, rule):
+        if _numbers(_digest(key))[0] not in digests:
+            continue
+        if (other := seen.setdefault(key, position)) != position:
+            first, second = sorted(shard_and_number(each) for each in (other, position))
+            reason = f"the key is in {printable(shards[first[0]])} too"
+            raise RepeatedKeyError(reason, url=shards[second[0]], key=key, hint=_HINT)
+
+
+def _keys(runs: Sequence[RunFile], rule: KeyRule) -> Iterator[tuple[str, bytes]]:
+    for run in runs:
+        for block in run.blocks:
+            for row in run.rows([block]):
+                yield row.key(rule), row.position

@@ -1,0 +1,135 @@
+"""One output of an exchange: a shard, a shard of failed samples beside it, and their record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.metadata import version
+from typing import cast
+
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError
+from tarkit.exchange.plan import Plan
+from tarkit.exchange.positions import failure
+from tarkit.exchange.runfile import Row
+from tarkit.exchange.settings import ExchangeSettings
+from tarkit.names.outputnames import failed_samples_url, index_url, output_name
+from tarkit.runs.account import CountsError, Sinks
+from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.samples.sample import Sample, key_rule
+from tarkit.samples.tarwriter import TarWriter
+from tarkit.store.entries import remove
+
+
+class GatheredOutput:
+    """An output that is published whole, with its index, and then its record.
+
+    Args:
+        url: path or URL of the shard.
+        plan: plan of the exchange.
+        settings: its settings.
+        replaces: True if the shard may replace one of another run, with failed samples.
+
+    Attributes:
+        counts: counts of its samples.
+        dropped: reason -> number of samples that were left out.
+    """
+
+    def __init__(self, url: str, plan: Plan, settings: ExchangeSettings, *, replaces: bool = False) -> None:
+        self._url, self._plan, self._replaces = url, plan, replaces
+        self._rule = key_rule(settings.key_rule)
+        self._separates = settings.on_repeated_key == "allow"
+        self._last_key = ""
+        self._failed: list[tuple[str, int]] = []
+        self.counts = Counts()
+        self.dropped: Counter[str] = Counter()
+        self._sinks = Sinks(url, failed_samples_url(url), {
+            "mtime": settings.mtime, "format": settings.format, "rule": settings.key_rule,
+            "on_repeated_key": settings.on_repeated_key, "checksum": True,
+            "index": settings.index and not self._separates,
+        })  # fmt: skip
+
+    @property
+    def _writer(self) -> TarWriter:
+        return cast(TarWriter, self._sinks.output)
+
+    def copy(self, row: Row) -> None:
+        """Write a sample with the bytes that it has."""
+        if self._separates:
+            self._separate(row.key(self._rule))
+        self._writer.write_raw(row.parts, row.size, row.words)
+        self.counts.out += 1
+
+    def write(self, sample: Sample) -> None:
+        """Write a sample that the step has made, with ``__key__`` and bytes for each field."""
+        if self._separates:
+            self._separate(sample["__key__"])
+        self._writer.write(sample)
+        self.counts.out += 1
+
+    def _separate(self, key: str) -> None:
+        if key == self._last_key:
+            # Side by side they would be read as one sample.
+            self._writer.separate()
+        self._last_key = key
+
+    def drop(self, reason: str, number: int = 1) -> None:
+        """Count samples that are left out, or become part of another one."""
+        self.dropped[reason] += number
+        self.counts.filtered += number
+
+    def fail(self, sample: Sample, reason: str) -> None:
+        """Keep a failed sample beside the output.
+
+        Args:
+            sample: the sample.
+            reason: why it failed, for its field ``__error__.txt``.
+        """
+        self._sinks.write_failed(sample, f"{reason}\n".encode("utf-8", "backslashreplace"))
+        self.counts.failed += 1
+        self._failed.append((sample["__key__"], self.counts.out))
+
+    def placed(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Count the samples that come in, and yield those that have a position; the others fail."""
+        for row in rows:
+            self.counts.read += 1
+            reason = failure(row.position)
+            if reason is None:
+                yield row
+            else:
+                self.fail(row.sample(self._rule), reason)
+
+    def publish(self) -> DoneRecord:
+        """Publish the shard and its failed samples, and then the record.
+
+        Raises:
+            CountsError: the counts do not add up.
+            StreamError, TemporaryStreamError: it cannot be published.
+        """
+        counts = self.counts
+        if not counts.add_up() or self._writer.samples != counts.out:
+            raise CountsError(f"the counts do not add up, please report this: {counts.sum_of_samples()}")
+        if self._replaces:
+            for earlier in (failed_samples_url(self._url), index_url(self._url)):
+                with suppress(MissingInputError):
+                    remove(earlier)
+        self._sinks.close()
+        size, digest = self._sinks.checksum()
+        name = output_name(self._url)
+        record = DoneRecord(
+            "done", {"url": name}, self._plan.id, version("tarkit"),
+            output={"name": name, "size": size, "sha256": digest},
+            failed_output=output_name(failed_samples_url(self._url)) if self._sinks.has_failed else None,
+            samples=counts.as_dict(), files=[], failed=self._failed, dropped=dict(self.dropped),
+            exit_code=EXIT_SET_ASIDE if counts.failed else EXIT_OK,
+        )  # fmt: skip
+        record.publish(self._url)
+        return record
+
+    def __enter__(self) -> GatheredOutput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # After publish(), this does nothing.
+        self._sinks.discard()

@@ -1,0 +1,173 @@
+"""Scatter: read a slice of the inputs once, and write its samples sorted into a run file."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from operator import itemgetter
+
+from tarkit.errors import TarkitError
+from tarkit.exchange.keys import KeyDigests
+from tarkit.exchange.merge import Merge
+from tarkit.exchange.plan import RUN_NAME, Plan
+from tarkit.exchange.positions import failed_position, ordinal
+from tarkit.exchange.rekeying import Rekeyed
+from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
+from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.step import Step
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.raw import FarReachingError
+from tarkit.mapping.scratch import Scratch
+from tarkit.names.outputnames import done_record_url
+from tarkit.names.url import join
+from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.samples.rawsamples import raw_samples
+from tarkit.samples.sample import key_rule
+from tarkit.store.entries import stat
+from tarkit.store.publish import open_publish
+
+_position = itemgetter(0)
+
+
+def run_url(folder: str, number: int) -> str:
+    """Return the URL of the run file of a slice."""
+    return join(folder, RUN_NAME.format(number))
+
+
+def finished_run(plan: Plan, folder: str, number: int) -> DoneRecord | None:
+    """Return the record of a slice that was scattered by this plan, or None.
+
+    Raises:
+        StreamError, TemporaryStreamError: the record cannot be read.
+    """
+    url = run_url(folder, number)
+    record = read_record(done_record_url(url))
+    if record is None or record.why_stale(lambda: stat(url).size, work=plan.run_id) is not None:
+        return None
+    return record
+
+
+class Scatter:
+    """The scatter of one slice.
+
+    Args:
+        urls: all inputs, by their numbers in the plan.
+        number: number of the slice.
+        folder: path or URL of the work folder.
+        mem: bytes of memory for samples; more are kept in sorted files, which are merged.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        step: Step,
+        settings: ExchangeSettings,
+        urls: Sequence[str],
+        number: int,
+        folder: str,
+        mem: int,
+    ) -> None:
+        self._plan, self._step, self._settings = plan, step, settings
+        self._urls, self._number, self._mem = urls, number, mem
+        self._url = run_url(folder, number)
+        self._rule = key_rule(settings.key_rule)
+        self._tally = Tally()
+        self._keys = KeyDigests() if step.needs_keys(settings) else None
+        self._failed: list[tuple[str, int]] = []
+        self._first_failure = ""
+        self._largest = 0
+
+    def run(self) -> DoneRecord:
+        """Write the run file, and then its record; a slice that fails has a record, too.
+
+        Raises:
+            StreamError, TemporaryStreamError: the record cannot be written.
+        """
+        from importlib.metadata import version
+
+        shown = f"slice {self._number} of {self._plan.slices}"
+        record = DoneRecord("done", {"url": shown}, self._plan.run_id, version("tarkit"))
+        try:
+            record.output = self._write()
+        except TarkitError as error:
+            record.state, record.error, record.exit_code = "failed", str(error), error.exit_code
+        samples = self._tally.samples
+        record.samples = {"in": samples, "out": samples - len(self._failed), "failed": len(self._failed)}
+        record.failed = self._failed
+        record.skipped_members = self._tally.skipped
+        record.publish(self._url)
+        return record
+
+    def _write(self) -> dict[str, object]:
+        with Scratch() as scratch:
+            spilled: list[RunFile] = []
+            last: list[Row] = []
+            size = 0
+            with closing(self._rows()) as rows:
+                for row in rows:
+                    last.append(row)
+                    size += row.size + ROW_BYTES
+                    if size >= self._mem:
+                        spilled.append(self._spill(f"{scratch.path}/spill-{len(spilled)}.tar", last))
+                        last, size = [], 0
+            last.sort(key=_position)
+            if not spilled:
+                return self._publish(iter(last))
+            spilled.append(self._spill(f"{scratch.path}/spill-{len(spilled)}.tar", last))
+            last = []
+            return self._publish(row for _, row in Merge(spilled, self._mem).rows())
+
+    def _spill(self, path: str, rows: list[Row]) -> RunFile:
+        rows.sort(key=_position)
+        with open_publish(path, sync=False) as output:
+            writer = RunWriter(output, self._plan.block_size)
+            writer.write(rows)
+            blocks = writer.end()
+        rows.clear()
+        return RunFile(path, output.bytes_written, blocks)
+
+    def _publish(self, rows: Iterator[Row]) -> dict[str, object]:
+        # Not waited for: after a loss of power, checksums show what is missing.
+        with open_publish(self._url, compression=None, sync=False) as output:
+            writer = RunWriter(output, self._plan.block_size)
+            writer.write(rows)
+            keys = None
+            if self._keys is not None:
+                digests, ends = self._keys.encode()
+                keys = [writer.add("keys", digests)[0], *ends]
+            blocks = writer.end()
+        return {
+            "name": RUN_NAME.format(self._number),
+            "size": output.bytes_written,
+            "blocks": blocks,
+            "keys": keys,
+            "largest": self._largest,
+            "first_failure": self._first_failure,
+        }
+
+    def _rows(self) -> Generator[Row, None, None]:
+        globals_seen: list[FarReachingError] = []
+        rekeyed = Rekeyed(self._rule) if self._settings.rekey else None
+        for shard in self._plan.shards(self._number):
+            url = self._urls[shard]
+            self._plan.check_identity(shard, url)
+            place_of = self._step.place_of(shard)
+            with closing(raw_samples(url, rule=self._rule, tally=self._tally, globals_seen=globals_seen)) as samples:
+                for number, sample in enumerate(samples):
+                    if rekeyed is not None:
+                        sample = rekeyed(sample, shard, url)
+                    if self._keys is not None:
+                        self._keys.add(sample.key)
+                    try:
+                        position = place_of(sample, number)
+                    except ValueError as error:
+                        position = self._fail(sample.key, str(error), ordinal(shard, number))
+                    self._largest = max(self._largest, sample.size)
+                    yield Row(position, sample.parts, sample.size, sample.words)
+            self._plan.check_identity(shard, url)
+
+    def _fail(self, key: str, reason: str, place: bytes) -> bytes:
+        """Count a failed sample, and return its position."""
+        self._first_failure = self._first_failure or f"key {key!r}: {reason}"
+        self._failed.append((key, 0))
+        return failed_position(reason, place)

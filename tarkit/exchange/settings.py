@@ -1,0 +1,106 @@
+"""ExchangeSettings that all steps have: how outputs are cut, and what happens to repeated keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tarkit.errors import UsageError, counted
+from tarkit.formats.tally import check_policy
+from tarkit.samples.sample import REPEATED_KEY_POLICIES, key_rule
+
+OUTPUT_NAME = "shard-{:06d}.tar"
+OUTPUT_PATTERN = "shard-{{000000..{:06d}}}.tar"
+
+
+@dataclass(frozen=True)
+class ExchangeSettings:
+    """ExchangeSettings of an exchange.
+
+    Attributes:
+        shards: number of outputs; the numbers of their samples differ by at most one.
+        maxcount: samples of an output; the last one may have fewer.
+        maxsize: bytes of tar of an output at most, unless samples have more than half of that.
+        key_rule: first-dot, last-dot or a regular expression of two groups.
+        on_repeated_key: error, or allow: samples of different inputs may have the same key.
+        rekey: put the number of its input before each key, as in ``000012/key``.
+        index: write the index of each output beside it.
+        mtime: time of the members of samples that a step makes, in seconds since 1970; None: 0, or
+            that of SOURCE_DATE_EPOCH.
+        format: tar format of such members.
+        max_errors: limit of failed samples: a number, or a percentage such as ``1%``.
+
+    Raises:
+        UsageError: a setting is not valid.
+    """
+
+    shards: int | None = None
+    maxcount: int | None = None
+    maxsize: int | None = None
+    key_rule: str = "first-dot"
+    on_repeated_key: str = "error"
+    rekey: bool = False
+    index: bool = True
+    mtime: float | None = None
+    format: str = "pax"
+    max_errors: str = "100"
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("shards", "maxcount", "maxsize") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise UsageError(f"give one of shards, maxcount and maxsize, which cut the outputs; given: {found}")
+        number = getattr(self, given[0])
+        if not isinstance(number, int) or number < 1:
+            raise UsageError(f"{given[0]} is {number!r}; it must be a whole number, 1 or more")
+        key_rule(self.key_rule)
+        check_policy("on_repeated_key", self.on_repeated_key, REPEATED_KEY_POLICIES)
+        if self.rekey and self.on_repeated_key != "error":
+            raise UsageError("with rekey no key is repeated, so on_repeated_key does not go with it")
+
+    def request(self) -> dict[str, Any]:
+        """Return what decides the bytes of the outputs, by the names of options."""
+        found = asdict(self)
+        del found["max_errors"]
+        return found
+
+    def cuts(self, samples: int, size: int, largest: int) -> Cuts:
+        """Return where the outputs begin.
+
+        Args:
+            samples: number of all samples.
+            size: bytes of their members.
+            largest: bytes of the largest sample.
+
+        Raises:
+            UsageError: there are fewer samples than outputs.
+        """
+        if self.shards is not None:
+            if samples < self.shards:
+                raise UsageError(f"{counted(samples, 'sample')} cannot fill {counted(self.shards, 'shard')}")
+            count = self.shards
+            return Cuts(count, False, lambda number: -(-samples * number // count))
+        if self.maxcount is not None:
+            most = self.maxcount
+            return Cuts(-(-samples // most), False, lambda number: most * number)
+        # Of the bytes before a sample, its share decides; so an output has its share, and a part of
+        # one sample more.
+        most = max((self.maxsize or 1) - largest, (self.maxsize or 1) // 2, 1)
+        number_of = -(-size // most)
+        return Cuts(number_of, True, lambda number: -(-size * number // number_of))
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where the outputs begin among the sorted samples.
+
+    Attributes:
+        count: number of outputs.
+        of_size: beginnings are numbers of bytes of the samples before; False: of samples.
+        begin: function from the number of an output to its beginning.
+    """
+
+    count: int
+    of_size: bool
+    begin: Callable[[int], int]

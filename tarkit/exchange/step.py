@@ -1,0 +1,56 @@
+"""A step of an exchange: which position a sample gets, and what becomes of the sorted samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tarkit.exchange.positions import PlaceOf, value_of
+from tarkit.exchange.runfile import Row
+from tarkit.exchange.settings import ExchangeSettings
+
+if TYPE_CHECKING:
+    from tarkit.exchange.output import GatheredOutput
+
+
+class Step(ABC):
+    """A step.
+
+    Attributes:
+        name: name of its verb.
+        in_groups: samples whose positions have the same value are never in two outputs.
+    """
+
+    name: ClassVar[str]
+    in_groups: ClassVar[bool] = False
+
+    def options(self) -> dict[str, Any]:
+        """Return what decides the output, for the plan: plain values by the names of options."""
+        return {}
+
+    def needs_keys(self, settings: ExchangeSettings) -> bool:
+        """Return True if keys are compared over all inputs before outputs are made."""
+        return settings.on_repeated_key == "error" and not settings.rekey
+
+    @abstractmethod
+    def place_of(self, shard: int) -> PlaceOf:
+        """Return the function that gives positions to the samples of an input.
+
+        Args:
+            shard: number of the input, from 0.
+        """
+
+    def write(self, rows: Iterator[Row], output: GatheredOutput) -> None:
+        """Write the samples of one output, which come in the order of their positions."""
+        for row in rows:
+            output.copy(row)
+
+
+def groups(rows: Iterator[Row]) -> Iterator[tuple[bytes, Iterator[Row]]]:
+    """Yield (value, samples) for each value of the positions; the samples in the order of the inputs.
+
+    The samples of a group must be taken before the next group.
+    """
+    yield from groupby(rows, key=lambda row: value_of(row.position))

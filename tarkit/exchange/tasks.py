@@ -1,0 +1,64 @@
+"""Run numbered tasks in several processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tarkit.errors import EXIT_FAILED, TarkitError
+from tarkit.mapping.parallel import Batch, ordered_map
+from tarkit.mapping.scratch import Scratch
+from tarkit.samples.sample import Sample
+
+_WINDOW = 1 << 30
+
+
+class StageTaskError(TarkitError):
+    """A task failed in its process.
+
+    Args:
+        message: one line.
+        code: exit code.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+
+def task_results(task: Callable[[int], Any], numbers: Sequence[int], parallel: int) -> Iterator[Any]:
+    """Yield the result of a function for each number, in order.
+
+    Args:
+        task: function that returns a value that JSON can hold.
+        numbers: its arguments.
+        parallel: number of processes; 1: in this process.
+
+    Raises:
+        StageTaskError: a task raised an error, or its process was killed.
+    """
+    slots = min(parallel, len(numbers))
+    if slots <= 1:
+        yield from map(task, numbers)
+        return
+    from tarkit.mapping.pythonpool import PythonPool
+
+    def mapper(sample: Sample) -> Sample:
+        try:
+            found = {"result": task(int(sample["__key__"]))}
+        except TarkitError as error:
+            found = {"error": str(error), "code": error.exit_code}
+        return {"__key__": sample["__key__"], "json": json.dumps(found).encode()}
+
+    batches: Iterator[Batch] = ([{"__key__": str(number)}] for number in numbers)
+    with Scratch() as scratch, PythonPool(mapper, scratch.path, slots=slots) as pool:
+        for item in ordered_map(batches, pool, window=_WINDOW):
+            if isinstance(item, tuple):
+                _, outcome = item
+                if outcome.failure is not None:
+                    raise StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
+                found = json.loads(outcome.made[0][0]["json"])
+                if "error" in found:
+                    raise StageTaskError(found["error"], found["code"])
+                yield found["result"]
