@@ -49,7 +49,7 @@ class Step(ABC):
 
 
 def groups(rows: Iterator[Row]) -> Iterator[tuple[bytes, Iterator[Row]]]:
-    """Yield (value, samples) for each value of the positions; the samples in the order of the inputs.
+    """Yield (value, samples) for each value of the positions, the samples in input order.
 
     The samples of a group must be taken before the next group.
     """
