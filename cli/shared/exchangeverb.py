@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import counted
+from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
 
-from .program import dry_run_option, option_group, size, work_option
+from .program import dry_run_notes, dry_run_option, option_group, reject_options, size, work_option
 from .shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
-    from tarkit.exchange.exchange import Result
+    from tarkit.exchange.exchange import Exchange, Result
     from tarkit.exchange.settings import ExchangeSettings
     from tarkit.exchange.step import Step
 
@@ -80,16 +80,39 @@ class ExchangeVerb:
 
     def do(self, step: Step, urls: Sequence[str]) -> int | None:
         """Run the exchange of a step, as the options say, and note its result."""
-        from tarkit.exchange.exchange import Exchange
+        from tarkit.exchange.slices import ExchangeSlice
 
         options = self.options
-        exchange = Exchange(
+        if (options["stage"] is None) != (options["slice"] is None):
+            raise UsageError("--stage and --slice go together: the stage, and I/W for slice I of W")
+        reject_options([] if options["stage"] else ["wait"], "goes with --stage")
+        reject_options(["dry_run", "force"] if options["stage"] else [], "does not go with --stage")
+        exchange = ExchangeSlice(
             step, urls, options["outdir"], self._settings(), work=options["work"], parallel=self.parallel,
             mem=options["mem"], force=options["force"], report=self._report,
         )  # fmt: skip
-        result = exchange.run()
+        exchange.wait = options["wait"]
+        if options["dry_run"]:
+            self._note_forecast(exchange)
+            return None
+        if options["stage"] is None:
+            result = exchange.run()
+        else:
+            from tarkit.runs.process import with_index
+            from tarkit.specs.inputslice import parse_slice
+
+            number, slices = parse_slice(with_index(options["slice"]))
+            result = (exchange.scatter if options["stage"] == "scatter" else exchange.gather)(number, slices)
         self._note(result)
-        return result.counts.exit_code
+        # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
+        return None if options["stage"] == "scatter" else result.counts.exit_code
+
+    def _note_forecast(self, exchange: Exchange) -> None:
+        from tarkit.exchange.forecast import forecast
+
+        found = forecast(exchange)
+        self.run.notes += [found.line(), *dry_run_notes()]
+        self.run.found |= found.as_dict()
 
     def _settings(self) -> ExchangeSettings:
         from tarkit.exchange.settings import ExchangeSettings
@@ -109,7 +132,7 @@ class ExchangeVerb:
 
     def _note(self, result: Result) -> None:
         run, counts = self.run, result.counts
-        made = counted(result.done, "shard")
+        made = counted(result.done, "run file" if self.options["stage"] == "scatter" else "shard")
         before = f", {result.done_before} done before" if result.done_before else ""
         run.notes.append(f"{made}{before}, {result.size} bytes; samples: {counts.sum_of_samples()}")
         run.notes += [f"{reason}: {number}" for reason, number in sorted(result.dropped.items())]

@@ -119,6 +119,10 @@ class Exchange:
         force: replace the outputs of another exchange, and remove its run files.
         report: called with the progress.
 
+    Attributes:
+        mem: bytes of memory for the samples of each process.
+        request: step and settings that decide the outputs.
+
     Raises:
         UsageError: an input is in the folder of the outputs, or there are too many.
     """
@@ -141,9 +145,9 @@ class Exchange:
         self.urls = [*outside([outdir, self.work], urls)]
         if len(self.urls) >= MOST_SHARDS:
             raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
-        self._parallel, self._mem = max(1, parallel), int(mem * _SHARE) // max(1, parallel)
+        self.parallel, self.mem = max(1, parallel), int(mem * _SHARE) // max(1, parallel)
         self._force, self._report = force, report
-        self._request = {"step": step.name, **settings.request(), **step.options()}
+        self.request = {"step": step.name, **settings.request(), **step.options()}
         self._replaces = False
 
     def run(self) -> Result:
@@ -156,7 +160,7 @@ class Exchange:
             RepeatedKeyError: samples have the same key.
             TarkitError: other errors of the step or the store.
         """
-        fresh = make_plan(self._request, self.urls, slices=None, mem=self._mem)
+        fresh = make_plan(self.request, self.urls, slices=None, mem=self.mem)
         plan = self._plan_to_resume(fresh)
         if plan is None:
             earlier = earlier_outputs(self.outdir)
@@ -167,7 +171,7 @@ class Exchange:
                     f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run, "
                     f"such as {printable(earlier.shards[0])}; use another folder, or --force, which replaces them"
                 )
-            plan = agreed_plan(self.work, self._request, self.urls, lambda: fresh)
+            plan = agreed_plan(self.work, self.request, self.urls, lambda: fresh)
         self._replaces = self._force
         result = self._gather_all(plan, self._scatter_all(plan))
         if self._force:
@@ -181,7 +185,7 @@ class Exchange:
         if plan is None:
             return None
         try:
-            check_plan(plan, self.work, self._request, self.urls)
+            check_plan(plan, self.work, self.request, self.urls)
             for now, then in zip(fresh.inputs, plan.inputs, strict=True):
                 if now != then:
                     raise UsageError(
@@ -201,7 +205,7 @@ class Exchange:
             if run.id == plan.id:
                 found = Result(run.outputs)
                 for number in range(run.outputs):
-                    record = finished_output(plan, self.outdir, number)
+                    record = finished_output(plan.id, self.outdir, number)
                     if record is None:
                         return None
                     found.enter(record, before=True)
@@ -215,9 +219,9 @@ class Exchange:
         missing = [number for number, record in records.items() if record is None]
 
         def scatter(number: int) -> dict[str, Any]:
-            return asdict(Scatter(plan, self.step, self.settings, self.urls, number, self.work, self._mem).run())
+            return asdict(Scatter(plan, self.step, self.settings, self.urls, number, self.work, self.mem).run())
 
-        for done, found in enumerate(task_results(scatter, missing, self._parallel), 1):
+        for done, found in enumerate(task_results(scatter, missing, self.parallel), 1):
             record = DoneRecord(**found)
             records[missing[done - 1]] = record
             self._report("scatter", len(records) - len(missing) + done, len(records))
@@ -227,7 +231,7 @@ class Exchange:
         failed = {number: record for number, record in records.items() if record and record.state != "done"}
         if failed:
             raise SlicesFailedError(failed)
-        scattered = Scattered([record for record in records.values() if record], self.work, self._mem)
+        scattered = Scattered([record for record in records.values() if record], self.work, self.mem)
         samples = scattered.merge.samples
         limit = Limit.parse(self.settings.max_errors)
         if scattered.failed and (scattered.failed == samples or limit.exceeded(scattered.failed, samples, at_end=True)):
@@ -240,8 +244,8 @@ class Exchange:
     def _gather_all(self, plan: Plan, scattered: Scattered) -> Result:
         """Make all outputs that are not made yet."""
         cuts = scattered.cuts(self.settings)
-        self._check_keys(scattered, plan, 0, 1, self._parallel)
-        return self._gather(plan, scattered, cuts, range(cuts.count), self._parallel)
+        self._check_keys(scattered, plan, 0, 1, self.parallel)
+        return self._gather(plan, scattered, cuts, range(cuts.count), self.parallel)
 
     def _check_keys(self, scattered: Scattered, plan: Plan, number: int, count: int, parallel: int) -> None:
         """Check that keys are not repeated, in a part of the range of their digests."""
@@ -262,7 +266,7 @@ class Exchange:
         result = Result(cuts.count)
         missing = list[int]()
         for number in numbers:
-            record = finished_output(plan, self.outdir, number)
+            record = finished_output(plan.id, self.outdir, number)
             if record is None:
                 missing.append(number)
             else:

@@ -59,15 +59,15 @@ def output_url(folder: str, number: int) -> str:
     return join(folder, OUTPUT_NAME.format(number))
 
 
-def finished_output(plan: Plan, folder: str, number: int) -> DoneRecord | None:
-    """Return the record of an output that was made by this plan, or None.
+def finished_output(plan: str, folder: str, number: int) -> DoneRecord | None:
+    """Return the record of an output that was made by the plan of this id, or None.
 
     Raises:
         StreamError, TemporaryStreamError: the record cannot be read.
     """
     url = output_url(folder, number)
     record = read_record(done_record_url(url))
-    if record is None or record.why_stale(lambda: stat(url).size, work=plan.id) is not None:
+    if record is None or record.why_stale(lambda: stat(url).size, work=plan) is not None:
         return None
     return record
 

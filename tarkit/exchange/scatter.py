@@ -34,14 +34,18 @@ def run_url(folder: str, number: int) -> str:
     return join(folder, RUN_NAME.format(number))
 
 
+def run_record(folder: str, number: int) -> DoneRecord | None:
+    """Return the record of a slice, also of one that failed, or None if there is none."""
+    return read_record(done_record_url(run_url(folder, number)))
+
+
 def finished_run(plan: Plan, folder: str, number: int) -> DoneRecord | None:
     """Return the record of a slice that was scattered by this plan, or None.
 
     Raises:
         StreamError, TemporaryStreamError: the record cannot be read.
     """
-    url = run_url(folder, number)
-    record = read_record(done_record_url(url))
+    url, record = run_url(folder, number), run_record(folder, number)
     if record is None or record.why_stale(lambda: stat(url).size, work=plan.run_id) is not None:
         return None
     return record

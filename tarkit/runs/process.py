@@ -326,7 +326,7 @@ def _outputs(work: Work, inputs: Sequence[str], *, once: bool) -> tuple[list[tup
     if work.slice is None:
         outputs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
         return outputs, record_of(work, all_inputs(inputs, [url for url, _ in outputs]), once=once)
-    index, count = parse_slice(_with_index(work.slice))
+    index, count = parse_slice(with_index(work.slice))
     outputs, asked = plan_slice(
         inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=allow_pipe
     )
@@ -383,8 +383,12 @@ def process_outputs(
         ShardRun(engine, counts, work.fingerprint(), version("tarkit"), files).run(outputs)
 
 
-def _with_index(piece: str) -> str:
-    """Return I/W for W alone: with the number that Kubernetes or Slurm gives to this process."""
+def with_index(piece: str) -> str:
+    """Return I/W for W alone: with the number that Kubernetes or Slurm gives to this process.
+
+    Raises:
+        UsageError: neither has set one.
+    """
     if "/" in piece:
         return piece
     if (index := os.environ.get("JOB_COMPLETION_INDEX")) is not None:

@@ -41,7 +41,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
         "thumbnails"
     },
-    {"exchange": "exchange settings shuffle step"},
+    {"exchange": "exchange forecast settings shuffle slices step"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},

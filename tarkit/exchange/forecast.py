@@ -1,0 +1,82 @@
+"""Forecast an exchange: samples, bytes, space and requests, before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarkit.errors import counted
+from tarkit.exchange.exchange import Exchange
+from tarkit.exchange.plan import make_plan
+from tarkit.exchange.runfile import ROW_BYTES
+from tarkit.formats.tar.headers import BLOCK
+from tarkit.steps.counting import count_shards
+
+_PART = 8 << 20
+"""Bytes of a part of an upload."""
+_LISTED = ("samples", "content", "outputs", "slices", "space", "memory", "gets", "puts")
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Numbers of an exchange.
+
+    Attributes:
+        samples: number of samples of the inputs.
+        content: bytes of their fields.
+        outputs: number of outputs.
+        slices: number of run files.
+        space: bytes of the run files, about: headers and padding are estimated.
+        memory: bytes of memory for samples, of all processes.
+        gets: requests that read inputs and run files, if all are in a store.
+        puts: requests that write run files and outputs there.
+    """
+
+    samples: int
+    content: int
+    outputs: int
+    slices: int
+    space: int
+    memory: int
+    gets: int
+    puts: int
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the numbers by their names."""
+        return {name: getattr(self, name) for name in _LISTED}
+
+    def line(self) -> str:
+        """Return the numbers in one line."""
+        return (
+            f"{counted(self.samples, 'sample')}, {self.content} bytes of content; "
+            f"{counted(self.outputs, 'shard')} from "
+            f"{counted(self.slices, 'run file')} of {self.space} bytes in all; memory {self.memory}; in a store "
+            f"{self.gets} GET and {self.puts} PUT requests"
+        )
+
+
+def forecast(exchange: Exchange, *, slices: int | None = None) -> Forecast:
+    """Count the samples of an exchange, from indexes or headers, and compute what it needs.
+
+    Args:
+        exchange: the exchange.
+        slices: number of slices; None: as many as a run on this machine would have.
+
+    Raises:
+        TarkitError: an input cannot be counted, or there are too few samples.
+    """
+    plan = make_plan(exchange.request, exchange.urls, slices=slices, mem=exchange.mem)
+    samples = content = members = 0
+    for each in count_shards(exchange.urls, parallel=exchange.parallel, rule=exchange.settings.key_rule):
+        if each.error is not None:
+            raise each.error
+        samples += each.samples
+        content += each.sizes.total()
+        members += sum(each.members.values())
+    # A header, and on average half a block of padding.
+    size = content + members * (BLOCK + BLOCK // 2)
+    cuts = exchange.settings.cuts(samples, size, size // max(1, samples))
+    memory = exchange.mem * exchange.parallel
+    units = max(exchange.parallel, -(-(size + samples * ROW_BYTES) // max(1, exchange.mem)))
+    gets = len(plan.inputs) + plan.slices * (units + 2)
+    puts = 2 * plan.slices + 3 * cuts.count + 2 * (size // _PART)
+    return Forecast(samples, content, cuts.count, plan.slices, size, memory, gets, puts)

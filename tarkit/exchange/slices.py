@@ -1,0 +1,154 @@
+"""One slice of one stage of an exchange, as a pod of a cluster runs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tarkit.errors import TemporaryStreamError, counted
+from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
+from tarkit.exchange.gather import finished_output
+from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
+from tarkit.exchange.scatter import Scatter, finished_run, run_record
+from tarkit.exchange.settings import OUTPUT_NAME
+from tarkit.exchange.workfolder import earlier_outputs, remove_work
+from tarkit.names.outputnames import done_record_url
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.specs.shardspec import take_slice
+from tarkit.store.entries import entries
+
+LOOK_EVERY = 30.0
+"""Seconds between two looks for what another process has to make first."""
+_SHOWN = 5
+
+T = TypeVar("T")
+
+
+class ExchangeSlice(Exchange):
+    """An exchange of which this process runs slices, and other processes the others.
+
+    All processes have the same arguments, and the same work folder.
+
+    Attributes:
+        wait: seconds to wait for what other processes make.
+        sleep: function that waits for some seconds.
+        clock: function that returns seconds since any time.
+    """
+
+    wait: float = 0.0
+    sleep: Callable[[float], object] = staticmethod(time.sleep)
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def scatter(self, number: int, slices: int) -> Result:
+        """Scatter one slice of the inputs.
+
+        Slice 0 makes the plan; the others wait for it.
+
+        Args:
+            number: number of the slice, from 0.
+            slices: number of slices.
+
+        Raises:
+            TemporaryStreamError: there is no plan yet.
+            SlicesFailedError: an input cannot be read.
+            UsageError: the work folder has the run files of another exchange.
+        """
+        mem = self.mem * self.parallel
+        if number == 0:
+            plan = agreed_plan(
+                self.work, self.request, self.urls,
+                lambda: make_plan(self.request, self.urls, slices=slices, mem=mem),
+            )  # fmt: skip
+        else:
+            plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
+        result = Result()
+        # With fewer inputs than slices, the last slices have none.
+        if number < plan.slices:
+            record = finished_run(plan, self.work, number)
+            result.enter(record or self._scattered_now(plan, number, mem), before=record is not None)
+        return result
+
+    def _scattered_now(self, plan: Plan, number: int, mem: int) -> DoneRecord:
+        record = Scatter(plan, self.step, self.settings, self.urls, number, self.work, mem).run()
+        if record.state != "done":
+            raise SlicesFailedError({number: record})
+        return record
+
+    def gather(self, number: int, slices: int) -> Result:
+        """Make one slice of the outputs.
+
+        The process that makes the last output removes the run files.
+
+        Args:
+            number: number of the slice, from 0.
+            slices: number of slices.
+
+        Raises:
+            TemporaryStreamError: slices of the scatter are missing, or have failed.
+            TarkitError: the errors of :meth:`run`.
+        """
+        if (found := self._gathered_before(number, slices)) is not None:
+            return found
+        plan = self._waited(self._own_plan, "slice 0 of the scatter has not made the plan yet")
+        runs = self._waited(lambda: self._all_runs(plan), lambda: self._why_not_scattered(plan))
+        scattered = self._scattered(dict(enumerate(runs)))
+        self._check_keys(scattered, plan, number, slices, 1)
+        cuts = scattered.cuts(self.settings)
+        result = self._gather(plan, scattered, cuts, take_slice(cuts.count, number, slices), self.parallel)
+        names = {entry.name for entry in entries(self.outdir)}
+        if all(done_record_url(OUTPUT_NAME.format(each)) in names for each in range(cuts.count)):
+            remove_work(self.work)
+        return result
+
+    def _gathered_before(self, number: int, slices: int) -> Result | None:
+        """Return the result of this slice if it is done, and the run files are gone."""
+        if read_plan(self.work) is not None:
+            return None
+        for run in earlier_outputs(self.outdir).runs:
+            found = Result(run.outputs)
+            for each in take_slice(run.outputs, number, slices):
+                record = finished_output(run.id, self.outdir, each)
+                if record is None:
+                    break
+                found.enter(record, before=True)
+            else:
+                return found
+        return None
+
+    def _own_plan(self) -> Plan | None:
+        plan = read_plan(self.work)
+        if plan is not None:
+            check_plan(plan, self.work, self.request, self.urls)
+        return plan
+
+    def _all_runs(self, plan: Plan) -> list[DoneRecord] | None:
+        """Return the records of all slices, or None if one is missing."""
+        found = list[DoneRecord]()
+        for number in range(plan.slices):
+            record = finished_run(plan, self.work, number)
+            if record is None:
+                return None
+            found.append(record)
+        return found
+
+    def _why_not_scattered(self, plan: Plan) -> str:
+        missing = [number for number in range(plan.slices) if finished_run(plan, self.work, number) is None]
+        failed = next(
+            (record.error for each in missing if (record := run_record(self.work, each)) and record.error), None
+        )
+        shown = ", ".join(map(str, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
+        why = f"; one has failed: {failed}" if failed else ""
+        return f"{counted(len(missing), 'slice')} of {plan.slices} not scattered yet ({shown}){why}"
+
+    def _waited(self, look: Callable[[], T | None], why: str | Callable[[], str]) -> T:
+        """Return what another process makes, when it is there."""
+        end = self.clock() + self.wait
+        while (found := look()) is None:
+            left = end - self.clock()
+            if left <= 0:
+                reason = why if isinstance(why, str) else why()
+                hint = "wait longer (--wait SECONDS), or run the missing slices again"
+                raise TemporaryStreamError(reason, url=self.work, hint=hint)
+            self.sleep(min(LOOK_EVERY, left))
+        return found
