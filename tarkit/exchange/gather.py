@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tarkit.exchange.keys import RunKeys
-from tarkit.exchange.merge import Merge
+from tarkit.exchange.merge import Merge, number_at
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import value_of
@@ -93,7 +93,7 @@ class Gather:
         Raises:
             TarkitError: an output cannot be made, or a run file is damaged.
         """
-        rows = _Rows(self._begun(self._cuts.begin(numbers[0])), self._step.in_groups)
+        rows = _Rows(self._begun(self._cuts.begin(numbers[0])), self._cuts.of_size, self._step.in_groups)
         for number in numbers:
             is_last = number == self._cuts.count - 1
             end = None if is_last else self._cuts.begin(number + 1)
@@ -103,41 +103,50 @@ class Gather:
                 self._step.write(output.placed(rows.until(end)), output)
                 yield output.publish()
 
-    def _begun(self, begin: int) -> Iterator[tuple[int, Row]]:
-        """Yield (number, sample) from a number on, without the rest of an earlier group."""
+    def _begun(self, begin: int) -> Iterator[tuple[int, list[Row]]]:
+        """Yield samples from a number on, without the rest of an earlier group."""
         of_size = self._cuts.of_size
         if not self._step.in_groups or not begin:
-            yield from self._merge.rows(begin, of_size=of_size)
+            yield from self._merge.batches(begin, of_size=of_size)
             return
-        last = b""
-        found = self._merge.rows(max(0, begin - (self._largest if of_size else 1)), of_size=of_size)
-        for number, row in found:
-            value = value_of(row.position)
-            if number < begin:
-                last = value
-            elif value != last:
-                yield number, row
-                break
-        yield from found
+        # The sample before the first one may be of the same group.
+        last: bytes | None = b""
+        for at, rows in self._merge.batches(max(0, begin - (self._largest if of_size else 1)), of_size=of_size):
+            if last is None:
+                yield at, rows
+                continue
+            for number, row in enumerate(rows):
+                value = value_of(row.position)
+                if at < begin:
+                    last = value
+                elif value != last:
+                    last = None
+                    yield at, rows[number:]
+                    break
+                at += row.size if of_size else 1
 
 
 class _Rows:
     """Sorted samples that are taken output by output."""
 
-    def __init__(self, rows: Iterator[tuple[int, Row]], in_groups: bool) -> None:
-        self._rows, self._in_groups = rows, in_groups
-        self._next: tuple[int, Row] | None = None
+    def __init__(self, batches: Iterator[tuple[int, list[Row]]], of_size: bool, in_groups: bool) -> None:
+        self._batches, self._of_size, self._in_groups = batches, of_size, in_groups
+        self._left: tuple[int, list[Row]] | None = None
 
-    def until(self, end: int | None) -> Iterator[Row]:
+    def until(self, end: int | None) -> Iterator[list[Row]]:
         """Yield the samples before a number, and the rest of a group that begins before it."""
         last = b""
-        found = self._next or next(self._rows, None)
-        while found is not None:
-            number, row = found
-            if end is not None and number >= end and not (self._in_groups and value_of(row.position) == last):
-                break
+        while (batch := self._left or next(self._batches, None)) is not None:
+            self._left = None
+            at, rows = batch
+            sizes = [row.size for row in rows] if self._of_size else None
+            cut = len(rows) if end is None else number_at(sizes, len(rows), end - at)
             if self._in_groups:
-                last = value_of(row.position)
-            yield row
-            found = next(self._rows, None)
-        self._next = found
+                last = value_of(rows[cut - 1].position) if cut else last
+                while cut < len(rows) and value_of(rows[cut].position) == last:
+                    cut += 1
+            if cut:
+                yield rows[:cut]
+            if cut < len(rows):
+                self._left = at + (cut if sizes is None else sum(sizes[:cut])), rows[cut:]
+                return

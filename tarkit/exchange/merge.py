@@ -5,13 +5,17 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 
 from tarkit.exchange.runfile import ROW_BYTES, Block, Row, RunFile
 from tarkit.store.waits import Workers
 
 _position = itemgetter(0)
+
+
+_BATCH = 256
+"""Most samples that are passed on at once."""
 
 
 class Merge:
@@ -33,7 +37,14 @@ class Merge:
         self.size = sum(block.size for run in runs for block in run.blocks)
 
     def rows(self, start: int = 0, *, of_size: bool = False) -> Iterator[tuple[int, Row]]:
-        """Yield (number, sample) for the samples from a number on.
+        """Yield (number, sample) for the samples from a number on, as :meth:`batches` does."""
+        for at, rows in self.batches(start, of_size=of_size):
+            for row in rows:
+                yield at, row
+                at += row.size if of_size else 1
+
+    def batches(self, start: int = 0, *, of_size: bool = False) -> Iterator[tuple[int, list[Row]]]:
+        """Yield the samples from a number on, some at a time, with the number of the first of them.
 
         Each block is read once. Some that begin before the first wanted sample are read, too: where
         they end among those of the other run files, only their samples show.
@@ -43,10 +54,13 @@ class Merge:
             of_size: the number of a sample is that of the bytes of the samples before it.
         """
         at, begin = self._begin(start, of_size)
-        for row in self._sorted(begin):
-            if at >= start:
-                yield at, row
-            at += row.size if of_size else 1
+        for rows in self._sorted(begin):
+            sizes = [row.size for row in rows] if of_size else None
+            skipped = number_at(sizes, len(rows), start - at)
+            first = at + (skipped if sizes is None else sum(sizes[:skipped]))
+            at += len(rows) if sizes is None else sum(sizes)
+            if skipped < len(rows):
+                yield first, rows[skipped:] if skipped else rows
 
     def _begin(self, start: int, of_size: bool) -> tuple[int, list[int]]:
         """Return the first block to read of each run file, and the number of its samples before.
@@ -73,8 +87,8 @@ class Merge:
         each = ([(block, number) for block in run.blocks[begin[number] :]] for number, run in enumerate(self._runs))
         return heapq.merge(*each)
 
-    def _sorted(self, begin: Sequence[int]) -> Iterator[Row]:
-        """Yield the samples of the blocks from one on in each run file."""
+    def _sorted(self, begin: Sequence[int]) -> Iterator[list[Row]]:
+        """Yield the samples of the blocks from one on in each run file, some at a time."""
         wanted: dict[int, list[Block]] = {}
         carried: list[Row] = []
         memory = 0
@@ -88,8 +102,10 @@ class Merge:
                 carried = rows[cut:]
                 del rows[cut:]
                 rows.reverse()
-                while rows:  # so that each is freed
-                    yield rows.pop()
+                while rows:
+                    # Taken from the end, so that their memory is free when they are written.
+                    yield rows[: -_BATCH - 1 : -1]
+                    del rows[-_BATCH:]
                 wanted, memory = {}, sum(row.size + ROW_BYTES for row in carried)
             if block is not None:
                 wanted.setdefault(run, []).append(block)
@@ -105,3 +121,16 @@ class Merge:
             yield from workers.ahead(
                 lambda item: [*self._runs[item[0]].rows(item[1])], wanted.items(), 2 * self._parallel
             )
+
+
+def number_at(sizes: Sequence[int] | None, count: int, number: int) -> int:
+    """Return how many of some samples come before a number that is counted from their first.
+
+    Args:
+        sizes: their sizes, if numbers are bytes; None if they are samples.
+        count: number of the samples.
+        number: the number; below 0: none come before.
+    """
+    if sizes is None:
+        return min(max(0, number), count)
+    return bisect_left([*accumulate(sizes, initial=0)], number, 0, count)

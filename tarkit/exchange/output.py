@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import version
+from itertools import chain
 from typing import cast
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError
@@ -54,12 +55,14 @@ class GatheredOutput:
     def _writer(self) -> TarWriter:
         return cast(TarWriter, self._sinks.output)
 
-    def copy(self, row: Row) -> None:
-        """Write a sample with the bytes that it has."""
+    def copy(self, rows: Iterable[Row]) -> None:
+        """Write samples with the bytes that they have."""
         if self._separates:
-            self._separate(row.key(self._rule))
-        self._writer.write_raw(row.parts, row.size, row.words)
-        self.counts.out += 1
+            for row in rows:
+                self._separate(row.key(self._rule))
+                self.counts.out += self._writer.write_raw([row[1:]])
+        else:
+            self.counts.out += self._writer.write_raw(row[1:] for row in rows)
 
     def write(self, sample: Sample) -> None:
         """Write a sample that the step has made, with ``__key__`` and bytes for each field."""
@@ -90,15 +93,19 @@ class GatheredOutput:
         self.counts.failed += 1
         self._failed.append((sample["__key__"], self.counts.out))
 
-    def placed(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Count the samples that come in, and yield those that have a position; the others fail."""
-        for row in rows:
-            self.counts.read += 1
-            reason = failure(row.position)
-            if reason is None:
-                yield row
-            else:
-                self.fail(row.sample(self._rule), reason)
+    def placed(self, batches: Iterable[list[Row]]) -> Iterator[Row]:
+        """Count the samples that come in; return those with a position, and let the others fail."""
+        return chain.from_iterable(map(self._placed, batches))
+
+    def _placed(self, rows: list[Row]) -> list[Row]:
+        self.counts.read += len(rows)
+        # Those without a position are behind all others.
+        while rows and (reason := failure(rows[-1].position)) is not None:
+            first = next(number for number, row in enumerate(rows) if failure(row.position) is not None)
+            for row in rows[first:]:
+                self.fail(row.sample(self._rule), failure(row.position) or reason)
+            rows = rows[:first]
+        return rows
 
     def publish(self) -> DoneRecord:
         """Publish the shard and its failed samples, and then the record.

@@ -32,7 +32,6 @@ ROW_BYTES = 320
 _PIECE = 256 * 1024
 _HEAD = struct.Struct(">QQ")  # number of samples, bytes of positions
 _BLOCK = struct.Struct(">QQQIII")  # offset, bytes of table, bytes of samples, samples, CRC-32, bytes of position
-_SIZES = struct.Struct(">QII")  # bytes of tar, of position, of words of one sample
 
 
 class Row(NamedTuple):
@@ -125,10 +124,10 @@ class RunWriter:
             self._write_block(held, size)
 
     def _write_block(self, rows: list[Row], size: int) -> None:
-        sizes = b"".join(_SIZES.pack(row.size, len(row.position), len(row.words)) for row in rows)
-        positions = b"".join(row.position for row in rows)
-        words = b"".join(row.words for row in rows)
-        table = b"".join((_HEAD.pack(len(rows), len(positions)), sizes, positions, words))
+        positions, words = [row.position for row in rows], [row.words for row in rows]
+        sizes = [*(row.size for row in rows), *map(len, positions), *map(len, words)]
+        head = _HEAD.pack(len(rows), sum(map(len, positions)))
+        table = b"".join((head, struct.pack(f">{len(sizes)}Q", *sizes), *positions, *words))
         offset = self._output.bytes_written
         head = self._member(f"block-{len(self.blocks):06d}", table)
         crc = 0
@@ -241,14 +240,14 @@ class RunFile:
         yield Row(position, (content,), block.size, words)
 
 
-def _table(member: memoryview) -> tuple[list[int], list[bytes], list[bytes]]:
+def _table(member: memoryview) -> tuple[Sequence[int], list[bytes], list[bytes]]:
     """Return the sizes, positions and words of the samples of a block from its table."""
     count, length = _HEAD.unpack_from(member, BLOCK)
     at = BLOCK + _HEAD.size
-    rows = [*_SIZES.iter_unpack(member[at : at + count * _SIZES.size])]
-    at += count * _SIZES.size
-    positions = _cut(bytes(member[at : at + length]), (row[1] for row in rows))
-    return [row[0] for row in rows], positions, _cut(bytes(member[at + length :]), (row[2] for row in rows))
+    sizes = struct.unpack_from(f">{3 * count}Q", member, at)
+    at += 8 * 3 * count
+    positions = _cut(bytes(member[at : at + length]), sizes[count : 2 * count])
+    return sizes[:count], positions, _cut(bytes(member[at + length :]), sizes[2 * count :])
 
 
 def _cut(data: bytes, sizes: Iterable[int]) -> list[bytes]:

@@ -44,8 +44,7 @@ class Step(ABC):
 
     def write(self, rows: Iterator[Row], output: GatheredOutput) -> None:
         """Write the samples of one output, which come in the order of their positions."""
-        for row in rows:
-            output.copy(row)
+        output.copy(rows)
 
 
 def groups(rows: Iterator[Row]) -> Iterator[tuple[bytes, Iterator[Row]]]:

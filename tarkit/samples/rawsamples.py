@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from tarkit.errors import DataError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, RawMember
@@ -77,11 +78,11 @@ def raw_samples(
     keep_freed_memory()
     with open_read(url) as stream:
         tally = Tally() if tally is None else tally
-        archive = RawArchive(stream.read, stream.name, in_sample(rule), tally, globals_seen, None)
+        archive = _PlacedArchive(stream.read, stream.name, in_sample(rule), tally, globals_seen, None)
         recording = archive.recording
         samples = group_by_keys(
-            _places(archive), url=stream.name, rule=rule, tally=tally,
-            sample_limit=archive.large.sample_limit, spill=_Spill(archive),
+            archive.placed(), url=stream.name, rule=rule, tally=tally,
+            sample_limit=archive.large.sample_limit, spill=archive.spill,
         )  # fmt: skip
         for sample in samples:
             places = iter(sample.items())
@@ -98,64 +99,81 @@ def raw_samples(
             if raw is None:
                 data = recording.between(begin, at)
                 if len(data) < at - begin:  # the last padding was not read yet
-                    data += bytes(at - begin - len(data))
+                    data += bytes(-size % BLOCK)
+                if len(data) != at - begin:
+                    raise DataError("bytes of a sample were dropped; this is a bug", url=stream.name, key=key)
                 yield RawSample(key, (data,), at - begin, words.encode("utf-8", "surrogateescape"))
             else:
-                yield _of_members(key, sample, recording)
-            recording.drop(at)
+                yield archive.of_members(key, sample)
+            archive.let_go_sample(at)
         tally.shards += 1
 
 
-_Place = tuple[str, int, int, int, RawMember | None]
-"""(name, offset of the first header, offset and size of the content, the member if it is not held)
-of a member; offsets are those of the shard.
-"""
+class _Place(list[Any]):
+    """The place of a member in its shard, as the content of a field.
+
+    It has the name, offset of the first header, offset and size of the content, and the member, if
+    its bytes are not held any more; offsets are those of the shard.
+    """
 
 
-def _places(archive: RawArchive) -> Iterator[Member]:
-    """Yield the members of an archive with a place as their content; marks as they are."""
-    for name, content, offset in archive.members():
-        if not name:
-            yield name, content, offset
-        elif type(content) is bytes:
-            size = len(content)
-            yield name, (name, offset, archive.base + archive.position - size - -size % BLOCK, size, None), offset
-        else:
-            yield name, (name, offset, offset + len(content.head), len(content.content), content), offset
+class _PlacedArchive(RawArchive):
+    """An archive whose members are places, until the bytes are dropped or the sample is whole."""
 
+    _held: list[_Place]
 
-def _member(place: _Place, recording: Any) -> RawMember:
-    """Return a member that is held, or the one that is kept in a file."""
-    _, start, body, size, raw = place
-    head, content = recording.between(start, body), recording.between(body, body + size)
-    return RawMember(head, content, bytes(-size % BLOCK)) if raw is None else raw
+    def placed(self) -> Iterator[Member]:
+        """Yield the members with a place as their content; marks as they are."""
+        self._held = held = []
+        for name, content, offset in self.members():
+            if not name:
+                yield name, content, offset
+                continue
+            if type(content) is bytes:
+                size = len(content)
+                place = _Place((name, offset, self.base + self.position - size - -size % BLOCK, size, None))
+                held.append(place)
+            else:
+                place = _Place((name, offset, offset + len(content.head), len(content.content), content))
+            yield name, place, offset
 
+    def let_go(self, end: int) -> None:
+        """Drop bytes; members that have some of them get theirs first."""
+        for place in self._held:
+            place[4] = self._member(place)
+        self._held.clear()
+        super().let_go(end)
 
-def _of_members(key: str, sample: Sample, recording: Any) -> RawSample:
-    """Return a sample whose members are not adjacent, or not all in memory."""
-    words, parts, at = "", list[bytes | FieldFile](), 0
-    for field, place in [*sample.items()][2:]:
-        member = _member(place, recording)
-        words += f"{field}\0{at + len(member.head)}\0{place[3]}\0{place[0]}\0"
-        parts += (part for part in member if len(part))
-        at += sum(map(len, member))
-    return RawSample(key, tuple(parts), at, words.encode("utf-8", "surrogateescape"))
+    def let_go_sample(self, end: int) -> None:
+        """Drop the bytes of a sample that was taken; the member behind it is held."""
+        held = self._held
+        while held and held[0][1] < end:
+            del held[0]
+        self.recording.drop(end)
 
+    def _member(self, place: _Place) -> RawMember:
+        _, start, body, size, raw = place
+        if raw is not None:
+            return cast(RawMember, raw)
+        between = self.recording.between
+        return RawMember(between(start, body), between(body, body + size), bytes(-size % BLOCK))
 
-class _Spill:
-    """Keep the members of a sample that is too large for memory in files."""
+    def of_members(self, key: str, sample: Sample) -> RawSample:
+        """Return a sample whose members are not adjacent, or whose bytes are not held any more."""
+        words, parts, at = "", list[bytes | FieldFile](), 0
+        for field, place in [*sample.items()][2:]:
+            member = self._member(place)
+            words += f"{field}\0{at + len(member.head)}\0{place[3]}\0{place[0]}\0"
+            parts += (part for part in member if len(part))
+            at += sum(map(len, member))
+        return RawSample(key, tuple(parts), at, words.encode("utf-8", "surrogateescape"))
 
-    def __init__(self, archive: RawArchive) -> None:
-        self._archive = archive
-
-    def __call__(self, sample: Sample, name: str, place: _Place) -> _Place:
-        """Return the place of a member with the member kept in a file, as are those before it."""
-        recording, large = self._archive.recording, self._archive.large
+    def spill(self, sample: Sample, name: str, place: _Place) -> _Place:
+        """Keep a member in a file, and those before it in a sample that is too large for memory."""
         kept: Sample = {}
         for field, value in [*sample.items(), ("", place)]:
-            if isinstance(value, tuple):
-                kept[field] = large.spill(kept, name, _member(value, recording))
-                sample[field] = (*value[:4], kept[field])
-        recording.drop(self._archive.base + self._archive.position)
-        del sample[""]
-        return (*place[:4], kept[""])
+            if isinstance(value, _Place):
+                value[4] = kept[field] = self.large.spill(kept, name, self._member(value))
+        self._held.clear()
+        self.recording.drop(self.base + self.position)
+        return place

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, cast
 from zlib import adler32
 
@@ -221,25 +221,33 @@ class TarWriter(FileWriter):
         self._written.count += len(prepared)
         return sum(size for _, size, _, _ in prepared)
 
-    def write_raw(self, parts: Sequence[bytes | FieldFile], size: int, words: bytes) -> None:
-        """Write a sample with the headers that it has; its key is not compared with others.
+    def write_raw(self, samples: Iterable[tuple[Sequence[bytes | FieldFile], int, bytes]]) -> int:
+        """Write samples with the headers that they have; their keys are not compared with others.
 
         Args:
-            parts: the bytes of its members, headers and padding included.
-            size: number of these bytes.
-            words: place and name of each member, see :class:`tarkit.samples.rawsamples.RawSample`.
+            samples: of each sample the bytes of its members, headers and padding included, the
+                number of these bytes, and place and name of each member, see
+                :class:`tarkit.samples.rawsamples.RawSample`.
+
+        Returns:
+            Number of samples.
         """
-        if self._index is not None:
-            self._index.add_raw(words, size)
-        self._written.count += 1
-        for part in parts:
-            if isinstance(part, bytes) and len(part) < _DIRECT_FROM:
-                self._pending.append(part)
-                self._pending_bytes += len(part)
-            else:
-                self._write_now(part)
-        if self._pending_bytes >= _FLUSH_AT:
-            self._flush()
+        number = 0
+        add = None if self._index is None else self._index.add_raw
+        for parts, size, words in samples:
+            number += 1
+            if add is not None:
+                add(words, size)
+            for part in parts:
+                if isinstance(part, bytes) and len(part) < _DIRECT_FROM:
+                    self._pending.append(part)
+                    self._pending_bytes += len(part)
+                else:
+                    self._write_now(part)
+            if self._pending_bytes >= _FLUSH_AT:
+                self._flush()
+        self._written.count += number
+        return number
 
     def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str, _Plan]:
         """Check one sample; return its blocks, the size of its content, its key and its fields."""

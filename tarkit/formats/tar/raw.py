@@ -130,7 +130,7 @@ class _KeepLarge(KeepInFiles):
 
         def pieces() -> Iterator[bytes]:
             for piece in archive.pieces(name, size):
-                archive.recording.drop(archive.base + archive.position)
+                archive.let_go(archive.base + archive.position)
                 yield piece
 
         return RawMember(head, FieldFile.keep(pieces(), url=archive.url, member=name), bytes(-size % BLOCK))
@@ -180,6 +180,10 @@ class RawArchive(Archive):
         if self._write is not None:
             self.recording.drop(end, self._write)
 
+    def let_go(self, end: int) -> None:
+        """Drop the bytes before this offset, which may be those of members that were yielded."""
+        self.recording.drop(end)
+
     def pass_over(self, name: bytes, reason: str) -> None:
         if self._write is None:
             super().pass_over(name, reason)
@@ -193,13 +197,13 @@ class RawArchive(Archive):
         self._in_zeros = True
         another = super().skip_zeros()
         self._in_zeros = False
-        self.recording.drop(self.base + self.position)
+        self.let_go(self.base + self.position)
         return another
 
     def fill(self, want: int) -> bool:
         if self._in_zeros:
             # There can be gigabytes of zeros.
-            self.recording.drop(self.base + self.position)
+            self.let_go(self.base + self.position)
         return super().fill(want)
 
     def verified(self, header_bytes: bytes) -> MemberHeader:
