@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
 
 from tarkit.errors import DataError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, RawMember
-from tarkit.formats.tar.walk import Member
-from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
+from tarkit.samples.sample import KeyRule, duplicate_field, first_dot, in_sample, repeated_key, skip_reason
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.fieldfile import FieldFile
 from tarkit.store.read import open_read
@@ -76,104 +75,106 @@ def raw_samples(
         MissingInputError, StreamError, TemporaryStreamError: the shard cannot be read.
     """
     keep_freed_memory()
+    is_simple = rule is first_dot
+    tally = Tally() if tally is None else tally
+    seen: dict[str, int] = {}
+    key: str | None = None
     with open_read(url) as stream:
-        tally = Tally() if tally is None else tally
-        archive = _PlacedArchive(stream.read, stream.name, in_sample(rule), tally, globals_seen, None)
-        recording = archive.recording
-        samples = group_by_keys(
-            archive.placed(), url=stream.name, rule=rule, tally=tally,
-            sample_limit=archive.large.sample_limit, spill=archive.spill,
-        )  # fmt: skip
-        for sample in samples:
-            places = iter(sample.items())
-            key = next(places)[1]
-            next(places)
-            field, (name, begin, body, size, raw) = next(places)
-            words = f"{field}\0{body - begin}\0{size}\0{name}\0"
-            at = body + size + -size % BLOCK
-            for field, (name, start, body, size, more) in places:
-                if start != at or more is not None:
-                    raw = more or raw or True
-                words += f"{field}\0{body - begin}\0{size}\0{name}\0"
-                at = body + size + -size % BLOCK
-            if raw is None:
-                data = recording.between(begin, at)
-                if len(data) < at - begin:  # the last padding was not read yet
-                    data += bytes(-size % BLOCK)
-                if len(data) != at - begin:
-                    raise DataError("bytes of a sample were dropped; this is a bug", url=stream.name, key=key)
-                yield RawSample(key, (data,), at - begin, words.encode("utf-8", "surrogateescape"))
+        archive = _HoldingArchive(stream.read, stream.name, in_sample(rule), tally, globals_seen, None)
+        for name, content, offset in archive.members():
+            if is_simple and "/" not in name:
+                # first_dot() and skip_reason() without the calls, as in group_by_keys().
+                name_key, _, field = name.partition(".")
             else:
-                yield archive.of_members(key, sample)
-            archive.let_go_sample(at)
+                name_key, field = rule(name) or ("", "")
+            if not name_key or not field or not is_simple or name[0] == "_" or field[0] == "_":
+                if not name:
+                    if key is not None:  # the next archive in the shard begins another sample
+                        yield archive.sample(key)
+                    key = None
+                    continue
+                if (reason := skip_reason(name, rule)) is not None:
+                    tally.skip(reason)
+                    continue
+            tally.members += 1
+            if name_key != key:
+                if key is not None:
+                    yield archive.sample(key)
+                if name_key in seen:
+                    raise repeated_key(stream.name, name, name_key, offset, seen[name_key])
+                key = name_key
+                seen[key] = offset
+                archive.begin(offset)
+            elif field in archive.fields:
+                raise duplicate_field(stream.name, name, key, field, offset, seen[key])
+            archive.add(name, field, content, offset)
+        if key is not None:
+            yield archive.sample(key)
+        tally.samples += len(seen)
         tally.shards += 1
 
 
-class _Place(list[Any]):
-    """The place of a member in its shard, as the content of a field.
+class _HoldingArchive(RawArchive):
+    """An archive that holds the bytes of the current sample until it is taken.
 
-    It has the name, offset of the first header, offset and size of the content, and the member, if
-    its bytes are not held any more; offsets are those of the shard.
+    Attributes:
+        fields: its fields so far.
     """
 
+    fields: set[str]
+    _start = _end = 0
 
-class _PlacedArchive(RawArchive):
-    """An archive whose members are places, until the bytes are dropped or the sample is whole."""
+    def begin(self, offset: int) -> None:
+        """Begin a sample whose first header is at an offset in the shard."""
+        self.recording.drop(offset)
+        self.fields = set()
+        self._parts: list[bytes | FieldFile] = []
+        self._words: list[str] = []
+        self._size = 0  # bytes of the parts
+        self._start = self._end = offset  # of the members behind them, which the recording holds
 
-    _held: list[_Place]
+    def add(self, name: str, field: str, content: bytes | RawMember, offset: int) -> None:
+        """Add a member; the archive's position is behind it."""
+        if offset != self._end:  # members between them are not of a sample
+            self._settle()
+            self._start = self._end = offset
+        if isinstance(content, bytes):
+            size = len(content)
+            self._end = end = self.base + self.position
+            place = self._size + end - size - -size % BLOCK - self._start
+            if self._size + end - self._start > self.large.sample_limit:
+                self._settle(keep=True)
+        else:
+            self._settle()
+            size, place = len(content.content), self._size + len(content.head)
+            self._parts += (part for part in content if len(part))
+            self._size += sum(map(len, content))
+            self._start = self._end = self.base + self.position
+        self.fields.add(field)
+        self._words.append(f"{field}\0{place}\0{size}\0{name}\0")
 
-    def placed(self) -> Iterator[Member]:
-        """Yield the members with a place as their content; marks as they are."""
-        self._held = held = []
-        for name, content, offset in self.members():
-            if not name:
-                yield name, content, offset
-                continue
-            if type(content) is bytes:
-                size = len(content)
-                place = _Place((name, offset, self.base + self.position - size - -size % BLOCK, size, None))
-                held.append(place)
-            else:
-                place = _Place((name, offset, offset + len(content.head), len(content.content), content))
-            yield name, place, offset
+    def _settle(self, *, keep: bool = False) -> None:
+        """Take the members that the recording holds as a part, in a file if they are to be kept."""
+        if self._end == self._start:
+            return
+        size = self._end - self._start
+        part = self.recording.between(self._start, self._end)
+        if len(part) < size:
+            if size - len(part) >= BLOCK:
+                raise DataError("bytes of a sample were dropped; this is a bug", url=self.url, offset=self._start)
+            part = part.ljust(size, b"\0")  # the last padding was not read yet
+        self._parts.append(FieldFile.keep([part], url=self.url) if keep else part)
+        self._size += size
+        self._start = self._end
+
+    def sample(self, key: str) -> RawSample:
+        """Return the sample that ends here."""
+        words = "".join(self._words).encode("utf-8", "surrogateescape")
+        self._settle()
+        return RawSample(key, tuple(self._parts), self._size, words)
 
     def let_go(self, end: int) -> None:
-        """Drop bytes; members that have some of them get theirs first."""
-        for place in self._held:
-            place[4] = self._member(place)
-        self._held.clear()
+        """Drop bytes, after those of the current sample were taken."""
+        if self._start < end:
+            self._settle()
         super().let_go(end)
-
-    def let_go_sample(self, end: int) -> None:
-        """Drop the bytes of a sample that was taken; the member behind it is held."""
-        held = self._held
-        while held and held[0][1] < end:
-            del held[0]
-        self.recording.drop(end)
-
-    def _member(self, place: _Place) -> RawMember:
-        _, start, body, size, raw = place
-        if raw is not None:
-            return cast(RawMember, raw)
-        between = self.recording.between
-        return RawMember(between(start, body), between(body, body + size), bytes(-size % BLOCK))
-
-    def of_members(self, key: str, sample: Sample) -> RawSample:
-        """Return a sample whose members are not adjacent, or whose bytes are not held any more."""
-        words, parts, at = "", list[bytes | FieldFile](), 0
-        for field, place in [*sample.items()][2:]:
-            member = self._member(place)
-            words += f"{field}\0{at + len(member.head)}\0{place[3]}\0{place[0]}\0"
-            parts += (part for part in member if len(part))
-            at += sum(map(len, member))
-        return RawSample(key, tuple(parts), at, words.encode("utf-8", "surrogateescape"))
-
-    def spill(self, sample: Sample, name: str, place: _Place) -> _Place:
-        """Keep a member in a file, and those before it in a sample that is too large for memory."""
-        kept: Sample = {}
-        for field, value in [*sample.items(), ("", place)]:
-            if isinstance(value, _Place):
-                value[4] = kept[field] = self.large.spill(kept, name, self._member(value))
-        self._held.clear()
-        self.recording.drop(self.base + self.position)
-        return place

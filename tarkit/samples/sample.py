@@ -211,7 +211,7 @@ def group_by_keys(
                     if key is not None and _settle(tally, dropped):
                         yield sample
                     if lost_key in seen and lost_key != torn and on_repeated_key == "error":
-                        raise _repeated_key(url, content.decode("utf-8", "replace"), lost_key, offset, seen[lost_key])
+                        raise repeated_key(url, content.decode("utf-8", "replace"), lost_key, offset, seen[lost_key])
                     key, sample = lost_key, {"__key__": lost_key, "__url__": url}
                     seen[key] = offset
                 dropped = INCOMPLETE
@@ -231,7 +231,7 @@ def group_by_keys(
         if name_key == key:
             if field_name in sample:
                 if on_duplicate_field == "error":
-                    raise _duplicate_field(url, name, key, field_name, offset, seen[key])
+                    raise duplicate_field(url, name, key, field_name, offset, seen[key])
                 tally.replaced += 1
                 if on_duplicate_field == "first":
                     continue
@@ -251,7 +251,7 @@ def group_by_keys(
         key = name_key
         if key in seen and not (dropped and key == torn):
             if on_repeated_key == "error":
-                raise _repeated_key(url, name, key, offset, seen[key])
+                raise repeated_key(url, name, key, offset, seen[key])
             tally.reopened += 1
         seen[key] = offset
         sample = {"__key__": key, "__url__": url, field_name: content}
@@ -268,13 +268,15 @@ def _settle(tally: Tally, dropped: str) -> bool:
     return True
 
 
-def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
+def duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
+    """Return the error for a field that is twice in a sample."""
     reason = f"field {field!r} is twice in one sample (the sample begins at offset {begin})"
     hint = "tarproc --on-duplicate-field first or last keeps one of them"
     return DuplicateFieldError(reason, url=url, offset=offset, member=name, key=key, hint=hint)
 
 
-def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
+def repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
+    """Return the error for a key that comes back in a shard."""
     reason = f"the key comes back after other samples; it was first at offset {before}"
     hint = (
         "if these are files of one sample, extract the shard and make a new one with tarkit create; different samples "
