@@ -114,6 +114,12 @@ class GatheredOutput:
             CountsError: the counts do not add up.
             StreamError, TemporaryStreamError: it cannot be published.
         """
+        try:
+            return self._publish()
+        finally:
+            self.discard()
+
+    def _publish(self) -> DoneRecord:
         counts = self.counts
         if not counts.add_up() or self._writer.samples != counts.out:
             raise CountsError(f"the counts do not add up, please report this: {counts.sum_of_samples()}")
@@ -134,9 +140,6 @@ class GatheredOutput:
         record.publish(self._url)
         return record
 
-    def __enter__(self) -> GatheredOutput:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # After publish(), this does nothing.
+    def discard(self) -> None:
+        """Publish nothing; after :meth:`publish`, it does nothing."""
         self._sinks.discard()

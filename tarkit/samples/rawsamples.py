@@ -107,6 +107,7 @@ def raw_samples(
                 archive.begin(offset)
             elif field in archive.fields:
                 raise duplicate_field(stream.name, name, key, field, offset, seen[key])
+            archive.fields.add(field)
             archive.add(name, field, content, offset)
         if key is not None:
             yield archive.sample(key)
@@ -150,7 +151,6 @@ class _HoldingArchive(RawArchive):
             self._parts += (part for part in content if len(part))
             self._size += sum(map(len, content))
             self._start = self._end = self.base + self.position
-        self.fields.add(field)
         self._words.append(f"{field}\0{place}\0{size}\0{name}\0")
 
     def _settle(self, *, keep: bool = False) -> None:
