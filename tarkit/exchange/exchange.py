@@ -24,7 +24,7 @@ from tarkit.exchange.scatter import Scatter, finished_run
 from tarkit.exchange.settings import OUTPUT_PATTERN, Cuts, ExchangeSettings
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import task_results
-from tarkit.exchange.workfolder import FinishedRun, earlier_outputs, remove_other_outputs, remove_work
+from tarkit.exchange.workfolder import Earlier, FinishedRun, earlier_outputs, remove_other_outputs, remove_work
 from tarkit.names.redaction import redact
 from tarkit.names.url import join
 from tarkit.runs.counts import Counts, Limit
@@ -161,23 +161,34 @@ class Exchange:
             TarkitError: other errors of the step or the store.
         """
         fresh = make_plan(self.request, self.urls, slices=None, mem=self.mem)
+        earlier = earlier_outputs(self.outdir)
         plan = self._plan_to_resume(fresh)
-        if plan is None:
-            earlier = earlier_outputs(self.outdir)
-            if (found := self._finished(fresh, earlier.runs)) is not None:
-                return found
-            if earlier.shards and not self._force:
-                raise UsageError(
-                    f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run, "
-                    f"such as {printable(earlier.shards[0])}; use another folder, or --force, which replaces them"
-                )
-            plan = agreed_plan(self.work, self.request, self.urls, lambda: fresh)
-        self._replaces = self._force
-        result = self._gather_all(plan, self._scatter_all(plan))
+        result = self._finished(fresh, earlier.runs)
+        if result is None:
+            self._check_folder(fresh, earlier)
+            if plan is None:
+                plan = agreed_plan(self.work, self.request, self.urls, fresh)
+            self._replaces = self._force
+            result = self._gather_all(plan, self._scatter_all(plan))
         if self._force:
-            remove_other_outputs(self.outdir, plan.id, result.outputs)
-        remove_work(self.work)
+            remove_other_outputs(self.outdir, fresh.id, result.outputs)
+        if plan is not None:
+            remove_work(self.work)
         return result
+
+    def _check_folder(self, plan: Plan, earlier: Earlier) -> None:
+        """Check that all shards in the folder of the outputs are of this exchange.
+
+        Raises:
+            UsageError: some may be of another one, which is not to be replaced.
+        """
+        is_other = any(run.id != plan.id for run in earlier.runs) or (earlier.shards and not earlier.runs)
+        if is_other and not self._force:
+            first = f", such as {printable(earlier.shards[0])}" if earlier.shards else ""
+            raise UsageError(
+                f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run{first}; "
+                "use another folder, or --force, which replaces them"
+            )
 
     def _plan_to_resume(self, fresh: Plan) -> Plan | None:
         """Return the plan in the work folder if it is that of this exchange, or None."""

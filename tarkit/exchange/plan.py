@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -149,16 +149,16 @@ def read_plan(folder: str) -> Plan | None:
         raise DataError("this is not the plan of an exchange of this version", url=url, hint=hint) from None
 
 
-def agreed_plan(folder: str, request: Mapping[str, Any], urls: Sequence[str], make: Callable[[], Plan]) -> Plan:
-    """Return the plan of a work folder, and make it if there is none.
+def agreed_plan(folder: str, request: Mapping[str, Any], urls: Sequence[str], fresh: Plan) -> Plan:
+    """Return the plan of a work folder, and write it if there is none.
 
-    Of several processes that do this at once, one makes it, and all get the same.
+    Of several processes that do this at once, one writes its own, and all get that one.
 
     Args:
         folder: path or URL of the work folder.
         request: request that the plan must have.
         urls: inputs that the plan must have.
-        make: function that returns a plan.
+        fresh: the plan to write.
 
     Raises:
         UsageError: the folder has the plan of another run.
@@ -167,7 +167,7 @@ def agreed_plan(folder: str, request: Mapping[str, Any], urls: Sequence[str], ma
     if plan is None:
         try:
             with open_publish(join(folder, PLAN), compression=None, if_absent=True) as stream:
-                stream.write(make().encode())
+                stream.write(fresh.encode())
         except AlreadyPublishedError:
             pass  # by another process at the same time
         plan = read_plan(folder)

@@ -52,14 +52,13 @@ class ExchangeSlice(Exchange):
         Raises:
             TemporaryStreamError: there is no plan yet.
             SlicesFailedError: an input cannot be read.
-            UsageError: the work folder has the run files of another exchange.
+            UsageError: a folder has the run files or shards of another exchange.
         """
         mem = self.mem * self.parallel
         if number == 0:
-            plan = agreed_plan(
-                self.work, self.request, self.urls,
-                lambda: make_plan(self.request, self.urls, slices=slices, mem=mem),
-            )  # fmt: skip
+            fresh = make_plan(self.request, self.urls, slices=slices, mem=mem)
+            self._check_folder(fresh, earlier_outputs(self.outdir))
+            plan = agreed_plan(self.work, self.request, self.urls, fresh)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
         result = Result()
@@ -91,6 +90,7 @@ class ExchangeSlice(Exchange):
         if (found := self._gathered_before(number, slices)) is not None:
             return found
         plan = self._waited(self._own_plan, "slice 0 of the scatter has not made the plan yet")
+        self._check_folder(plan, earlier_outputs(self.outdir))
         runs = self._waited(lambda: self._all_runs(plan), lambda: self._why_not_scattered(plan))
         scattered = self._scattered(dict(enumerate(runs)))
         self._check_keys(scattered, plan, number, slices, 1)
