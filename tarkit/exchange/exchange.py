@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -147,7 +148,8 @@ class Exchange:
             raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
         self.parallel, self.mem = max(1, parallel), int(mem * _SHARE) // max(1, parallel)
         self._force, self._report = force, report
-        self.request = {"step": step.name, **settings.request(), **step.options()}
+        # As the plan has it when it is read.
+        self.request = json.loads(json.dumps({"step": step.name, **settings.request(), **step.options()}))
         self._replaces = False
 
     def run(self) -> Result:
@@ -267,7 +269,7 @@ class Exchange:
 
         def check(part: int) -> None:
             buckets = take_slice(BUCKETS, part, count * parallel)
-            check_keys(scattered.keys, buckets, shards, rule)
+            check_keys(scattered.keys, buckets, shards, rule, self.mem)
 
         for _ in task_results(check, range(number * parallel, (number + 1) * parallel), parallel):
             pass

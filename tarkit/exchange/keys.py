@@ -18,6 +18,8 @@ from tarkit.samples.sample import KeyRule
 BUCKETS = 256
 """Number of parts of the range of digests, each of which is compared alone."""
 _SHIFT = 64 - 8
+_MEMORY = 64
+"""Bytes of memory for each digest that is compared."""
 _HINT = "--rekey puts the number of its shard before each key; --on-repeated-key allow writes them as they are"
 
 
@@ -64,7 +66,7 @@ class RunKeys(NamedTuple):
 
 
 def check_keys(
-    runs: Sequence[tuple[RunFile, RunKeys]], buckets: Iterable[int], shards: Sequence[str], rule: KeyRule
+    runs: Sequence[tuple[RunFile, RunKeys]], buckets: range, shards: Sequence[str], rule: KeyRule, mem: int
 ) -> None:
     """Check that no two samples have the same key.
 
@@ -73,21 +75,25 @@ def check_keys(
         buckets: numbers of the buckets to compare.
         shards: URLs of the inputs, for the error.
         rule: key rule.
+        mem: bytes of memory for digests.
 
     Raises:
         RepeatedKeyError: two samples have.
     """
-    for bucket in buckets:
-        found = sorted(chain.from_iterable(_of_bucket(run, keys, bucket) for run, keys in runs))
+    digests = sum(keys.ends[-1] for _, keys in runs)
+    # Adjacent buckets are read with one request for each run file.
+    at_once = max(1, BUCKETS * mem // max(1, digests * _MEMORY))
+    for start in buckets[::at_once]:
+        end = min(start + at_once, buckets.stop)
+        found = sorted(chain.from_iterable(_of_buckets(run, keys, start, end) for run, keys in runs))
         if twice := {first for first, second in pairwise(found) if first == second}:
             _check_samples([run for run, _ in runs], twice, shards, rule)
 
 
-def _of_bucket(run: RunFile, keys: RunKeys, bucket: int) -> Iterable[int]:
-    start, end = keys.ends[bucket - 1] if bucket else 0, keys.ends[bucket]
-    if start == end:
-        return ()
-    return _numbers(run.read(keys.offset + 8 * start, keys.offset + 8 * end))
+def _of_buckets(run: RunFile, keys: RunKeys, start: int, end: int) -> Iterable[int]:
+    """Return the digests of the buckets from ``start`` up to, not including, ``end``."""
+    first, last = keys.ends[start - 1] if start else 0, keys.ends[end - 1]
+    return _numbers(run.read(keys.offset + 8 * first, keys.offset + 8 * last)) if first < last else ()
 
 
 def _check_samples(runs: Sequence[RunFile], digests: set[int], shards: Sequence[str], rule: KeyRule) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -165,11 +166,11 @@ def agreed_plan(folder: str, request: Mapping[str, Any], urls: Sequence[str], fr
     """
     plan = read_plan(folder)
     if plan is None:
-        try:
-            with open_publish(join(folder, PLAN), compression=None, if_absent=True) as stream:
-                stream.write(fresh.encode())
-        except AlreadyPublishedError:
-            pass  # by another process at the same time
+        with (
+            suppress(AlreadyPublishedError),  # by another process at the same time
+            open_publish(join(folder, PLAN), compression=None, if_absent=True) as stream,
+        ):
+            stream.write(fresh.encode())
         plan = read_plan(folder)
     if plan is None:
         raise TemporaryStreamError("the plan that was just written is gone", url=join(folder, PLAN))
