@@ -8,6 +8,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, counted
 from tarkit.formats.tally import check_policy
+from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.samples.sample import REPEATED_KEY_POLICIES, key_rule
 
 OUTPUT_NAME = "shard-{:06d}.tar"
@@ -86,8 +87,8 @@ class ExchangeSettings:
             return Cuts(-(-samples // most), False, lambda number: most * number)
         # Of the bytes before a sample, its share decides; so an output has its share, and a part of
         # one sample more.
-        most = max((self.maxsize or 1) - largest, (self.maxsize or 1) // 2, 1)
-        number_of = -(-size // most)
+        limit = (self.maxsize or 1) // RECORD * RECORD - len(END_OF_ARCHIVE)
+        number_of = min(-(-size // max(limit - largest, limit // 2, 1)), samples)
         return Cuts(number_of, True, lambda number: -(-size * number // number_of))
 
 
