@@ -6,11 +6,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from tarkit.errors import (
+    MissingInputError,
     TarkitError,
     UsageError,
     counted,
@@ -35,6 +37,7 @@ from tarkit.samples.sample import key_rule
 from tarkit.specs.inputset import InputSet
 from tarkit.specs.outputcheck import outside
 from tarkit.specs.shardspec import take_slice
+from tarkit.store.entries import remove
 
 WORK = "_exchange"
 """Name of the work folder in the folder of the outputs."""
@@ -184,13 +187,17 @@ class Exchange:
         Raises:
             UsageError: some may be of another one, which is not to be replaced.
         """
-        is_other = any(run.id != plan.id for run in earlier.runs) or (earlier.shards and not earlier.runs)
-        if is_other and not self._force:
-            first = f", such as {printable(earlier.shards[0])}" if earlier.shards else ""
+        is_other = {run.id for run in earlier.runs} != {plan.id}
+        if earlier.shards and is_other and not self._force:
             raise UsageError(
-                f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run{first}; "
-                "use another folder, or --force, which replaces them"
+                f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run, such as "
+                f"{printable(earlier.shards[0])}; use another folder, or --force, which replaces them"
             )
+        for run in earlier.runs:
+            if run.id != plan.id and not earlier.shards:
+                # Its shards were removed; with its record, this run could not be resumed.
+                with suppress(MissingInputError):
+                    remove(run.url)
 
     def _plan_to_resume(self, fresh: Plan) -> Plan | None:
         """Return the plan in the work folder if it is that of this exchange, or None."""

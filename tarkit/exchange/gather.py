@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
-from tarkit.exchange.keys import RunKeys
+from tarkit.exchange.keys import BUCKETS, RunKeys
 from tarkit.exchange.merge import Merge, number_at
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
@@ -42,7 +42,7 @@ class Scattered:
             RunFile(run_url(folder, number), each["size"], each["blocks"]) for number, each in enumerate(outputs)
         ]
         self.keys = [
-            (run, RunKeys(each["keys"][0], each["keys"][1:]))
+            (run, RunKeys(each["keys"][0], each["keys"][1 : 1 + BUCKETS], each["keys"][1 + BUCKETS :]))
             for run, each in zip(self.runs, outputs, strict=True)
             if each.get("keys")
         ]

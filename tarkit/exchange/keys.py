@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
+
+from isal.isal_zlib import crc32
 
 from tarkit.errors import RepeatedKeyError, printable
 from tarkit.exchange.positions import shard_and_number
-from tarkit.exchange.runfile import RunFile
+from tarkit.exchange.runfile import RunFile, damaged
 from tarkit.samples.sample import KeyRule
 
 BUCKETS = 256
 """Number of parts of the range of digests, each of which is compared alone."""
-_SHIFT = 64 - 8
 _MEMORY = 64
 """Bytes of memory for each digest that is compared."""
 _HINT = "--rekey puts the number of its shard before each key; --on-repeated-key allow writes them as they are"
@@ -27,19 +27,24 @@ class KeyDigests:
     """Digests of the keys of a slice: the first 8 bytes of BLAKE2b."""
 
     def __init__(self) -> None:
-        self._digests = bytearray()
+        self._digests = [bytearray() for _ in range(BUCKETS)]
 
     def add(self, key: str) -> None:
         """Add a key."""
-        self._digests += _digest(key)
+        digest = _digest(key)
+        self._digests[digest[-1]] += digest
 
-    def encode(self) -> tuple[bytes, list[int]]:
-        """Return all digests, sorted, and how many there are before the end of each bucket."""
-        found = array("Q", sorted(_numbers(bytes(self._digests))))
-        ends = [bisect_left(found, bucket << _SHIFT) for bucket in range(1, BUCKETS)]
-        if sys.byteorder == "big":
-            found.byteswap()
-        return found.tobytes(), [*ends, len(found)]
+    def encode(self) -> tuple[bytes, list[int], list[int]]:
+        """Return all digests, sorted as numbers.
+
+        Returns:
+            the digests; how many there are before the end of each bucket; CRC-32 of each bucket.
+        """
+        # Bucket by bucket, since numbers of Python take five times as much memory.
+        parts = [
+            b"".join(number.to_bytes(8, "little") for number in sorted(_numbers(bytes(each)))) for each in self._digests
+        ]
+        return b"".join(parts), [*accumulate(len(part) // 8 for part in parts)], [crc32(part) for part in parts]
 
 
 def _digest(key: str) -> bytes:
@@ -59,10 +64,12 @@ class RunKeys(NamedTuple):
     Attributes:
         offset: offset of the first of them in the file, in bytes.
         ends: number of digests before the end of each bucket.
+        crcs: CRC-32 of each bucket.
     """
 
     offset: int
     ends: Sequence[int]
+    crcs: Sequence[int]
 
 
 def check_keys(
@@ -92,8 +99,12 @@ def check_keys(
 
 def _of_buckets(run: RunFile, keys: RunKeys, start: int, end: int) -> Iterable[int]:
     """Return the digests of the buckets from ``start`` up to, not including, ``end``."""
-    first, last = keys.ends[start - 1] if start else 0, keys.ends[end - 1]
-    return _numbers(run.read(keys.offset + 8 * first, keys.offset + 8 * last)) if first < last else ()
+    ends = [8 * each for each in (0, *keys.ends)][start : end + 1]
+    data = run.read(keys.offset + ends[0], keys.offset + ends[-1])
+    for (first, last), crc in zip(pairwise(ends), keys.crcs[start:end], strict=True):
+        if crc32(data[first - ends[0] : last - ends[0]]) != crc:
+            raise damaged(run.url, keys.offset + first, "digests of keys have another checksum")
+    return _numbers(data)
 
 
 def _check_samples(runs: Sequence[RunFile], digests: set[int], shards: Sequence[str], rule: KeyRule) -> None:

@@ -28,8 +28,10 @@ def ordinal(shard: int, number: int) -> bytes:
 
 
 def shard_and_number(position: bytes) -> tuple[int, int]:
-    """Return the number of the shard, and of the sample in it, at the end of a position."""
-    return divmod(int.from_bytes(position[-ORDINAL:], "big"), MOST_SAMPLES)
+    """Return the number of the shard, and of the sample in it, from a position."""
+    is_failed = position.startswith(FAILED)
+    place = position[len(FAILED) :][:ORDINAL] if is_failed else position[-ORDINAL:]
+    return divmod(int.from_bytes(place, "big"), MOST_SAMPLES)
 
 
 def shuffled(seed: int, shard: int) -> PlaceOf:

@@ -148,10 +148,10 @@ class RunWriter:
         self._output.write(member)
         return offset, len(content)
 
-    def end(self) -> tuple[int, int]:
-        """Write the table of all blocks and the end mark; return the table's offset and size."""
-        rows = (_BLOCK.pack(*each[1:], len(each.first)) + each.first for each in self.blocks)
-        found = self.add("blocks", b"".join(rows))
+    def end(self) -> tuple[int, int, int]:
+        """Write the table of all blocks and the end mark; return its offset, size and CRC-32."""
+        table = b"".join(_BLOCK.pack(*each[1:], len(each.first)) + each.first for each in self.blocks)
+        found = (*self.add("blocks", table), crc32(table))
         self._output.write(END_OF_ARCHIVE)
         self._output.write(bytes(-self._output.bytes_written % RECORD))
         return found
@@ -176,7 +176,8 @@ class RunFile:
     Args:
         url: path or URL.
         size: its size in bytes.
-        blocks: offset and size of the table of its blocks, as :meth:`RunWriter.end` returned them.
+        blocks: offset, size and CRC-32 of the table of its blocks, as :meth:`RunWriter.end` returned
+            them.
 
     Attributes:
         blocks: its blocks, by position.
@@ -184,13 +185,16 @@ class RunFile:
 
     def __init__(self, url: str, size: int, blocks: Sequence[int]) -> None:
         self.url, self._size = url, size
-        self.blocks = [*_blocks(self.read(blocks[0], sum(blocks)), url)]
+        start, length, crc = blocks
+        self.blocks = [*_blocks(self.read(start, start + length, crc))]
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Read a range of its bytes with one request."""
+    def read(self, start: int, stop: int, crc: int | None = None) -> bytes:
+        """Read a range of its bytes with one request, and compare its CRC-32 if that is given."""
         data = read_range(self.url, start, stop, size=self._size)
         if len(data) != stop - start:
-            raise _damaged(self.url, start, f"it ends after {len(data)} of {stop - start} bytes")
+            raise damaged(self.url, start, f"it ends after {len(data)} of {stop - start} bytes")
+        if crc is not None and crc32(data) != crc:
+            raise damaged(self.url, start, "a table has another checksum")
         return data
 
     def rows(self, blocks: Sequence[Block]) -> Iterator[Row]:
@@ -216,7 +220,7 @@ class RunFile:
 
     def _rows(self, block: Block, data: memoryview) -> Iterator[Row]:
         if crc32(data) != block.crc:
-            raise _damaged(self.url, block.offset, "a block has another checksum")
+            raise damaged(self.url, block.offset, "a block has another checksum")
         sizes, positions, words = _table(data[: block.table])
         ends = [*accumulate(sizes, initial=block.table)]
         for position, start, end, text in zip(positions, ends, ends[1:], words, strict=False):
@@ -235,7 +239,7 @@ class RunFile:
 
         content = FieldFile.keep(pieces(), url=display_name(self.url))
         if crc != block.crc:
-            raise _damaged(self.url, block.offset, "a block has another checksum")
+            raise damaged(self.url, block.offset, "a block has another checksum")
         _, (position,), (words,) = _table(memoryview(head))
         yield Row(position, (content,), block.size, words)
 
@@ -255,7 +259,7 @@ def _cut(data: bytes, sizes: Iterable[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(ends)]
 
 
-def _blocks(data: bytes, url: str) -> Iterator[Block]:
+def _blocks(data: bytes) -> Iterator[Block]:
     at = 0
     while at < len(data):
         *values, length = _BLOCK.unpack_from(data, at)
@@ -263,6 +267,7 @@ def _blocks(data: bytes, url: str) -> Iterator[Block]:
         yield Block(data[at - length : at], *values)
 
 
-def _damaged(url: str, offset: int, reason: str) -> DataError:
+def damaged(url: str, offset: int, reason: str) -> DataError:
+    """Return the error for a run file that is damaged."""
     hint = "remove it with its record, and its slice is made again"
     return DataError(f"the run file is damaged: {reason}", url=url, offset=offset, hint=hint)

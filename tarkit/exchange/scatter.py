@@ -137,8 +137,8 @@ class Scatter:
             writer.write(rows)
             keys = None
             if self._keys is not None:
-                digests, ends = self._keys.encode()
-                keys = [writer.add("keys", digests)[0], *ends]
+                digests, ends, crcs = self._keys.encode()
+                keys = [writer.add("keys", digests)[0], *ends, *crcs]
             blocks = writer.end()
         return {
             "name": RUN_NAME.format(self._number),
@@ -168,6 +168,8 @@ class Scatter:
                         position = self._fail(sample.key, str(error), ordinal(shard, number))
                     self._largest = max(self._largest, sample.size)
                     yield Row(position, sample.parts, sample.size, sample.words)
+            if globals_seen:  # its samples would lose the header, and other samples could get it
+                raise globals_seen[0]
             self._plan.check_identity(shard, url)
 
     def _fail(self, key: str, reason: str, place: bytes) -> bytes:

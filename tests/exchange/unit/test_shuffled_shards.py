@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import subprocess
-import tarfile
 from collections import Counter
 from pathlib import Path
 
