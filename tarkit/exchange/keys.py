@@ -41,9 +41,7 @@ class KeyDigests:
             the digests; how many there are before the end of each bucket; CRC-32 of each bucket.
         """
         # Bucket by bucket, since numbers of Python take five times as much memory.
-        parts = [
-            b"".join(number.to_bytes(8, "little") for number in sorted(_numbers(bytes(each)))) for each in self._digests
-        ]
+        parts = [_data(sorted(_numbers(bytes(each)))) for each in self._digests]
         return b"".join(parts), [*accumulate(len(part) // 8 for part in parts)], [crc32(part) for part in parts]
 
 
@@ -56,6 +54,13 @@ def _numbers(data: bytes) -> array[int]:
     if sys.byteorder == "big":
         found.byteswap()
     return found
+
+
+def _data(numbers: Iterable[int]) -> bytes:
+    found = array("Q", numbers)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found.tobytes()
 
 
 class RunKeys(NamedTuple):

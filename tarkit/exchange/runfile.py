@@ -176,8 +176,7 @@ class RunFile:
     Args:
         url: path or URL.
         size: its size in bytes.
-        blocks: offset, size and CRC-32 of the table of its blocks, as :meth:`RunWriter.end` returned
-            them.
+        blocks: offset, size and CRC-32 of the table of its blocks, from :meth:`RunWriter.end`.
 
     Attributes:
         blocks: its blocks, by position.

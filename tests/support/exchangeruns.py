@@ -87,7 +87,7 @@ def keys_of(folder: Path) -> list[str]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Names and bytes of all files below a folder, but for the records of runs, which have times."""
+    """Names and bytes of all files below a folder, but for the records of runs."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -136,7 +136,8 @@ def test_junk_between_two_members_of_a_sample_is_left_out_and_counted(tmp_path: 
     path, tally = tmp_path / "in.tar", Tally()
     path.write_bytes(
         member(b"README", b"r" * 700) + member(b"a.cls", b"1") + member(b"._a.txt", b"apple") + member(b"d/", kind=b"5")
-        + member(b"a.txt", b"2") + member(b"__meta__/x.json", b"{}") + member(b"b.cls", b"3") + member(b"._z", b"") + END
+        + member(b"a.txt", b"2") + member(b"__meta__/x.json", b"{}")
+        + member(b"b.cls", b"3") + member(b"._z", b"") + END
     )  # fmt: skip
     samples, found = read_raw(path, tally)
     assert found == [("a", {"cls": b"1", "txt": b"2"}), ("b", {"cls": b"3"})]

@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -176,9 +177,7 @@ def test_all_orders_have_the_same_probability() -> None:
         freedom = (bins - 1) ** 2
         assert 0.001 < probability(squared(by_shard, total, bins, bins), freedom) < 0.999, seed
         assert 0.001 < probability(squared(by_number, total, bins, bins), freedom) < 0.999, seed
-        neighbours = sum(
-            one[1] == two[1] and one[2] + 1 == two[2] for one, two in zip(positions, positions[1:], strict=False)
-        )
+        neighbours = sum(one[1] == two[1] and one[2] + 1 == two[2] for one, two in pairwise(positions))
         assert neighbours < 10
 
 
