@@ -9,12 +9,11 @@ from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
-from isal.isal_zlib import crc32
-
 from tarkit.errors import RepeatedKeyError, printable
 from tarkit.exchange.positions import shard_and_number
 from tarkit.exchange.runfile import RunFile, damaged
 from tarkit.samples.sample import KeyRule
+from tarkit.store.checksums import crc32
 
 BUCKETS = 256
 """Number of parts of the range of digests, each of which is compared alone."""

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from isal.isal_zlib import crc32
-
 from tarkit.errors import DataError
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, RECORD, HeaderTemplate
 from tarkit.names.url import display_name
 from tarkit.samples.rawsamples import RawSample
 from tarkit.samples.sample import KeyRule, Sample
+from tarkit.store.checksums import crc32
 from tarkit.store.fieldfile import LARGE, FieldFile
 from tarkit.store.publish import PublishStream
 from tarkit.store.rangedfile import open_range

@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from email.message import Message
 
 
+def crc32(data: bytes | memoryview, value: int = 0) -> int:
+    """Return the CRC-32 of ISO 3309, ten times as fast as that of ``zlib``.
+
+    Args:
+        data: bytes.
+        value: CRC-32 of the bytes before them.
+    """
+    from isal import isal_zlib
+
+    result: int = isal_zlib.crc32(data, value)
+    return result
+
+
 class _Crc32:
     _value = 0
 

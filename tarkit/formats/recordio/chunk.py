@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from tarkit.errors import CompressionError
+from tarkit.store.checksums import crc32
 from tarkit.store.compression import Compressor, DecompressingReader, new_compressor
 
 MAGIC = b"\x04\x03\x02\x01"
@@ -98,13 +99,6 @@ class Dialect:
         return ChunkHeader(self, checksum, compressor, self._names.get(compressor), size, records)
 
 
-def _crc32(data: bytes | memoryview, value: int) -> int:
-    from isal import isal_zlib
-
-    result: int = isal_zlib.crc32(data, value)
-    return result
-
-
 def _crc32c(data: bytes | memoryview, value: int) -> int:
     import google_crc32c
 
@@ -112,7 +106,7 @@ def _crc32c(data: bytes | memoryview, value: int) -> int:
     return result
 
 
-GO = Dialect("Go", (0, 1, 2, 3), {"none": 0, "snappy": 1, "gzip": 2}, _crc32)
+GO = Dialect("Go", (0, 1, 2, 3), {"none": 0, "snappy": 1, "gzip": 2}, crc32)
 """The dialect of wangkuiyi/recordio and ElasticDL: CRC-32; snappy is the framing format."""
 
 PYRECORDIO = Dialect("pyrecordio", (1, 2, 3, 0), {"none": 1, "snappy": 2, "gzip": 3}, _crc32c)

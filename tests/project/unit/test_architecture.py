@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
-        "store": "allocator cache cachedread childstart compression database entries faults fieldfile forks "
+        "store": "allocator cache cachedread checksums childstart compression database entries faults fieldfile forks "
         "http.guarded http.robots inplace publish rangedfile read retry sinks temporary transfer trees waits "
         "wholefolder window"
     },
