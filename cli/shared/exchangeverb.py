@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import click
 from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
 
-from .program import dry_run_notes, dry_run_option, option_group, reject_options, size, work_option
+from .program import dry_run_notes, dry_run_option, is_default, option_group, reject_options, size, work_option
+from .series import maxcount_option, shard_count_option
 from .shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
@@ -31,16 +33,31 @@ _SETTINGS = (
     "format",
     "max_errors",
 )
-_FRAME = ("outdir", "work", "mem", "force", "dry_run", "stage", "slice", "wait")
-_MAXCOUNT = 10_000
+_FRAME = ("outdir", "work", "mem", "force", "dry_run", "stage", "stage_slice", "wait")
+_MOST_PROCESSES = 8
+"""Default of -p, unless there are fewer processors."""
+_HOW = """
+    The inputs are read once; their samples go, sorted, into run files in --work, which need as much
+    space as the inputs without compression (--dry-run prints it), and from these into the shards
+    DIR/shard-000000.tar, ... The result is the same for every -p. A run that was killed is finished
+    by the same command; the run files are removed at its end.
+
+    A key that two samples have is an error that names both: as neighbours they would be read as
+    one sample. A sample that fails is kept in DIR/shard-NNNNNN.tar.failed.tar, and the exit code is
+    3. Members that belong to no sample are left out and counted.
+
+    A cluster runs each stage in slices: --stage scatter --slice I/W for all I, then --stage gather
+    with any number of slices; kubetpl prints such Jobs.
+"""
+"""End of the help of all these verbs."""
 
 _options = option_group(
     click.option("-O", "--outdir", metavar="DIR", required=True, help="Folder or URL for the shards."),
-    click.option("--shards", type=click.IntRange(1), metavar="N", help="Write N shards of equal length."),
-    click.option("--maxcount", type=click.IntRange(1), help=f"Most samples in a shard.  [default: {_MAXCOUNT}]"),
+    shard_count_option,
+    maxcount_option,
     click.option("--maxsize", type=size, metavar="SIZE", help="Most bytes of tar in a shard."),
     click.option("--rekey", "number_keys", is_flag=True, help="Put the number of its SHARD before a key: 000012/KEY."),
-    work_option("on_repeated_key", help="A key that two samples have: report it, or write both."),
+    work_option("on_repeated_key"),
     click.option("--index/--no-index", default=True, help="Write the index of each shard beside it.  [default: yes]"),
     work_option("mtime"),
     work_option("format"),
@@ -52,7 +69,7 @@ _options = option_group(
     click.option(
         "--stage", type=click.Choice(["scatter", "gather"]), help="Run one slice of one stage, as on a cluster."
     ),
-    click.option("--slice", metavar="I/W", help="The slice: I of W; W alone takes I from JOB_COMPLETION_INDEX."),
+    click.option("--slice", "stage_slice", metavar="I/W", help="Slice I of W; W alone: I is JOB_COMPLETION_INDEX."),
     click.option(
         "--wait", type=click.FloatRange(0), default=0, show_default=True, metavar="SECONDS",
         help="With --stage, wait for the slices of the stage before.",
@@ -83,7 +100,7 @@ class ExchangeVerb:
         from tarkit.exchange.slices import ExchangeSlice
 
         options = self.options
-        if (options["stage"] is None) != (options["slice"] is None):
+        if (options["stage"] is None) != (options["stage_slice"] is None):
             raise UsageError("--stage and --slice go together: the stage, and I/W for slice I of W")
         reject_options([] if options["stage"] else ["wait"], "goes with --stage")
         reject_options(["dry_run", "force"] if options["stage"] else [], "does not go with --stage")
@@ -101,7 +118,7 @@ class ExchangeVerb:
             from tarkit.runs.process import with_index
             from tarkit.specs.inputslice import parse_slice
 
-            number, slices = parse_slice(with_index(options["slice"]))
+            number, slices = parse_slice(with_index(options["stage_slice"]))
             result = (exchange.scatter if options["stage"] == "scatter" else exchange.gather)(number, slices)
         self._note(result)
         # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
@@ -118,10 +135,10 @@ class ExchangeVerb:
         from tarkit.exchange.settings import ExchangeSettings
 
         found = {name: self.options[name] for name in _SETTINGS}
-        if not any(found[name] for name in ("shards", "maxcount", "maxsize")):
-            found["maxcount"] = _MAXCOUNT
-        # Named otherwise than --rekey TEXT of the verbs that select.
-        found["rekey"] = found.pop("number_keys")
+        # --rekey is not that of the verbs that select, which takes a text.
+        found["rekey"], found["shards"] = found.pop("number_keys"), found.pop("shard_count")
+        if is_default("maxcount") and (found["shards"] or found["maxsize"]):
+            found["maxcount"] = None
         return ExchangeSettings(key_rule=str(self.run.reading["rule"]), **found)
 
     def _report(self, stage: str, done: int, total: int) -> None:
@@ -157,15 +174,16 @@ def exchange_verb(name: str, **frame: Any) -> Callable[[Callable[..., int | None
             common = {each: options.pop(each) for each in (*_SETTINGS, *_FRAME)}
             return function(ExchangeVerb(run, parallel, common), **options)
 
-        call.__doc__ = function.__doc__
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{inspect.cleandoc(_HOW)}"
         call.__dict__["__click_params__"] = function.__dict__.pop("__click_params__", [])
         own = call.__dict__["__click_params__"]
         _options(call)
         added = call.__dict__["__click_params__"]
         call.__dict__["__click_params__"] = [each for each in added if each not in own] + own
+        processors = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
         return shard_verb(
             name, reader=("key_rule", "allow_pipe"), selects=False, only_messages=True, inputs="SHARD...",
-            parallel=(os.cpu_count() or 1, "Number of processes; the output is the same."), **frame,
+            parallel=(processors, "Number of processes; the output is the same."), **frame,
         )(call)  # fmt: skip
 
     return decorate

@@ -22,6 +22,7 @@ _SECTIONS = {
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
+    "Stages": "work stage stage_slice wait",
     "Drawing and mixing": "sample_count fraction weights until prefixes draw_seed",
     "Conversion": "to source_format field example piece typed verify",
     "Selection": "match keys without_keys where drop_fields rename rekey",
@@ -36,7 +37,7 @@ _SECTIONS = {
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
     "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet maxcount "
-    "maxsize shard_count start trial dry_run as_json",
+    "maxsize shard_count number_keys start trial dry_run as_json",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
     "Speed": "parallel mem parallelism slices",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "

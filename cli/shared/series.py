@@ -55,6 +55,8 @@ shard_count_option = click.option(
     "--shards", "shard_count", type=click.IntRange(1), metavar="N", help="Write N shards of equal length."
 )
 """Option --shards of the verbs that can count their samples first."""
+maxcount_option = click.option("--maxcount", show_default=True, **_SERIES["maxcount"])
+"""Option --maxcount of the verbs that cut their output otherwise than a series."""
 _OUTPUT_HELP = "Shard to write; - is standard output; out-%06d.tar is a series."
 
 

@@ -17,7 +17,9 @@ Examples:
 def command(exchange: ExchangeVerb, draw_seed: int) -> int | None:
     """Write all samples in a random order: all orders have the same probability.
 
-    The samples keep the bytes of their members.
+    The order depends on --seed and the inputs alone. Samples keep the bytes of their members. With
+    --shards, the numbers of samples of two shards differ by at most one; with --maxsize, a shard
+    has at most that many bytes, unless samples have more than half of it.
     """
     from tarkit.exchange.shuffle import Shuffle
 
