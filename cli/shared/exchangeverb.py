@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tarkit.exchange.step import Step
 
 _SETTINGS = (
-    "shards",
+    "shard_count",
     "maxcount",
     "maxsize",
     "number_keys",
