@@ -152,10 +152,12 @@ class ExchangeVerb:
         made = counted(result.done, "run file" if self.options["stage"] == "scatter" else "shard")
         before = f", {result.done_before} done before" if result.done_before else ""
         run.notes.append(f"{made}{before}, {result.size} bytes; samples: {counts.sum_of_samples()}")
-        run.notes += [f"{reason}: {number}" for reason, number in sorted(result.dropped.items())]
+        # What a step counts in addition to what it drops may have the same name, and number.
+        run.notes += [f"{reason}: {number}" for reason, number in sorted({**result.dropped, **result.noted}.items())]
         run.found |= {
             "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
             "samples": counts.as_dict(), "dropped": dict(result.dropped), "outdir": redact(self.options["outdir"]),
+            **({"noted": dict(result.noted)} if result.noted else {}),
         }  # fmt: skip
 
 
@@ -181,9 +183,8 @@ def exchange_verb(name: str, **frame: Any) -> Callable[[Callable[..., int | None
         added = call.__dict__["__click_params__"]
         call.__dict__["__click_params__"] = [each for each in added if each not in own] + own
         processors = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
-        return shard_verb(
-            name, reader=("key_rule", "allow_pipe"), selects=False, only_messages=True, inputs="SHARD...",
-            parallel=(processors, "Number of processes; the output is the same."), **frame,
-        )(call)  # fmt: skip
+        parallel = (processors, "Number of processes; the output is the same.")
+        common: dict[str, Any] = {"inputs": "SHARD...", "reader": ("key_rule", "allow_pipe"), "selects": False}
+        return shard_verb(name, only_messages=True, parallel=parallel, **common | frame)(call)
 
     return decorate

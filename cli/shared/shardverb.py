@@ -219,6 +219,7 @@ def shard_verb(
     may_be_empty: bool = True,
     is_described: bool = True,
     only_messages: bool = False,
+    cls: type[click.Command] = LongHelp,
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Return a decorator that makes the command of a verb, with the options common to such verbs.
 
@@ -236,6 +237,7 @@ def shard_verb(
         may_be_empty: False if a selection without samples ends with 3 without --allow-empty.
         is_described: True to end the help with a paragraph on the forms of the inputs.
         only_messages: True if standard output has only messages, see :class:`Results`.
+        cls: class of the command.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
@@ -290,6 +292,6 @@ def shard_verb(
         if is_described:
             word = "SHARD" if inputs is None else inputs.strip("[].")
             text += f"\n\n{word} is {_INPUT}{' (the default).' if inputs == f'[{word}]...' and default else '.'}"
-        return click.command(name, cls=LongHelp, help=text, epilog=epilog)(call)
+        return click.command(name, cls=cls, help=text, epilog=epilog)(call)
 
     return decorate

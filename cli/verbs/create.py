@@ -44,6 +44,7 @@ from ..shared.series import (
     shards_options,
     summarize,
 )
+from ..shared.tableoptions import TABLE_TEXT, column_fields, columns_option, table_text_options
 
 if TYPE_CHECKING:
     from tarkit.samples.sample import Sample
@@ -61,40 +62,22 @@ Examples:
 """
 
 
-def _pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str | None] | None:
-    """Parse values NAME or NAME=FIELD, separated by commas or given several times."""
-    pairs: dict[str, str | None] = {}
-    for text in (each for given in texts for each in given.split(",")):
-        name, equals, field = text.rpartition("=") if "=" in text else (text, "", "")
-        if not name or (parameter.name == "files" and not equals) or (equals and not field):
-            raise click.BadParameter(f"{text!r} is not COLUMN=FIELD")
-        pairs[name] = field or None
-    return pairs or None
-
-
 _TABLE = option_group(
     click.option("--table", metavar="FILE", help="Table whose rows become samples: .csv, .tsv, .jsonl or .parquet."),
     click.option("--key", metavar="COLUMN", help="Column of the keys.  [default: the number of the row]"),
+    columns_option,
     click.option(
-        "--columns", multiple=True, metavar="A,B=FIELD", callback=_pairs,
-        help="Columns to write, with the names of their fields.  [default: all, as fields of their names]",
-    ),
-    click.option(
-        "--files", multiple=True, metavar="COLUMN=FIELD", callback=_pairs,
+        "--files", multiple=True, metavar="COLUMN=FIELD", callback=column_fields,
         help="Column of paths or URLs, whose content becomes this field.",
     ),
-    click.option("--delimiter", metavar="CHAR", help="Character between the values of a CSV.  [default: by its name]"),
-    click.option(
-        "--quoting", type=click.Choice(["csv", "none"]), help="Whether quotes have a meaning.  [default: not in TSV]"
-    ),
-    click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a table of text."),
+    table_text_options,
     download_options,
     click.option(
         "--failed-rows", metavar="FILE",
         help="Table of URLs that could not be fetched, .csv.  [default: beside the output]",
     ),
 )  # fmt: skip
-_TABLE_OPTIONS = ("key", "columns", "files", "delimiter", "quoting", "encoding")
+_TABLE_OPTIONS = ("key", "columns", "files", *TABLE_TEXT)
 _ORDER = option_group(
     shard_count_option,
     click.option("--shuffle", "shuffle_seed", metavar="SEED", help="Shuffle the samples; this text decides the order."),

@@ -78,6 +78,7 @@ class Result:
         done_before: number of those that an earlier run made.
         counts: counts of the samples of these.
         dropped: reason -> number of samples that were left out.
+        noted: numbers of samples that the step counts in addition, by their names.
         size: bytes of the outputs.
     """
 
@@ -86,6 +87,7 @@ class Result:
     done_before: int = 0
     counts: Counts = field(default_factory=Counts)
     dropped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
     size: int = 0
 
     def enter(self, record: DoneRecord, *, before: bool) -> None:
@@ -95,7 +97,9 @@ class Result:
         self.counts.add(Counts.of(record))
         self.counts.met.skipped = dict(Counter(self.counts.met.skipped) + Counter(record.skipped_members))
         self.dropped.update(record.dropped)
-        self.size += (record.output or {}).get("size", 0)
+        output = record.output or {}
+        self.size += output.get("size", 0)
+        self.noted.update(output.get("noted", {}))
 
 
 class StageProgress(Protocol):
@@ -128,7 +132,8 @@ class Exchange:
         request: step and settings that decide the outputs.
 
     Raises:
-        UsageError: an input is in the folder of the outputs, or there are too many.
+        UsageError: an input is in the folder of the outputs, there are too many, or the step does
+            not go with the settings.
     """
 
     def __init__(
@@ -149,6 +154,8 @@ class Exchange:
         self.urls = [*outside([outdir, self.work], urls)]
         if len(self.urls) >= MOST_SHARDS:
             raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
+        if (reason := step.why_not(self.urls, settings)) is not None:
+            raise UsageError(reason)
         self.parallel, self.mem = max(1, parallel), int(mem * _SHARE) // max(1, parallel)
         self._force, self._report = force, report
         # As the plan has it when it is read.

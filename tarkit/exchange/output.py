@@ -35,6 +35,7 @@ class GatheredOutput:
     Attributes:
         counts: counts of its samples.
         dropped: reason -> number of samples that were left out.
+        noted: numbers of samples that the step counts in addition, by their names.
     """
 
     def __init__(self, url: str, plan: Plan, settings: ExchangeSettings, *, replaces: bool = False) -> None:
@@ -45,6 +46,7 @@ class GatheredOutput:
         self._failed: list[tuple[str, int]] = []
         self.counts = Counts()
         self.dropped: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
         self._sinks = Sinks(url, failed_samples_url(url), {
             "mtime": settings.mtime, "format": settings.format, "rule": settings.key_rule,
             "on_repeated_key": settings.on_repeated_key, "checksum": True,
@@ -132,7 +134,7 @@ class GatheredOutput:
         name = output_name(self._url)
         record = DoneRecord(
             "done", {"url": name}, self._plan.id, version("tarkit"),
-            output={"name": name, "size": size, "sha256": digest},
+            output={"name": name, "size": size, "sha256": digest} | ({"noted": dict(self.noted)} if self.noted else {}),
             failed_output=output_name(failed_samples_url(self._url)) if self._sinks.has_failed else None,
             samples=counts.as_dict(), files=[], failed=self._failed, dropped=dict(self.dropped),
             exit_code=EXIT_SET_ASIDE if counts.failed else EXIT_OK,

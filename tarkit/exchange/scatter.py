@@ -21,7 +21,6 @@ from tarkit.mapping.scratch import Scratch
 from tarkit.names.outputnames import done_record_url
 from tarkit.names.url import join
 from tarkit.runs.donerecord import DoneRecord, read_record
-from tarkit.samples.rawsamples import raw_samples
 from tarkit.samples.sample import key_rule
 from tarkit.store.entries import stat
 from tarkit.store.publish import open_publish
@@ -74,7 +73,6 @@ class Scatter:
         self._plan, self._step, self._settings = plan, step, settings
         self._urls, self._number, self._mem = urls, number, mem
         self._url = run_url(folder, number)
-        self._rule = key_rule(settings.key_rule)
         self._tally = Tally()
         self._keys = KeyDigests() if step.needs_keys(settings) else None
         self._failed: list[tuple[str, int]] = []
@@ -151,12 +149,13 @@ class Scatter:
 
     def _rows(self) -> Generator[Row, None, None]:
         globals_seen: list[FarReachingError] = []
-        rekeyed = Rekeyed(self._rule) if self._settings.rekey else None
+        rekeyed = Rekeyed(key_rule(self._settings.key_rule)) if self._settings.rekey else None
         for shard in self._plan.shards(self._number):
             url = self._urls[shard]
             self._plan.check_identity(shard, url)
             place_of = self._step.place_of(shard)
-            with closing(raw_samples(url, rule=self._rule, tally=self._tally, globals_seen=globals_seen)) as samples:
+            found = self._step.samples(shard, url, self._settings, self._tally, globals_seen)
+            with closing(found) as samples:
                 for number, sample in enumerate(samples):
                     if rekeyed is not None:
                         sample = rekeyed(sample, shard, url)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tarkit.exchange.positions import PlaceOf, value_of
 from tarkit.exchange.runfile import Row
 from tarkit.exchange.settings import ExchangeSettings
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.raw import FarReachingError
+from tarkit.samples.rawsamples import RawSample, raw_samples
+from tarkit.samples.sample import key_rule
 
 if TYPE_CHECKING:
     from tarkit.exchange.output import GatheredOutput
@@ -33,6 +37,24 @@ class Step(ABC):
     def needs_keys(self, settings: ExchangeSettings) -> bool:
         """Return True if keys are compared over all inputs before outputs are made."""
         return settings.on_repeated_key == "error" and not settings.rekey
+
+    def why_not(self, urls: Sequence[str], settings: ExchangeSettings) -> str | None:
+        """Return why the step does not go with its inputs or the settings, or None."""
+        return None
+
+    def samples(
+        self, shard: int, url: str, settings: ExchangeSettings, tally: Tally, globals_seen: list[FarReachingError]
+    ) -> Generator[RawSample, None, None]:
+        """Yield the samples of an input, in order.
+
+        Args:
+            shard: number of the input, from 0.
+            url: path or URL of the input.
+            settings: settings of the exchange.
+            tally: filled with counts.
+            globals_seen: see :func:`tarkit.samples.rawsamples.raw_samples`.
+        """
+        return raw_samples(url, rule=key_rule(settings.key_rule), tally=tally, globals_seen=globals_seen)
 
     @abstractmethod
     def place_of(self, shard: int) -> PlaceOf:

@@ -37,13 +37,22 @@ class RawSample(NamedTuple):
 
     def fields(self, only: str | None = None) -> dict[str, bytes | FieldFile]:
         """Return the content of all fields, or of one."""
-        words = self.words.split(b"\0")
         wanted = None if only is None else only.encode("utf-8", "surrogateescape")
         return {
-            field.decode("utf-8", "surrogateescape"): piece_of(self.parts, int(offset), int(size))
-            for field, offset, size, _ in zip(*(iter(words[:-1]),) * 4, strict=True)
+            field.decode("utf-8", "surrogateescape"): piece_of(self.parts, offset, size)
+            for field, offset, size, _ in self.places()
             if wanted in (None, field)
         }
+
+    def places(self) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """Yield (field, offset of the content, its size, name) of each member."""
+        return places_of(self.words)
+
+
+def places_of(words: bytes) -> Iterator[tuple[bytes, int, int, bytes]]:
+    """Yield (field, offset of the content, its size, name) of each member of a sample's words."""
+    for field, offset, size, name in zip(*(iter(words.split(b"\0")[:-1]),) * 4, strict=True):
+        yield field, int(offset), int(size), name
 
 
 def piece_of(parts: Sequence[bytes | FieldFile], start: int, size: int) -> bytes | FieldFile:

@@ -41,7 +41,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
         "thumbnails"
     },
-    {"exchange": "exchange forecast settings shuffle slices step"},
+    {"exchange": "exchange forecast join settings shuffle slices step tableside"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},
