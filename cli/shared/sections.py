@@ -24,6 +24,7 @@ _SECTIONS = {
     "Security": "tls_key tls_certificate token_file insecure",
     "Stages": "work stage stage_slice wait",
     "Drawing and mixing": "sample_count fraction weights until prefixes draw_seed",
+    "Join": "how on_conflict prefix",
     "Conversion": "to source_format field example piece typed verify",
     "Selection": "match keys without_keys where drop_fields rename rekey",
     "Tables": "table key columns files delimiter quoting encoding",

@@ -69,12 +69,12 @@ def _prefixes(context: click.Context, parameter: click.Parameter, text: str) -> 
 @table_text_options
 @work_option("allow_empty", help="Do not exit with 3 if no key is on both sides.")
 def command(
-    exchange: ExchangeVerb, how: str, on_conflict: str, prefixes: tuple[str, str], key: str | None,
+    exchange: ExchangeVerb, how: str, on_conflict: str, prefix: tuple[str, str], key: str | None,
     columns: dict[str, str | None] | None, delimiter: str | None, quoting: str | None, encoding: str,
 ) -> int | None:  # fmt: skip
     """Join two data sets by key: one sample of both for each key.
 
-    LEFT and RIGHT are shards. A joined sample has the members of the left, with the bytes that they
+    LEFT and RIGHT are lists of SHARD. A joined sample has the members of the left, with the bytes that they
     have, and then those of the right. The samples are in the order of their keys. A key that comes
     twice on one side is an error. The summary counts pairs, and samples without a partner.
 
@@ -100,13 +100,15 @@ def command(
         reject_options(["columns", *TABLE_TEXT], "goes with --key, for a side that is a table")
     else:
         table = TableColumns(key, columns, delimiter, None if quoting is None else quoting == "csv", encoding)
-    step = Join(left, right, how, on_conflict, prefixes, table)
+    step = Join(left, right, how, on_conflict, prefix, table)
     code = exchange.do(step, step.inputs)
+    if exchange.options["dry_run"] or exchange.options["stage"] == "scatter":
+        return code
     found: dict[str, Any] = exchange.run.found
     alone = found.pop("noted", {})
     pairs = found["dropped"].get(JOINED, 0)
     found |= {"pairs": pairs, "left_only": alone.get(LEFT_ONLY, 0), "right_only": alone.get(RIGHT_ONLY, 0)}
-    if not pairs and how != "outer" and not exchange.run.allow_empty:
-        exchange.run.notes.append("no key is on both sides")
-        return code or EXIT_SET_ASIDE
-    return code
+    if pairs or how == "outer" or exchange.options["stage"] or exchange.run.allow_empty:
+        return code
+    exchange.run.notes.append("no key is on both sides")
+    return code or EXIT_SET_ASIDE

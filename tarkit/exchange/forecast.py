@@ -8,6 +8,8 @@ from tarkit.errors import counted
 from tarkit.exchange.exchange import Exchange
 from tarkit.exchange.plan import make_plan
 from tarkit.exchange.runfile import ROW_BYTES
+from tarkit.exchange.tableside import is_table
+from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.steps.counting import count_shards
 
@@ -55,7 +57,7 @@ class Forecast:
 
 
 def forecast(exchange: Exchange, *, slices: int | None = None) -> Forecast:
-    """Count the samples of an exchange, from indexes or headers, and compute what it needs.
+    """Count the samples of an exchange, from indexes, headers or tables, and compute what it needs.
 
     Args:
         exchange: the exchange.
@@ -66,12 +68,20 @@ def forecast(exchange: Exchange, *, slices: int | None = None) -> Forecast:
     """
     plan = make_plan(exchange.request, exchange.urls, slices=slices, mem=exchange.mem)
     samples = content = members = 0
-    for each in count_shards(exchange.urls, parallel=exchange.parallel, rule=exchange.settings.key_rule):
+    shards = [url for url in exchange.urls if not is_table(url)]
+    for each in count_shards(shards, parallel=exchange.parallel, rule=exchange.settings.key_rule):
         if each.error is not None:
             raise each.error
         samples += each.samples
         content += each.sizes.total()
         members += sum(each.members.values())
+    for shard, url in enumerate(exchange.urls):
+        if is_table(url):
+            for sample in exchange.step.samples(shard, url, exchange.settings, Tally(), []):
+                sizes = [size for _, _, size, _ in sample.places()]
+                samples += 1
+                content += sum(sizes)
+                members += len(sizes)
     # A header, and on average half a block of padding.
     size = content + members * (BLOCK + BLOCK // 2)
     cuts = exchange.settings.cuts(samples, size, size // max(1, samples))
