@@ -14,6 +14,7 @@ from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
 
 from .program import dry_run_notes, dry_run_option, is_default, option_group, reject_options, size, work_option
+from .results import met
 from .series import maxcount_option, shard_count_option
 from .shardverb import VerbRun, shard_verb
 
@@ -154,9 +155,11 @@ class ExchangeVerb:
         run.notes.append(f"{made}{before}, {result.size} bytes; samples: {counts.sum_of_samples()}")
         # What a step counts in addition to what it drops may have the same name, and number.
         run.notes += [f"{reason}: {number}" for reason, number in sorted({**result.dropped, **result.noted}.items())]
+        run.notes += met(counts.met)
         run.found |= {
             "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
             "samples": counts.as_dict(), "dropped": dict(result.dropped), "outdir": redact(self.options["outdir"]),
+            "skipped_members": counts.met.skipped,
             **({"noted": dict(result.noted)} if result.noted else {}),
         }  # fmt: skip
 

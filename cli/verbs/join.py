@@ -58,7 +58,6 @@ def _prefixes(context: click.Context, parameter: click.Parameter, text: str) -> 
 )
 @click.option(
     "--prefix",
-    "prefixes",
     metavar="LEFT,RIGHT",
     default=",",
     callback=_prefixes,
@@ -74,9 +73,10 @@ def command(
 ) -> int | None:  # fmt: skip
     """Join two data sets by key: one sample of both for each key.
 
-    LEFT and RIGHT are lists of SHARD. A joined sample has the members of the left, with the bytes that they
-    have, and then those of the right. The samples are in the order of their keys. A key that comes
-    twice on one side is an error. The summary counts pairs, and samples without a partner.
+    LEFT and RIGHT are lists of SHARD. A joined sample has the members of the left, with the bytes
+    that they have, and then those of the right. The samples are in the order of their keys. A key
+    that comes twice on one side is an error. The summary counts pairs, and samples without a
+    partner.
 
     One side may be a table, as in images-*.tar -- captions.csv --key id: .csv, .tsv, .jsonl or
     .parquet. A row is then a sample with the fields that tarkit create --table makes. Keys and

@@ -181,7 +181,9 @@ class Exchange:
             if plan is None:
                 plan = agreed_plan(self.work, self.request, self.urls, fresh)
             self._replaces = self._force
-            result = self._gather_all(plan, self._scatter_all(plan))
+            scattered = self._scatter_all(plan)
+            result = self._gather_all(plan, scattered)
+            result.counts.met.skipped = dict(scattered.skipped)
         if self._force:
             remove_other_outputs(self.outdir, fresh.id, result.outputs)
         if plan is not None:

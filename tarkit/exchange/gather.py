@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
@@ -34,6 +35,7 @@ class Scattered:
         failed: number of samples without a position.
         largest: bytes of the largest sample.
         first_failure: why the first sample without a position has none.
+        skipped: reason -> number of members that are not of a sample.
     """
 
     def __init__(self, records: Sequence[DoneRecord], folder: str, mem: int, parallel: int = 1) -> None:
@@ -50,6 +52,7 @@ class Scattered:
         self.failed = sum(record.samples.get("failed", 0) for record in records)
         self.largest = max((each["largest"] for each in outputs), default=0)
         self.first_failure = next((each["first_failure"] for each in outputs if each["first_failure"]), "")
+        self.skipped = sum((Counter(record.skipped_members) for record in records), Counter[str]())
 
     def cuts(self, settings: ExchangeSettings) -> Cuts:
         """Return where the outputs begin."""

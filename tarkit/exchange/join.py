@@ -123,25 +123,26 @@ class Join(Step):
         return position
 
     def write(self, rows: Iterator[Row], output: GatheredOutput) -> None:
+        output.copy(self._written(rows, output))
+
+    def _written(self, rows: Iterator[Row], output: GatheredOutput) -> Iterator[Row]:
+        """Yield the samples to write, and count the others."""
         for _, group in groups(rows):
             # The left's inputs come first, so its sample does, too.
             found = [*islice(group, 3)]
-            if len(found) == 1:
-                self._write_alone(found[0], output)
-            elif len(found) == 2 and self._is_of_right(found[1]) and not self._is_of_right(found[0]):
-                output.copy(self._joined(*found))
+            if len(found) == 2 and self._is_of_right(found[1]) and not self._is_of_right(found[0]):
                 output.drop(JOINED)
-            else:
+                yield self._joined(*found)
+            elif len(found) > 1:
                 raise self._repeated(found)
-
-    def _write_alone(self, row: Row, output: GatheredOutput) -> None:
-        is_right = self._is_of_right(row)
-        name = RIGHT_ONLY if is_right else LEFT_ONLY
-        output.noted[name] += 1
-        if self.how == "outer" or (self.how == "left" and not is_right):
-            output.copy(row)
-        else:
-            output.drop(name)
+            else:
+                is_right = self._is_of_right(found[0])
+                alone = RIGHT_ONLY if is_right else LEFT_ONLY
+                output.noted[alone] += 1
+                if self.how == "outer" or (self.how == "left" and not is_right):
+                    yield found[0]
+                else:
+                    output.drop(alone)
 
     def _joined(self, left: Row, right: Row) -> Row:
         names = fields_of(left)
