@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tarkit.errors import DuplicateFieldError, RepeatedKeyError, UsageError, printable
 from tarkit.exchange.newmembers import NewMembers
-from tarkit.exchange.positions import PlaceOf, ordinal, shard_and_number, text_of, text_value, value_of
+from tarkit.exchange.positions import ORDINAL, PlaceOf, ordinal, shard_and_number, text_of, text_value, value_of
 from tarkit.exchange.rawfields import fields_of, joined_fields, without_fields
 from tarkit.exchange.runfile import Row
 from tarkit.exchange.settings import ExchangeSettings
@@ -110,7 +111,7 @@ class Join(Step):
     def samples(
         self, shard: int, url: str, settings: ExchangeSettings, tally: Tally, globals_seen: list[FarReachingError]
     ) -> Generator[RawSample, None, None]:
-        prefix = self.prefixes[self._is_right(shard)]
+        prefix = self.prefixes[shard >= len(self.left)]
         if self.table is not None and is_table(url):
             return table_samples(url, self.table, prefix, settings, tally)
         found = super().samples(shard, url, settings, tally, globals_seen)
@@ -170,11 +171,12 @@ class Join(Step):
         hint = "a key can be once on each side; tarkit select leaves samples out"
         return RepeatedKeyError(reason, url=self._url(second), key=_key(second), hint=hint)
 
-    def _is_right(self, shard: int) -> bool:
-        return shard >= len(self.left)
+    @cached_property
+    def _first_of_right(self) -> bytes:
+        return ordinal(len(self.left), 0)
 
     def _is_of_right(self, row: Row) -> bool:
-        return self._is_right(shard_and_number(row.position)[0])
+        return row.position[-ORDINAL:] >= self._first_of_right
 
     def _url(self, row: Row) -> str:
         return redact(self.inputs[shard_and_number(row.position)[0]])

@@ -36,7 +36,8 @@ class DoneRecord:
         input: URL without secrets, with size and tag as in Identity.
         work: fingerprint of the command and all options that change the output.
         tarkit: version of tarkit.
-        output: name, size in bytes, sha256.
+        output: name, size in bytes, sha256; of an exchange also ``noted``, the numbers that its
+            step counts.
         samples: counts of samples.
         failed: for each failed sample its key, and how many output samples come before its place.
         skipped_members, missing_fields, dropped_fields, damage: findings of the reader.
