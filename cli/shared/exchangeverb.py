@@ -37,15 +37,18 @@ _SETTINGS = (
 _FRAME = ("outdir", "work", "mem", "force", "dry_run", "stage", "stage_slice", "wait")
 _MOST_PROCESSES = 8
 """Default of -p, unless there are fewer processors."""
+_KEYS = """
+    A key that two samples have is an error that names both: as neighbours they would be read as
+    one sample.
+"""
 _HOW = """
     The inputs are read once; their samples go, sorted, into run files in --work, which need as much
     space as the inputs without compression (--dry-run prints it), and from these into the shards
     DIR/shard-000000.tar, ... The result is the same for every -p. A run that was killed is finished
     by the same command; the run files are removed at its end.
 
-    A key that two samples have is an error that names both: as neighbours they would be read as
-    one sample. A sample that fails is kept in DIR/shard-NNNNNN.tar.failed.tar, and the exit code is
-    3. Members that belong to no sample are left out and counted.
+    A sample that fails is kept in DIR/shard-NNNNNN.tar.failed.tar, and the exit code is 3. Members
+    that belong to no sample are left out and counted.
 
     A cluster runs each stage in slices: --stage scatter --slice I/W for all I, then --stage gather
     with any number of slices; kubetpl prints such Jobs.
@@ -164,13 +167,14 @@ class ExchangeVerb:
         }  # fmt: skip
 
 
-def exchange_verb(name: str, **frame: Any) -> Callable[[Callable[..., int | None]], click.Command]:
+def exchange_verb(name: str, keys: str = _KEYS, **frame: Any) -> Callable[[Callable[..., int | None]], click.Command]:
     """Return a decorator that makes the command of a verb, with the options of an exchange.
 
     The function gets an :class:`ExchangeVerb` and the verb's own options, and calls its method
     ``do``.
 
     Args:
+        keys: paragraph of the help on equal keys.
         frame: options of :func:`tarkit.cli.shared.shardverb.shard_verb`.
     """
 
@@ -179,7 +183,7 @@ def exchange_verb(name: str, **frame: Any) -> Callable[[Callable[..., int | None
             common = {each: options.pop(each) for each in (*_SETTINGS, *_FRAME)}
             return function(ExchangeVerb(run, parallel, common), **options)
 
-        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{inspect.cleandoc(_HOW)}"
+        call.__doc__ = "\n\n".join(map(inspect.cleandoc, filter(None, [function.__doc__, keys, _HOW])))
         call.__dict__["__click_params__"] = function.__dict__.pop("__click_params__", [])
         own = call.__dict__["__click_params__"]
         _options(call)

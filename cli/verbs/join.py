@@ -40,7 +40,7 @@ def _prefixes(context: click.Context, parameter: click.Parameter, text: str) -> 
     return left, right
 
 
-@exchange_verb("join", epilog=_EPILOG, inputs=None, cls=TwoSides)
+@exchange_verb("join", keys="", epilog=_EPILOG, inputs=None, cls=TwoSides)
 @click.argument("inputs", metavar="LEFT... -- RIGHT...", nargs=-1, required=True)
 @click.option(
     "--how",
