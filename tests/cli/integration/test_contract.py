@@ -47,7 +47,7 @@ TO_STDOUT: dict[str, list[str]] = {
     "tarproc": ["-c", "true", "-o", "-"],
 }
 # Those that take no shard, or move and list files without a look into them; of index, diff, mix,
-# check and salvage, their own files test the same.
+# join, check and salvage, their own files test the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
@@ -76,6 +76,7 @@ WITHOUT_INPUT = {
     "tarkit get",
     "tarkit help",
     "tarkit index",
+    "tarkit join",
     "tarkit ls",
     "tarkit mix",
     "tarkit pai",

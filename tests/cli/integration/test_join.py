@@ -384,6 +384,20 @@ def test_dry_run_counts_both_sides(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("parallel", ["1", "2"])
+def test_a_side_that_cannot_be_read(parallel: str, sides: Sides, run: Run, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(sides[1][0].read_bytes()[:5000])
+    for right, code in ((cut, 65), (tmp_path / "none.tar", 66), (tmp_path / "none.csv", 66)):
+        options = ["--key", "id"] if right.suffix == ".csv" else []
+        done = run(
+            "tarkit", "join", *sides[0], "--", right, "-O", tmp_path / f"out-{right.name}", "-p", parallel, *options
+        )
+        assert (done.code, done.stdout, done.stderr.count("\n")) == (code, b"", 1)
+        assert str(right) in done.stderr
+        assert not outputs(tmp_path / f"out-{right.name}")
+
+
 def test_usage_errors(run: Run, tmp_path: Path) -> None:
     left, right = put(tmp_path / "l.tar", [("a", {"x": b""})]), put(tmp_path / "r.tar", [("b", {"y": b""})])
     table, other = put_table(tmp_path / "c.csv"), put_table(tmp_path / "c.jsonl")
