@@ -13,7 +13,7 @@ import click
 from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
 
-from .program import dry_run_notes, dry_run_option, is_default, option_group, reject_options, size, work_option
+from .program import Seconds, dry_run_notes, dry_run_option, is_default, option_group, reject_options, size, work_option
 from .results import met
 from .series import maxcount_option, shard_count_option
 from .shardverb import VerbRun, shard_verb
@@ -75,7 +75,7 @@ _options = option_group(
     ),
     click.option("--slice", "stage_slice", metavar="I/W", help="Slice I of W; W alone: I is JOB_COMPLETION_INDEX."),
     click.option(
-        "--wait", type=click.FloatRange(0), default=0, show_default=True, metavar="SECONDS",
+        "--wait", type=Seconds(), default=0, show_default=True, metavar="SECONDS",
         help="With --stage, wait for the slices of the stage before.",
     ),
 )  # fmt: skip

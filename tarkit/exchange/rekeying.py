@@ -12,10 +12,13 @@ class Rekeyed:
 
     Args:
         rule: key rule, by which the new names must be those of the same fields.
+        mtime: time of the members, see :class:`tarkit.exchange.newmembers.NewMembers`.
+        format: tar format of the members.
     """
 
-    def __init__(self, rule: KeyRule) -> None:
-        self._made = NewMembers(rule, "--rekey", "use a key rule that allows a folder before the key")
+    def __init__(self, rule: KeyRule, mtime: float | None = None, format: str = "pax") -> None:
+        hint = "use a key rule that allows a folder before the key"
+        self._made = NewMembers(rule, "--rekey", hint, mtime, format)
 
     def __call__(self, sample: RawSample, shard: int, url: str) -> RawSample:
         """Return the sample with a new key and new headers.

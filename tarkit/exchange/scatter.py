@@ -149,7 +149,9 @@ class Scatter:
 
     def _rows(self) -> Generator[Row, None, None]:
         globals_seen: list[FarReachingError] = []
-        rekeyed = Rekeyed(key_rule(self._settings.key_rule)) if self._settings.rekey else None
+        settings = self._settings
+        rule = key_rule(settings.key_rule)
+        rekeyed = Rekeyed(rule, settings.mtime, settings.format) if settings.rekey else None
         for shard in self._plan.shards(self._number):
             url = self._urls[shard]
             self._plan.check_identity(shard, url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.runs.process import _with_index
+from tarkit.runs.process import with_index
 
 NAMES = ("ID", "COUNT", "MIN", "MAX", "STEP")
 
@@ -37,11 +37,11 @@ def test_each_task_gets_one_slice(
     found = []
     for task in ids:
         in_array(monkeypatch, task, len(ids), least, most, step)
-        found.append(_with_index(str(len(ids))))
+        found.append(with_index(str(len(ids))))
     assert found == [f"{number}/{len(ids)}" for number in range(len(ids))]
     monkeypatch.delenv("SLURM_ARRAY_TASK_STEP")
     if step == 1:
-        assert _with_index(str(len(ids))) == found[-1]
+        assert with_index(str(len(ids))) == found[-1]
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_each_task_gets_one_slice(
 def test_slices_that_do_not_fit_the_array(piece: str, values: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     in_array(monkeypatch, *values)
     with pytest.raises(UsageError, match=f"--slice {piece}: this array has {values[1]} tasks, .* or write I/W"):
-        _with_index(piece)
+        with_index(piece)
 
 
 def test_variables_that_are_missing_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="Kubernetes sets JOB_COMPLETION_INDEX, or Slurm SLURM_ARRAY_TASK_ID"):
-        _with_index("4")
+        with_index("4")
     in_array(monkeypatch, 1, 4)
     with pytest.raises(UsageError, match="_STEP are 1, 4, , , 1; write --slice I/W"):
-        _with_index("4")
+        with_index("4")
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "3")
-    assert _with_index("4") == "3/4"
-    assert _with_index("0/2") == "0/2"
+    assert with_index("4") == "3/4"
+    assert with_index("0/2") == "0/2"
