@@ -88,6 +88,7 @@ WITHOUT_INPUT = {
     "tarkit rm",
     "tarkit salvage",
     "tarkit serve",
+    "tarkit shuffle",
     "tarkit status",
     "tarkit zoo",
     "tarkit zoo build",
