@@ -19,6 +19,7 @@ VERBS = {
         "select": "Copy the samples that meet conditions, with some of their fields.",
         "sample": "Draw samples at random, each with the same probability, and keep their order.",
         "shuffle": "Write all samples in a random order: all orders have the same probability.",
+        "sort": "Write all samples in the order of a value; equal ones stay in input order.",
         "join": "Join two data sets by key: one sample of both for each key.",
         "mix": "Mix data sets by weights, each in its own order; no sample comes twice.",
         "pick": "Fetch samples by their keys, in the order of the shards.",

@@ -15,7 +15,6 @@ Examples:
   tarkit help tarcats
 """
 _JOIN = "tarkit cat 'train-{0000..0147}.tar' -o train.tar"
-_SORT = "mkdir tree && tar -xf train.tar -C tree && tarkit create tree -o sorted.tar"
 OLDER = {
     "tarcat": _JOIN,
     "tarcats": _JOIN,
@@ -26,7 +25,8 @@ OLDER = {
     "tarshow": "tarkit show train.tar --html sheet.html",
     "tarsplit": "tarkit split train.tar -o 'train-%06d.tar' --maxcount 10000",
     "tarcreate": "tarkit create --plan plan.tsv -o train.tar",
-    "tarsort": _SORT,
+    "tarsort": "tarkit sort train.tar -O sorted --by key --shards 1",
+    "dsort": "tarkit sort 'train-{0000..0147}.tar' -O sorted --by key --maxsize 1G",
     "tsv2tar": "tarkit create --table data.tsv --key id -o 'train-%06d.tar'",
     "lines2tar": "tarkit create --table data.jsonl --key id -o train.tar",
     "tar2tsv": "tarkit export train.tar --to csv -o train.csv",
@@ -60,7 +60,7 @@ def command(context: click.Context, words: tuple[str, ...], verbose: bool) -> No
     place = context.find_root()
     name = " ".join(words)
     if (line := OLDER.get(name.replace("tarp ", "tar", 1))) is not None:
-        last = line.rpartition("&& ")[2].split()
+        last = line.split()
         today = " ".join(last[: 2 if last[0] == "tarkit" else 1])
         write_stdout(f"{name}: use {today}, for example\n  {line}\n".encode())
         return

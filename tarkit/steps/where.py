@@ -1,4 +1,4 @@
-"""Conditions over samples, as text: ``json.width >= 512 and cls != 7``.
+"""Conditions over samples, as text: ``json.width >= 512 and cls != 7``; and their values.
 
 The text is parsed by Python's own parser, and only the few forms below become functions; nothing of
 it is ever evaluated as Python. ``and``, ``or``, ``not`` and parentheses; ``== != < <= > >= in not
@@ -66,8 +66,8 @@ class _FieldText(str):
 class _Look:
     """A sample, and what was parsed of its fields."""
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
+    def __init__(self, sample: Sample, option: str) -> None:
+        self.sample, self._option = sample, option
         self._parsed: dict[tuple[str, Callable[[bytes], Any]], Any] = {}
 
     def parsed(self, name: str, parse: Callable[[bytes], Any]) -> Any:
@@ -83,60 +83,48 @@ class _Look:
         return self._parsed[name, parse]
 
     def error(self, reason: str) -> DataError:
-        return DataError(f"--where: {reason}", url=self.sample.get("__url__"), key=self.sample["__key__"])
+        return DataError(f"{self._option}: {reason}", url=self.sample.get("__url__"), key=self.sample["__key__"])
 
 
 _Part = Callable[[_Look], Any]
 
 
-class Where:
-    """A condition, which is a function of a sample.
-
-    >>> Where("size(jpg) > 2 and cls in [3, 7]")({"__key__": "a", "jpg": b"...", "cls": b"7"})
-    True
+class _Expression:
+    """A text in the language of this module.
 
     Args:
-        text: the condition, as described at the top of this module.
+        text: the text.
+        option: the option that has it, for messages.
 
     Attributes:
         fields: names of the fields in it.
         found: values of JSON in it, such as ``json.width`` -> True if a sample had it; those that
             no sample was asked for are not in it.
-
-    Raises:
-        UsageError: the text is not such a condition; the message has the right word for those of
-            SQL, pandas and jq.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, option: str) -> None:
         self.fields: dict[str, None] = {}
         self.found: dict[str, bool] = {}
-        self._text = text
-        if len(text) > _MOST_CHARACTERS:
-            raise UsageError(f"--where has {len(text)} characters; it may have {_MOST_CHARACTERS}")
+        self._text, self._option = text, option
+
+    def _built(self, build: Callable[[ast.expr], _Part]) -> _Part:
+        """Return the function that another one makes of the parsed text."""
+        if len(self._text) > _MOST_CHARACTERS:
+            raise UsageError(f"{self._option} has {len(self._text)} characters; it may have {_MOST_CHARACTERS}")
         try:
             with warnings.catch_warnings():
                 # Of Python, about escapes such as \d in its texts.
                 warnings.simplefilter("ignore")
-                self._holds = self._truth(ast.parse(text.strip(), mode="eval").body, 0)
+                return build(ast.parse(self._text.strip(), mode="eval").body)
         except UsageError:
             raise
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise self._refused(error.msg if isinstance(error, SyntaxError) else str(error)) from None
 
-    def __call__(self, sample: Sample) -> bool:
-        """Return True if the condition holds.
-
-        Raises:
-            DataError: values cannot be compared, such as a text with a number, or a field is not
-                the JSON or text that the condition needs.
-        """
-        return self._holds(_Look(sample))
-
     def _refused(self, reason: str) -> UsageError:
         bare = _STRING.sub("''", self._text)
         hint = next(advice for pattern, advice in _ADVICE.items() if re.search(pattern, bare))
-        return UsageError(f"--where {printable(self._text)!r}: {printable(reason)}; write {hint}")
+        return UsageError(f"{self._option} {printable(self._text)!r}: {printable(reason)}; write {hint}")
 
     def _truth(self, node: ast.expr, depth: int) -> Callable[[_Look], bool]:
         """Return the function of a node that must be true or false; null is false."""
@@ -145,7 +133,7 @@ class Where:
         def truth(look: _Look) -> bool:
             value = part(look)
             if value is not None and not isinstance(value, bool):
-                raise look.error(f"{shown} is {_kind(value)}, and not true or false")
+                raise look.error(f"{shown} is {kind_of_value(value)}, and not true or false")
             return value is True
 
         return truth
@@ -231,7 +219,7 @@ class Where:
             numbers = [*map(_number, values)]
             for value, number, (_, shown) in zip(values, numbers, parts, strict=True):
                 if value is not None and number is None:
-                    raise look.error(f"{shown} is {_kind(value)}, and not a number")
+                    raise look.error(f"{shown} is {kind_of_value(value)}, and not a number")
             try:
                 return None if None in numbers else compute(*numbers)
             except ArithmeticError as error:
@@ -250,7 +238,7 @@ class Where:
             try:
                 return None not in values and _compare(kind, *values)
             except TypeError:
-                sides = (f"{name} is {_kind(value)}" for name, value in zip(shown, values, strict=True))
+                sides = (f"{name} is {kind_of_value(value)}" for name, value in zip(shown, values, strict=True))
                 raise look.error(f"{' and '.join(sides)}, which cannot be compared") from None
 
         return compared
@@ -270,7 +258,7 @@ class Where:
             value = part(look)
             if value is None or isinstance(value, (str, list, dict) if function is len else str):
                 return None if value is None else function(value)
-            raise look.error(f"{shown} is {_kind(value)}, and not a text")
+            raise look.error(f"{shown} is {kind_of_value(value)}, and not a text")
 
         return applied
 
@@ -283,18 +271,104 @@ class Where:
             raise self._refused(f"{text!r} is not a regular expression: {error}") from None
 
 
+class Where(_Expression):
+    """A condition, which is a function of a sample.
+
+    >>> Where("size(jpg) > 2 and cls in [3, 7]")({"__key__": "a", "jpg": b"...", "cls": b"7"})
+    True
+
+    Args:
+        text: the condition, as described at the top of this module.
+
+    Attributes:
+        fields: names of the fields in it.
+        found: values of JSON in it, such as ``json.width`` -> True if a sample had it; those that
+            no sample was asked for are not in it.
+
+    Raises:
+        UsageError: the text is not such a condition; the message has the right word for those of
+            SQL, pandas and jq.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "--where")
+        self._holds = self._built(lambda node: self._truth(node, 0))
+
+    def __call__(self, sample: Sample) -> bool:
+        """Return True if the condition holds.
+
+        Raises:
+            DataError: values cannot be compared, such as a text with a number, or a field is not
+                the JSON or text that the condition needs.
+        """
+        holds: bool = self._holds(_Look(sample, self._option))
+        return holds
+
+
+class SampleValue(_Expression):
+    """A value in the language of conditions, which is a function of a sample.
+
+    >>> SampleValue("json.width * 2", "--by")({"__key__": "a", "json": b'{"width": 3}'})
+    6
+
+    Args:
+        text: the value, as described at the top of this module.
+        option: the option that has it, for messages.
+
+    Attributes:
+        fields: names of the fields in it.
+        field: the field if the text is only its name; None for other texts.
+
+    Raises:
+        UsageError: the text is not such a value, or the same for all samples.
+    """
+
+    def __init__(self, text: str, option: str) -> None:
+        super().__init__(text, option)
+        self.field: str | None = None
+        self._value = self._built(self._of_node)
+
+    def __call__(self, sample: Sample) -> Any:
+        """Return the value: a bool, number, text, list or dict; None if it is missing or null.
+
+        Raises:
+            DataError: the value cannot be computed, or a field is not the JSON or text that it
+                needs.
+        """
+        return self._value(_Look(sample, self._option))
+
+    def _of_node(self, node: ast.expr) -> _Part:
+        part = self._part(node, 0)
+        if isinstance(node, (ast.Name, ast.Call)) and len(self.fields) == 1:
+            is_named = isinstance(node, ast.Name) or (isinstance(node.func, ast.Name) and node.func.id == "field")
+            self.field = next(iter(self.fields)) if is_named else None
+        if not self.fields and not any(isinstance(each, ast.Name) and each.id == "key" for each in ast.walk(node)):
+            raise self._refused("it is the same for all samples")
+        return part
+
+
 def _text_of(content: bytes) -> _FieldText:
     return _FieldText(content.decode("utf-8").strip())
 
 
 def _number(value: Any) -> float | int | None:
     """Return a number, or the text of a field as a number; None for all other values."""
-    if isinstance(value, _FieldText) and _NUMBER.fullmatch(value):
-        return int(value) if len(value) < 400 and value.lstrip("+-").isdecimal() else float(value)
-    return value if _kind(value) == "a number" else None
+    if isinstance(value, _FieldText):
+        return number_in(value)
+    return value if kind_of_value(value) == "a number" else None
 
 
-def _kind(value: Any) -> str:
+def number_in(text: str) -> float | int | None:
+    """Return the number that a text is: decimal digits, with a point or an exponent; None if not.
+
+    Whole numbers of up to 399 characters without point and exponent are exact.
+    """
+    if not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if len(text) < 400 and text.lstrip("+-").isdecimal() else float(text)
+
+
+def kind_of_value(value: Any) -> str:
     """Return the kind of a value for a message; only values of one kind are compared."""
     kinds = ((bool, "true or false"), ((int, float), "a number"), (str, "a text"), (list, "a list"))
     return next((kind for types, kind in kinds if isinstance(value, types)), "an object")
@@ -314,6 +388,6 @@ def _compare(kind: type[ast.cmpop], one: Any, two: Any) -> bool:
         return str(one) in two
     numbers = _number(one), _number(two)
     one, two = (one, two) if None in numbers else numbers
-    if kind is ast.In or _kind(one) != _kind(two):
+    if kind is ast.In or kind_of_value(one) != kind_of_value(two):
         raise TypeError
     return _TESTS[kind](one, two)

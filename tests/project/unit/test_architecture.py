@@ -31,7 +31,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "samples": "cachedshard codecs content firstbytes gather images index indexedshard indexing pieces rawsamples "
         "read sample shardwriter tarwriter transforms"
     },
-    {"mapping": "output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
+    {"mapping": "mappererrors output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
     {"runs": "account counts donerecord engine process progress progressbar runrecord status trial work"},
@@ -39,9 +39,9 @@ LEVELS: tuple[dict[str, str], ...] = (
         "steps": "check classfolders contactsheet convert counting create demodata diff download drawing encoding "
         "explain export failedrows fieldvalues findings join keylists mixing parts picking prepare recordfiles "
         "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
-        "thumbnails"
+        "thumbnails where"
     },
-    {"exchange": "exchange forecast join settings shuffle slices step tableside"},
+    {"exchange": "exchange forecast join settings shuffle slices sort step tableside"},
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},

@@ -1,0 +1,35 @@
+"""``tarkit sort``: write all samples in the order of a value."""
+
+from __future__ import annotations
+
+import click
+
+from ..shared.exchangeverb import ExchangeVerb, exchange_verb
+
+_EPILOG = """\b
+Examples:
+  tarkit sort 'train-{000..147}.tar' -O sorted/ --by key --shards 148
+  tarkit sort @list.txt -O sorted/ --by json.width --reverse --maxsize 1G
+  tarkit sort train.tar -O sorted/ --by cls:number --maxcount 5000
+  tarkit sort train.tar -O sorted/ --by length.py:seconds --shards 10
+"""
+
+
+@exchange_verb("sort", epilog=_EPILOG)
+@click.option(
+    "--by", default="key", show_default=True, metavar="VALUE",
+    help="Sort by key, size (bytes of content), FIELD (its bytes), FIELD:number, json.width (a value in a JSON "
+    "field), another value as in tarkit select --where, or FILE.py:function or module:function.",
+)  # fmt: skip
+@click.option("--reverse", is_flag=True, help="The largest value first; equal ones stay in input order.")
+def command(exchange: ExchangeVerb, by: str, reverse: bool) -> int | None:
+    """Write all samples in the order of a value; equal ones stay in input order.
+
+    Numbers sort by their exact values, texts by their bytes in UTF-8, as LC_ALL=C sort does: as
+    texts, 10 comes before 9; --by FIELD:number compares numbers. JSON values of different kinds:
+    false, true, numbers, texts. A sample without the value, or with null, NaN, a list or an object,
+    is a failed sample. The samples keep the bytes of their members.
+    """
+    from tarkit.exchange.sort import Sort
+
+    return exchange.do(Sort(by, reverse), exchange.names(exchange.run.inputs))

@@ -1,0 +1,49 @@
+"""``tarkit sort``: write all samples in the order of a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tarkit.exchange.positions import PlaceOf
+from tarkit.exchange.step import Step
+from tarkit.exchange.values import By, identity_of, value_of_samples
+from tarkit.samples.rawsamples import RawSample
+
+_INVERTED = bytes(range(255, -1, -1))
+
+
+@dataclass(frozen=True)
+class Sort(Step):
+    """Write the samples in the order of a value; equal ones stay in the order of the inputs.
+
+    Attributes:
+        by: what to sort by, see :data:`tarkit.exchange.values.By`.
+        reverse: the largest value comes first; equal ones stay in the order of the inputs.
+        work_id: name for what a function does that has no name of its own.
+
+    Raises:
+        UsageError: ``by`` is not valid, or names a function that cannot be loaded.
+    """
+
+    name: ClassVar[str] = "sort"
+    by: By = "key"
+    reverse: bool = False
+    work_id: str | None = None
+
+    def __post_init__(self) -> None:
+        value_of_samples(self.by)
+        self.options()
+
+    def options(self) -> dict[str, Any]:
+        return {**identity_of(self.by, self.work_id), "reverse": self.reverse}
+
+    def place_of(self, shard: int) -> PlaceOf:
+        value, first = value_of_samples(self.by), shard << 40
+        if self.reverse:
+            return lambda sample, number: value(sample).translate(_INVERTED) + (first | number).to_bytes(8, "big")
+
+        def position(sample: RawSample, number: int) -> bytes:
+            return value(sample) + (first | number).to_bytes(8, "big")
+
+        return position
