@@ -20,6 +20,7 @@ from .shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.exchange.exchange import Exchange, Result
+    from tarkit.exchange.placing import Placement
     from tarkit.exchange.settings import ExchangeSettings
     from tarkit.exchange.step import Step
 
@@ -54,6 +55,7 @@ _HOW = """
     with any number of slices; kubetpl prints such Jobs.
 """
 """End of the help of all these verbs."""
+_CUTS = ("shard_count", "maxcount", "maxsize")
 
 _options = option_group(
     click.option("-O", "--outdir", metavar="DIR", required=True, help="Folder or URL for the shards."),
@@ -79,6 +81,30 @@ _options = option_group(
         help="With --stage, wait for the slices of the stage before.",
     ),
 )  # fmt: skip
+
+
+placing_options = option_group(
+    click.option(
+        "--to", "to_map", metavar="MAP",
+        help="Put each sample into the shard that a table names: FILE:KEYCOLUMN:OUTPUTCOLUMN, or FILE with columns "
+        "key and output; the file is .csv, .tsv, .jsonl or .parquet.",
+    ),
+    click.option(
+        "--unlisted", type=click.Choice(["error", "skip"]), default="error", show_default=True,
+        help="A key that MAP does not list: report it, or leave the sample out.",
+    ),
+)  # fmt: skip
+"""Options of the verbs whose samples a table can place in outputs."""
+
+
+def placement_of(to_map: str | None, unlisted: str) -> Placement | None:
+    """Return the table of :data:`placing_options`, or None without one."""
+    from tarkit.exchange.placing import Placement
+
+    if to_map is None:
+        reject_options(["unlisted"], "goes with --to")
+        return None
+    return Placement(to_map, unlisted)
 
 
 @dataclass
@@ -109,7 +135,7 @@ class ExchangeVerb:
         reject_options([] if options["stage"] else ["wait"], "goes with --stage")
         reject_options(["dry_run", "force"] if options["stage"] else [], "does not go with --stage")
         exchange = ExchangeSlice(
-            step, urls, options["outdir"], self._settings(), work=options["work"], parallel=self.parallel,
+            step, urls, options["outdir"], self._settings(step), work=options["work"], parallel=self.parallel,
             mem=options["mem"], force=options["force"], report=self._report,
         )  # fmt: skip
         exchange.wait = options["wait"]
@@ -125,6 +151,10 @@ class ExchangeVerb:
             number, slices = parse_slice(with_index(options["stage_slice"]))
             result = (exchange.scatter if options["stage"] == "scatter" else exchange.gather)(number, slices)
         self._note(result)
+        if options["stage"] is None:
+            unmatched = step.unmatched(result.counts)
+            self.run.notes += [f"{what}: {number}" for what, number in unmatched.items()]
+            self.run.found |= {"unmatched": unmatched}
         # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
         return None if options["stage"] == "scatter" else result.counts.exit_code
 
@@ -135,13 +165,16 @@ class ExchangeVerb:
         self.run.notes += [found.line(), *dry_run_notes()]
         self.run.found |= found.as_dict()
 
-    def _settings(self) -> ExchangeSettings:
+    def _settings(self, step: Step) -> ExchangeSettings:
         from tarkit.exchange.settings import ExchangeSettings
 
         found = {name: self.options[name] for name in _SETTINGS}
+        found["outputs"] = step.outputs
+        if step.outputs:
+            reject_options(_CUTS, "does not go with --to, which names the shards")
         # --rekey is not that of the verbs that select, which takes a text.
         found["rekey"], found["shards"] = found.pop("number_keys"), found.pop("shard_count")
-        if is_default("maxcount") and (found["shards"] or found["maxsize"]):
+        if is_default("maxcount") and (found["shards"] or found["maxsize"] or step.outputs):
             found["maxcount"] = None
         return ExchangeSettings(key_rule=str(self.run.reading["rule"]), **found)
 

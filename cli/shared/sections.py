@@ -30,7 +30,7 @@ _SECTIONS = {
     "Tables": "table key columns files delimiter quoting encoding",
     "Downloads": "url_tries url_per_host url_connections url_timeout url_max_bytes url_ignore_robots "
     "url_ignore_opt_out url_allow_private failed_rows",
-    "Order, and parts": "shuffle_seed shares split_by",
+    "Order, and parts": "shuffle_seed shares split_by by reverse to_map unlisted",
     "Input": "inputs files_from null classes classes_from plan directory skip_others on_same_extension shards over "
     "list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field on_repeated_key on_damage "
     "allow_pipe",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from ..shared.exchangeverb import ExchangeVerb, exchange_verb
+from ..shared.exchangeverb import ExchangeVerb, exchange_verb, placement_of, placing_options
 from ..shared.shardverb import seed_option
 
 _EPILOG = """\b
 Examples:
   tarkit shuffle 'train-{000..147}.tar' -O shuffled/ --shards 148 --seed 1
   tarkit shuffle @list.txt -O s3://bucket/shuffled --maxsize 1G --work /scratch/shuffle
+  tarkit shuffle @list.txt -O parts/ --to parts.parquet:key:split --unlisted skip
 """
 
 
 @exchange_verb("shuffle", epilog=_EPILOG)
 @seed_option
-def command(exchange: ExchangeVerb, draw_seed: int) -> int | None:
+@placing_options
+def command(exchange: ExchangeVerb, draw_seed: int, to_map: str | None, unlisted: str) -> int | None:
     """Write all samples in a random order: all orders have the same probability.
 
     The order depends on --seed and the inputs alone. Samples keep the bytes of their members. With
@@ -23,4 +25,4 @@ def command(exchange: ExchangeVerb, draw_seed: int) -> int | None:
     """
     from tarkit.exchange.shuffle import Shuffle
 
-    return exchange.do(Shuffle(draw_seed), exchange.names(exchange.run.inputs))
+    return exchange.do(Shuffle(draw_seed, to=placement_of(to_map, unlisted)), exchange.names(exchange.run.inputs))

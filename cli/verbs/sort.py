@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..shared.exchangeverb import ExchangeVerb, exchange_verb
+from ..shared.exchangeverb import ExchangeVerb, exchange_verb, placement_of, placing_options
 
 _EPILOG = """\b
 Examples:
@@ -12,6 +12,7 @@ Examples:
   tarkit sort @list.txt -O sorted/ --by json.width --reverse --maxsize 1G
   tarkit sort train.tar -O sorted/ --by cls:number --maxcount 5000
   tarkit sort train.tar -O sorted/ --by length.py:seconds --shards 10
+  tarkit sort 'train-{000..147}.tar' -O parts/ --to parts.csv:id:part
 """
 
 
@@ -22,7 +23,8 @@ Examples:
     "field), another value as in tarkit select --where, or FILE.py:function or module:function.",
 )  # fmt: skip
 @click.option("--reverse", is_flag=True, help="The largest value first; equal ones stay in input order.")
-def command(exchange: ExchangeVerb, by: str, reverse: bool) -> int | None:
+@placing_options
+def command(exchange: ExchangeVerb, by: str, reverse: bool, to_map: str | None, unlisted: str) -> int | None:
     """Write all samples in the order of a value; equal ones stay in input order.
 
     Numbers sort by their exact values, texts by their bytes in UTF-8, as LC_ALL=C sort does: as
@@ -32,4 +34,4 @@ def command(exchange: ExchangeVerb, by: str, reverse: bool) -> int | None:
     """
     from tarkit.exchange.sort import Sort
 
-    return exchange.do(Sort(by, reverse), exchange.names(exchange.run.inputs))
+    return exchange.do(Sort(by, reverse, to=placement_of(to_map, unlisted)), exchange.names(exchange.run.inputs))

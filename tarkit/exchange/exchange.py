@@ -24,7 +24,7 @@ from tarkit.exchange.keys import BUCKETS, check_keys
 from tarkit.exchange.plan import RUN_PATTERN, Plan, agreed_plan, check_plan, make_plan, read_plan
 from tarkit.exchange.positions import MOST_SHARDS
 from tarkit.exchange.scatter import Scatter, finished_run
-from tarkit.exchange.settings import OUTPUT_PATTERN, Cuts, ExchangeSettings
+from tarkit.exchange.settings import Cuts, ExchangeSettings
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import Earlier, FinishedRun, earlier_outputs, remove_other_outputs, remove_work
@@ -152,6 +152,8 @@ class Exchange:
         self.step, self.outdir, self.settings = step, outdir, settings
         self.work = join(outdir, WORK) if work is None else work
         self.urls = [*outside([outdir, self.work], urls)]
+        if step.outputs != settings.outputs:
+            raise UsageError("outputs of the settings are those that the step names")
         if len(self.urls) >= MOST_SHARDS:
             raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
         if (reason := step.why_not(self.urls, settings)) is not None:
@@ -173,7 +175,7 @@ class Exchange:
             TarkitError: other errors of the step or the store.
         """
         fresh = make_plan(self.request, self.urls, slices=None, mem=self.mem)
-        earlier = earlier_outputs(self.outdir)
+        earlier = earlier_outputs(self.outdir, self.settings)
         plan = self._plan_to_resume(fresh)
         result = self._finished(fresh, earlier.runs)
         if result is None:
@@ -185,7 +187,7 @@ class Exchange:
             result = self._gather_all(plan, scattered)
             result.counts.met.skipped = dict(scattered.skipped)
         if self._force:
-            remove_other_outputs(self.outdir, fresh.id, result.outputs)
+            remove_other_outputs(self.outdir, fresh.id, result.outputs, self.settings)
         if plan is not None:
             remove_work(self.work)
         return result
@@ -234,7 +236,7 @@ class Exchange:
             if run.id == plan.id:
                 found = Result(run.outputs)
                 for number in range(run.outputs):
-                    record = finished_output(plan.id, self.outdir, number)
+                    record = finished_output(plan.id, self.outdir, self.settings.name(number))
                     if record is None:
                         return None
                     found.enter(record, before=True)
@@ -243,7 +245,8 @@ class Exchange:
 
     def _scatter_all(self, plan: Plan) -> Scattered:
         """Scatter all slices that are not scattered yet."""
-        self._publish_record(plan, self.work, RUN_PATTERN, plan.slices, plan.run_id)
+        runs = InputSet(plan.slices, (RUN_PATTERN.format(plan.slices - 1),))
+        self._publish_record(plan, self.work, runs, plan.run_id)
         records = {number: finished_run(plan, self.work, number) for number in range(plan.slices)}
         missing = [number for number, record in records.items() if record is None]
 
@@ -291,11 +294,11 @@ class Exchange:
             pass
 
     def _gather(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
-        self._publish_record(plan, self.outdir, OUTPUT_PATTERN, cuts.count, plan.id)
+        self._publish_record(plan, self.outdir, self.settings.names(cuts.count), plan.id)
         result = Result(cuts.count)
         missing = list[int]()
         for number in numbers:
-            record = finished_output(plan.id, self.outdir, number)
+            record = finished_output(plan.id, self.outdir, self.settings.name(number))
             if record is None:
                 missing.append(number)
             else:
@@ -312,10 +315,9 @@ class Exchange:
             self._report("gather", result.done + result.done_before, len(numbers))
         return result
 
-    def _publish_record(self, plan: Plan, folder: str, pattern: str, count: int, work: str) -> None:
+    def _publish_record(self, plan: Plan, folder: str, names: InputSet, work: str) -> None:
         """Write a run record, by which ``tarkit status`` knows what is missing."""
-        if count:
-            names = InputSet(count, (pattern.format(count - 1),))
+        if names.count:
             RunRecord(names, work, version("tarkit"), slices=plan.slices).publish(folder, time.time())
 
 

@@ -13,7 +13,7 @@ from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import value_of
 from tarkit.exchange.runfile import Row, RunFile
 from tarkit.exchange.scatter import run_url
-from tarkit.exchange.settings import OUTPUT_NAME, Cuts, ExchangeSettings
+from tarkit.exchange.settings import Cuts, ExchangeSettings
 from tarkit.exchange.step import Step
 from tarkit.names.outputnames import done_record_url
 from tarkit.names.url import join
@@ -49,6 +49,9 @@ class Scattered:
             if each.get("keys")
         ]
         self.merge = Merge(self.runs, mem, parallel)
+        self._placed = Counter[int]()
+        for each in outputs:
+            self._placed.update({int(number): count for number, count in each["placed"].items()})
         self.failed = sum(record.samples.get("failed", 0) for record in records)
         self.largest = max((each["largest"] for each in outputs), default=0)
         self.first_failure = next((each["first_failure"] for each in outputs if each["first_failure"]), "")
@@ -56,21 +59,16 @@ class Scattered:
 
     def cuts(self, settings: ExchangeSettings) -> Cuts:
         """Return where the outputs begin."""
-        return settings.cuts(self.merge.samples, self.merge.size, self.largest)
+        return settings.cuts(self.merge.samples, self.merge.size, self.largest, self._placed)
 
 
-def output_url(folder: str, number: int) -> str:
-    """Return the URL of an output."""
-    return join(folder, OUTPUT_NAME.format(number))
-
-
-def finished_output(plan: str, folder: str, number: int) -> DoneRecord | None:
+def finished_output(plan: str, folder: str, name: str) -> DoneRecord | None:
     """Return the record of an output that was made by the plan of this id, or None.
 
     Raises:
         StreamError, TemporaryStreamError: the record cannot be read.
     """
-    url = output_url(folder, number)
+    url = join(folder, name)
     record = read_record(done_record_url(url))
     if record is None or record.why_stale(lambda: stat(url).size, work=plan) is not None:
         return None
@@ -106,7 +104,7 @@ class Gather:
                 is_last = number == self._cuts.count - 1
                 end = None if is_last else self._cuts.begin(number + 1)
                 output = GatheredOutput(
-                    output_url(self._folder, number), self._plan, self._settings, replaces=self._replaces
+                    join(self._folder, self._settings.name(number)), self._plan, self._settings, replaces=self._replaces
                 )
                 try:
                     self._step.write(output.placed(rows.until(end)), output)

@@ -10,16 +10,31 @@ from tarkit.samples.rawsamples import RawSample
 PlaceOf = Callable[[RawSample, int], bytes]
 """Function from a sample of one shard, and its number there, to its position.
 
-It raises :class:`ValueError` with the reason if the sample has none.
+It raises :class:`ValueError` with the reason if the sample has none, and :class:`LeftOutError` if
+the step's ``write`` will drop it.
 """
 
 ORDINAL = 8
 """Bytes of an ordinal."""
+OUTPUT_BYTES = 4
+"""Bytes of the number of an output, with which positions begin if the step names the outputs."""
 MOST_SHARDS, MOST_SAMPLES = 1 << 24, 1 << 40
 """Limits of the numbers of shards, and of samples of a shard."""
 _AT_ONCE = 4096
 FAILED = b"\xff" * 9
 """Beginning of the position of a sample that has none; all other positions sort before it."""
+
+
+class LeftOutError(Exception):
+    """A sample is left out: its position goes on to be counted, without the bytes of its members.
+
+    Args:
+        position: its position.
+    """
+
+    def __init__(self, position: bytes) -> None:
+        super().__init__("the sample is left out")
+        self.position = position
 
 
 def ordinal(shard: int, number: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
@@ -10,7 +11,7 @@ from tarkit.errors import TarkitError
 from tarkit.exchange.keys import KeyDigests
 from tarkit.exchange.merge import Merge
 from tarkit.exchange.plan import RUN_NAME, Plan
-from tarkit.exchange.positions import failed_position, ordinal
+from tarkit.exchange.positions import OUTPUT_BYTES, LeftOutError, failed_position, ordinal
 from tarkit.exchange.rekeying import Rekeyed
 from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
 from tarkit.exchange.settings import ExchangeSettings
@@ -78,6 +79,7 @@ class Scatter:
         self._failed: list[tuple[str, int]] = []
         self._first_failure = ""
         self._largest = 0
+        self._placed = Counter[bytes]()  # first bytes of positions -> number of samples, if these name outputs
 
     def run(self) -> DoneRecord:
         """Write the run file, and then its record; a slice that fails has a record, too.
@@ -144,6 +146,7 @@ class Scatter:
             "blocks": blocks,
             "keys": keys,
             "largest": self._largest,
+            "placed": {int.from_bytes(prefix, "big"): count for prefix, count in sorted(self._placed.items())},
             "first_failure": self._first_failure,
         }
 
@@ -165,6 +168,10 @@ class Scatter:
                         self._keys.add(sample.key)
                     try:
                         position = place_of(sample, number)
+                        if self._settings.outputs:
+                            self._placed[position[:OUTPUT_BYTES]] += 1
+                    except LeftOutError as error:
+                        position, sample = error.position, sample._replace(parts=(), size=0)
                     except ValueError as error:
                         position = self._fail(sample.key, str(error), ordinal(shard, number))
                     self._largest = max(self._largest, sample.size)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tarkit.exchange.placing import PlacedStep
 from tarkit.exchange.positions import PlaceOf, shuffled
-from tarkit.exchange.step import Step
 
 
 @dataclass(frozen=True)
-class Shuffle(Step):
+class Shuffle(PlacedStep):
     """Write the samples in a random order: all orders have the same probability.
 
     Attributes:
@@ -21,7 +21,7 @@ class Shuffle(Step):
     seed: int = 0
 
     def options(self) -> dict[str, Any]:
-        return {"seed": self.seed}
+        return {**super().options(), "seed": self.seed}
 
-    def place_of(self, shard: int) -> PlaceOf:
+    def order_of(self, shard: int) -> PlaceOf:
         return shuffled(self.seed, shard)

@@ -11,7 +11,6 @@ from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
 from tarkit.exchange.gather import finished_output
 from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
 from tarkit.exchange.scatter import Scatter, finished_run, run_record
-from tarkit.exchange.settings import OUTPUT_NAME
 from tarkit.exchange.workfolder import earlier_outputs, remove_work
 from tarkit.names.outputnames import done_record_url
 from tarkit.runs.donerecord import DoneRecord
@@ -57,7 +56,7 @@ class ExchangeSlice(Exchange):
         mem = self.mem * self.parallel
         if number == 0:
             fresh = make_plan(self.request, self.urls, slices=slices, mem=mem)
-            self._check_folder(fresh, earlier_outputs(self.outdir))
+            self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
             plan = agreed_plan(self.work, self.request, self.urls, fresh)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
@@ -90,14 +89,14 @@ class ExchangeSlice(Exchange):
         if (found := self._gathered_before(number, slices)) is not None:
             return found
         plan = self._waited(self._own_plan, "slice 0 of the scatter has not made the plan yet")
-        self._check_folder(plan, earlier_outputs(self.outdir))
+        self._check_folder(plan, earlier_outputs(self.outdir, self.settings))
         runs = self._waited(lambda: self._all_runs(plan), lambda: self._why_not_scattered(plan))
         scattered = self._scattered(dict(enumerate(runs)))
         self._check_keys(scattered, plan, number, slices, 1)
         cuts = scattered.cuts(self.settings)
         result = self._gather(plan, scattered, cuts, take_slice(cuts.count, number, slices), self.parallel)
         names = {entry.name for entry in entries(self.outdir)}
-        if all(done_record_url(OUTPUT_NAME.format(each)) in names for each in range(cuts.count)):
+        if all(done_record_url(self.settings.name(each)) in names for each in range(cuts.count)):
             remove_work(self.work)
         return result
 
@@ -105,10 +104,10 @@ class ExchangeSlice(Exchange):
         """Return the result of this slice if it is done, and the run files are gone."""
         if read_plan(self.work) is not None:
             return None
-        for run in earlier_outputs(self.outdir).runs:
+        for run in earlier_outputs(self.outdir, self.settings).runs:
             found = Result(run.outputs)
             for each in take_slice(run.outputs, number, slices):
-                record = finished_output(run.id, self.outdir, each)
+                record = finished_output(run.id, self.outdir, self.settings.name(each))
                 if record is None:
                     break
                 found.enter(record, before=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tarkit.exchange.placing import PlacedStep
 from tarkit.exchange.positions import PlaceOf
-from tarkit.exchange.step import Step
 from tarkit.exchange.values import By, identity_of, value_of_samples
 from tarkit.samples.rawsamples import RawSample
 
@@ -14,7 +14,7 @@ _INVERTED = bytes(range(255, -1, -1))
 
 
 @dataclass(frozen=True)
-class Sort(Step):
+class Sort(PlacedStep):
     """Write the samples in the order of a value; equal ones stay in the order of the inputs.
 
     Attributes:
@@ -36,9 +36,9 @@ class Sort(Step):
         self.options()
 
     def options(self) -> dict[str, Any]:
-        return {**identity_of(self.by, self.work_id), "reverse": self.reverse}
+        return {**super().options(), **identity_of(self.by, self.work_id), "reverse": self.reverse}
 
-    def place_of(self, shard: int) -> PlaceOf:
+    def order_of(self, shard: int) -> PlaceOf:
         value, first = value_of_samples(self.by), shard << 40
         if self.reverse:
             return lambda sample, number: value(sample).translate(_INVERTED) + (first | number).to_bytes(8, "big")

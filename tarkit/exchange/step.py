@@ -12,6 +12,7 @@ from tarkit.exchange.runfile import Row
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.raw import FarReachingError
+from tarkit.runs.counts import Counts
 from tarkit.samples.rawsamples import RawSample, raw_samples
 from tarkit.samples.sample import key_rule
 
@@ -30,8 +31,21 @@ class Step(ABC):
     name: ClassVar[str]
     in_groups: ClassVar[bool] = False
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, by the first 4 bytes of positions; empty: they are numbered."""
+        return ()
+
     def options(self) -> dict[str, Any]:
         """Return what decides the output, for the plan: plain values by the names of options."""
+        return {}
+
+    def unmatched(self, counts: Counts) -> dict[str, int]:
+        """Return what was asked for and found in no sample: phrases with their numbers.
+
+        Args:
+            counts: counts of all samples.
+        """
         return {}
 
     def needs_keys(self, settings: ExchangeSettings) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tarkit.errors import MissingInputError
 from tarkit.exchange.plan import PLAN
-from tarkit.exchange.settings import OUTPUT_PATTERN
+from tarkit.exchange.settings import OUTPUT_PATTERN, ExchangeSettings
 from tarkit.names.outputnames import done_record_url, failed_samples_url
 from tarkit.names.url import join, local_path
 from tarkit.runs.runrecord import is_run_record, read_run_record
@@ -47,25 +47,28 @@ class Earlier(NamedTuple):
     runs: Sequence[FinishedRun]
 
 
-def earlier_outputs(folder: str) -> Earlier:
+def earlier_outputs(folder: str, settings: ExchangeSettings) -> Earlier:
     """Return the shards in a folder of outputs, and the exchanges that made them.
+
+    These are the numbered ones, and those with the names of the settings.
 
     Raises:
         StreamError, TemporaryStreamError: the folder cannot be listed.
     """
-    shards, runs = list[str](), list[FinishedRun]()
+    shards, runs, named = list[str](), list[FinishedRun](), {*settings.outputs}
     for entry in _entries(folder):
-        if _OUTPUT.fullmatch(entry.name):
+        if _OUTPUT.fullmatch(entry.name) or entry.name in named:
             shards.append(entry.name)
         elif is_run_record(entry.name):
             record = read_run_record(entry)
             count = record.inputs.count
-            if record.work is not None and record.inputs.patterns == (OUTPUT_PATTERN.format(count - 1),):
+            patterns = (OUTPUT_PATTERN.format(count - 1),), settings.names(count).patterns
+            if record.work is not None and record.inputs.patterns in patterns:
                 runs.append(FinishedRun(record.work, count, entry.url))
     return Earlier(shards, runs)
 
 
-def remove_other_outputs(folder: str, plan: str, outputs: int) -> None:
+def remove_other_outputs(folder: str, plan: str, outputs: int, settings: ExchangeSettings) -> None:
     """Remove the outputs of other exchanges that were not replaced, and their records.
 
     Args:
@@ -73,10 +76,10 @@ def remove_other_outputs(folder: str, plan: str, outputs: int) -> None:
         plan: id of the plan whose outputs stay.
         outputs: number of these.
     """
-    found = earlier_outputs(folder)
+    found, named = earlier_outputs(folder, settings), {*settings.outputs}
     for name in found.shards:
         match = _OUTPUT.fullmatch(name)
-        if match is not None and int(match[1]) >= outputs:
+        if name not in named if named else match is not None and int(match[1]) >= outputs:
             url = join(folder, name)
             for each in (done_record_url(url), failed_samples_url(url)):
                 with suppress(MissingInputError):
