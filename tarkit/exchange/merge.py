@@ -106,7 +106,7 @@ class Merge:
                     # Taken from the end, so that their memory is free when they are written.
                     yield rows[: -_BATCH - 1 : -1]
                     del rows[-_BATCH:]
-                wanted, memory = {}, sum(row.size + ROW_BYTES for row in carried)
+                wanted, memory = {}, sum(row.size + len(row.position) + ROW_BYTES for row in carried)
             if block is not None:
                 wanted.setdefault(run, []).append(block)
                 memory += block.memory

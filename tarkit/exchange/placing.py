@@ -41,7 +41,7 @@ class UnlistedKeyError(LocatedError):
 class Placement:
     """A table key -> name of the output, such as ``train`` or ``train.tar``.
 
-    Its keys stay in memory: about 170 bytes for each, in every process.
+    Its keys stay in memory, in every process: about 100 bytes for each, and its own.
 
     Args:
         source: path or URL of a table ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, and the

@@ -86,7 +86,7 @@ class Block(NamedTuple):
     @property
     def memory(self) -> int:
         """Bytes of memory that its samples take."""
-        return self.size + ROW_BYTES * self.samples
+        return self.table + self.size + ROW_BYTES * self.samples
 
 
 class RunWriter:

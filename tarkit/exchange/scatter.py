@@ -110,7 +110,7 @@ class Scatter:
             with closing(self._rows()) as rows:
                 for row in rows:
                     last.append(row)
-                    size += row.size + ROW_BYTES
+                    size += row.size + len(row.position) + ROW_BYTES
                     if size >= self._mem:
                         spilled.append(self._spill(f"{scratch.path}/spill-{len(spilled)}.tar", last))
                         last, size = [], 0
