@@ -15,6 +15,9 @@ from tarkit.cli.tarkit import main
 from webdataset import TarWriter as WebdatasetWriter
 
 from tarkit import TarWriter, read_samples
+from tarkit.exchange.exchange import Exchange
+from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.sort import Sort
 
 Made = list[dict[str, Any]]
 
@@ -185,3 +188,18 @@ def test_function_of_a_file(tmp_path: Path, random_shards: list[str], capfd: pyt
     assert (code, keys) == (0, sorted(keys, key=lambda key: key[::-1].encode()))
     assert sort(tmp_path, random_shards, "--by", "nosuchfile.py:f", "--shards", "1", out="other")[0] == 2
     assert "the file 'nosuchfile.py' does not exist" in capfd.readouterr().err
+
+
+def test_function_of_this_process(tmp_path: Path, random_shards: list[str]) -> None:
+    def ends(sample: dict[str, Any]) -> str:
+        text: str = sample["__key__"][-2:]
+        return text
+
+    made = []
+    for parallel in (1, 2):
+        step, out = Sort(ends, reverse=True, work_id="ends-1"), tmp_path / f"out-{parallel}"
+        result = Exchange(step, random_shards, str(out), ExchangeSettings(shards=3), parallel=parallel).run()
+        assert (result.counts.out, result.counts.failed) == (180, 0)
+        made.append([each["__key__"] for shard in in_order(out) for each in shard])
+    keys = [each["__key__"] for each in read_samples(random_shards)]
+    assert made[0] == made[1] == sorted(keys, key=lambda key: -int(key[-2:]))

@@ -105,6 +105,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     damaged[place : place + 512] = b"\xff" * 512
     (folder / "damaged.tar").write_bytes(damaged)
     (folder / "keys.txt").write_text("photo-000003\nphoto-000030\n")
+    (folder / "parts.csv").write_text("key,output\nphoto-000030,rare\nphoto-000001,val\nphoto-000003,rare\n")
     _tables(folder)
     return folder
 
@@ -332,6 +333,18 @@ def test_keys(run: Run) -> None:
 def test_where(run: Run) -> None:
     expected = [f"photo-{number:06d}" for number in range(48) if number % 24 >= 12 and number % 3 != 1]
     assert run("where").keys("large/train-00000[0-3].tar") == expected
+
+
+def test_sort(run: Run) -> None:
+    expected = sorted((f"photo-{number:06d}" for number in range(48)), key=lambda key: -(int(key[6:]) % 24))
+    assert run("sort").keys("by-width/shard-00000[0-2].tar") == expected
+
+
+def test_placing(run: Run) -> None:
+    done = run("placing")
+    assert done.keys("parts/rare.tar") == ["photo-000003", "photo-000030"]
+    assert done.keys("parts/val.tar") == ["photo-000001"]
+    assert "keys that the map does not list: 45" in done.stderr
 
 
 def test_pick(run: Run) -> None:
