@@ -21,7 +21,8 @@ def command(exchange: ExchangeVerb, draw_seed: int, to_map: str | None, unlisted
 
     The order depends on --seed and the inputs alone. Samples keep the bytes of their members. With
     --shards, the numbers of samples of two shards differ by at most one; with --maxsize, a shard
-    has at most that many bytes, unless samples have more than half of it.
+    has at most that many bytes, unless samples have more than half of it. With --to, the samples of
+    each shard are in a random order; the keys of MAP are those after --rekey.
     """
     from tarkit.exchange.shuffle import Shuffle
 

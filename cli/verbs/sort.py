@@ -31,6 +31,12 @@ def command(exchange: ExchangeVerb, by: str, reverse: bool, to_map: str | None, 
     texts, 10 comes before 9; --by FIELD:number compares numbers. JSON values of different kinds:
     false, true, numbers, texts. A sample without the value, or with null, NaN, a list or an object,
     is a failed sample. The samples keep the bytes of their members.
+
+    meta.json.a.b is the value a.b in the field meta.json; a field whose name has another dot is
+    field('seg.png'). width(jpg), size(jpg) and len(txt) are values, too. A function gets a dict of
+    __key__ and the bytes of each field, and returns a text, bytes, a number, True or False.
+
+    With --to, the samples of each shard are in this order. The keys of MAP are those after --rekey.
     """
     from tarkit.exchange.sort import Sort
 
