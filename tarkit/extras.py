@@ -23,6 +23,7 @@ PACKAGES = {
     "openpai": "jsonschema",
     "parquet": "pyarrow",
     "mds": "mosaicml-streaming",
+    "dedup": "imagehash",
     "download": "'aiohttp>=3.10'",
     "odps": "pyodps",
     "spark": "pyspark",

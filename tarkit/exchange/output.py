@@ -14,7 +14,7 @@ from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import failure
 from tarkit.exchange.runfile import Row
 from tarkit.exchange.settings import ExchangeSettings
-from tarkit.names.outputnames import failed_samples_url, index_url, output_name
+from tarkit.names.outputnames import failed_samples_url, has_index_name, index_url, output_name
 from tarkit.runs.account import CountsError, Sinks
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
@@ -126,7 +126,8 @@ class GatheredOutput:
         if not counts.add_up() or self._writer.samples != counts.out:
             raise CountsError(f"the counts do not add up, please report this: {counts.sum_of_samples()}")
         if self._replaces:
-            for earlier in (failed_samples_url(self._url), index_url(self._url)):
+            index = [index_url(self._url)] if has_index_name(self._url) else []
+            for earlier in (failed_samples_url(self._url), *index):
                 with suppress(MissingInputError):
                     remove(earlier)
         self._sinks.close()
@@ -139,8 +140,12 @@ class GatheredOutput:
             samples=counts.as_dict(), files=[], failed=self._failed, dropped=dict(self.dropped),
             exit_code=EXIT_SET_ASIDE if counts.failed else EXIT_OK,
         )  # fmt: skip
+        self._complete(record)
         record.publish(self._url)
         return record
+
+    def _complete(self, record: DoneRecord) -> None:
+        """Add facts to the record before it is published; here, there are none to add."""
 
     def discard(self) -> None:
         """Publish nothing; after :meth:`publish`, it does nothing."""

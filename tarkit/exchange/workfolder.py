@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import MissingInputError
 from tarkit.exchange.plan import PLAN
 from tarkit.exchange.settings import OUTPUT_PATTERN, ExchangeSettings
-from tarkit.names.outputnames import done_record_url, failed_samples_url
+from tarkit.names.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
 from tarkit.names.url import join, local_path
 from tarkit.runs.runrecord import is_run_record, read_run_record
 from tarkit.steps.shardsoutput import remove_shard
 from tarkit.store.entries import Entry, entries, remove
 from tarkit.store.trees import remove_if_empty
 
-_OF_WORK = re.compile(r"plan\.json|run-[0-9]{6,}\.tar(\.done\.json)?")
+_OF_WORK = re.compile(r"plan\.json|(run|match)-[0-9]{6,}\.tar(\.done\.json)?")
 _OUTPUT = re.compile(r"shard-([0-9]{6,})\.tar")
 
 
@@ -89,6 +89,42 @@ def remove_other_outputs(folder: str, plan: str, outputs: int, settings: Exchang
         if run.id != plan or run.outputs != outputs:
             with suppress(MissingInputError):
                 remove(run.url)
+
+
+def shards_of_other_runs(folder: str, outputs: Mapping[str, bool]) -> list[str]:
+    """Return the names of shards in a folder that runs other than this one have made.
+
+    Args:
+        folder: folder of the outputs.
+        outputs: name of each output of this run -> True if this run has made it.
+
+    Raises:
+        StreamError, TemporaryStreamError: the folder cannot be listed.
+    """
+    names = {entry.name for entry in _entries(folder)}
+    recorded = {name.removesuffix(DONE_SUFFIX) for name in names if name.endswith(DONE_SUFFIX)}
+    return sorted((recorded - outputs.keys()) | {name for name in names if not outputs.get(name, True)})
+
+
+def remove_other_runs(folder: str, outputs: Collection[str], plan: str) -> None:
+    """Remove the recorded shards that are not outputs of this run, and the records of other runs.
+
+    Args:
+        folder: folder of the outputs.
+        outputs: names of the outputs of this run.
+        plan: id of its plan.
+    """
+    for entry in [*_entries(folder)]:
+        name = entry.name.removesuffix(DONE_SUFFIX)
+        if name != entry.name and name not in outputs:
+            url = join(folder, name)
+            remove_shard(url)
+            for each in (failed_samples_url(url), entry.url):
+                with suppress(MissingInputError):
+                    remove(each)
+        elif is_run_record(entry.name) and read_run_record(entry).work != plan:
+            with suppress(MissingInputError):
+                remove(entry.url)
 
 
 def remove_work(folder: str) -> None:

@@ -47,7 +47,7 @@ TO_STDOUT: dict[str, list[str]] = {
     "tarproc": ["-c", "true", "-o", "-"],
 }
 # Those that take no shard, or move and list files without a look into them; of index, diff, mix,
-# join, check and salvage, their own files test the same.
+# dedup, join, check and salvage, their own files test the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
@@ -70,6 +70,7 @@ WITHOUT_INPUT = {
     "tarkit check",
     "tarkit completion",
     "tarkit create",
+    "tarkit dedup",
     "tarkit demo",
     "tarkit diff",
     "tarkit explain",

@@ -365,6 +365,14 @@ def test_rekey(run: Run) -> None:
     assert keys[:2] == ["first-000000", "first-000001"] and keys[48:] == [f"val-{number:06d}" for number in range(20)]
 
 
+def test_dedup(run: Run) -> None:
+    done = run("dedup")
+    assert (len(done.keys(f"unique/{SHARDS}")), done.keys("unique/val-000000.tar")) == (48, [])
+    assert "shards that are empty now: 1, the first val-000000.tar" in done.stderr
+    first = json.loads((done.folder / "gone.jsonl").read_text().splitlines()[0])
+    assert (first["key"], first["equals_key"]) == ("val-000000", "photo-000000")
+
+
 def test_mix(run: Run) -> None:
     keys = run("mix").keys("mixed-*.tar")
     first = sum(key.startswith("a-") for key in keys)

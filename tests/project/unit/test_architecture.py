@@ -41,7 +41,10 @@ LEVELS: tuple[dict[str, str], ...] = (
         "rowshards salvage samplefiles select selection shardsoutput sourcefiles stats statsreport tablerows tables "
         "thumbnails where"
     },
-    {"exchange": "exchange forecast join placing settings shuffle slices sort step tableside"},
+    {
+        "exchange": "dedupslices digests exchange filtering forecast join placing settings shuffle slices "
+        "sort step tableside"
+    },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
     {"writer": "", "": ""},

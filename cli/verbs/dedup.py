@@ -1,0 +1,161 @@
+"""``tarkit dedup``: leave out samples whose content an earlier sample has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from tarkit.errors import EXIT_OK, UsageError, counted
+from tarkit.names.redaction import redact
+
+from ..shared.program import (
+    Seconds,
+    dry_run_notes,
+    dry_run_option,
+    names_in,
+    refuse_mixed_output,
+    reject_options,
+    size,
+    work_option,
+)
+from ..shared.results import counted_names
+from ..shared.shardverb import VerbRun, shard_verb
+
+if TYPE_CHECKING:
+    from tarkit.exchange.exchange import Result
+
+_EPILOG = """\b
+Examples:
+  tarkit dedup 'train-{000..147}.tar' -O unique/
+  tarkit dedup 'train-*.tar' --by jpg -O unique/ --report gone.jsonl
+  tarkit dedup @list.txt --perceptual jpg -O s3://bucket/unique --dry-run
+"""
+
+
+@shard_verb(
+    "dedup", epilog=_EPILOG, reader=("key_rule", "allow_pipe"), selects=False, only_messages=True, inputs="SHARD...",
+    parallel=(os.cpu_count() or 1, "Number of processes; the output is the same."),
+)  # fmt: skip
+@click.option(
+    "-O", "--outdir", metavar="DIR", required=True, help="Folder or URL for a shard of the same name for each SHARD."
+)
+@click.option(
+    "--by", callback=names_in, metavar="FIELD,...", help="Fields to compare; content: all.  [default: content]"
+)
+@click.option("--perceptual", metavar="FIELD", help="Compare the perceptual hash (pHash) of the picture in this field.")
+@click.option(
+    "--missing", type=click.Choice(["error", "keep"]), default="error", show_default=True,
+    help="A sample without the field is a failed sample, or is kept.",
+)  # fmt: skip
+@click.option("--report", "listing", metavar="FILE", help="List in JSON lines what is left out, and what it equals.")
+@click.option("--index/--no-index", default=True, help="Write the index of each shard beside it.  [default: yes]")
+@work_option("max_errors")
+@click.option("--work", metavar="DIR", help="Folder or URL for run files.  [default: _exchange in -O DIR]")
+@click.option("--mem", type=size, default="1G", show_default=True, help="Memory for digests, of all processes.")
+@click.option("--force", is_flag=True, help="Replace shards of another run in DIR; remove its run files.")
+@dry_run_option
+@click.option(
+    "--stage",
+    type=click.Choice(["scatter", "match", "gather"]),
+    help="Run one slice of one stage, as on a cluster.",
+)
+@click.option("--slice", "stage_slice", metavar="I/W", help="Slice I of W; W alone: I is JOB_COMPLETION_INDEX.")
+@click.option(
+    "--wait", type=Seconds(), default=0, show_default=True, metavar="SECONDS",
+    help="With --stage, wait for the slices of the stage before.",
+)  # fmt: skip
+def command(
+    run: VerbRun,
+    parallel: int,
+    outdir: str,
+    by: list[str] | None,
+    perceptual: str | None,
+    missing: str,
+    listing: str | None,
+    index: bool,
+    max_errors: str,
+    work: str | None,
+    mem: int,
+    force: bool,
+    dry_run: bool,
+    stage: str | None,
+    stage_slice: str | None,
+    wait: float,
+) -> int:
+    """Leave out the samples whose content an earlier sample has.
+
+    The first in the order of the inputs stays. Each SHARD becomes a shard of the same name, and the
+    samples that stay keep the bytes of their members. Content is compared by digests of 128 bits:
+    that of one field, of several, or of all fields and their names. Keys and headers are not
+    compared.
+
+    --perceptual leaves out pictures whose perceptual hash is exactly equal to that of an earlier
+    one: mostly the same picture in another size or compression. It is a hash of 64 bits, so
+    different pictures can have the same one, as pictures of one colour do: look at --report
+    first, with --dry-run. Pictures that cannot be decoded are kept and counted. It needs the
+    library imagehash.
+
+    The shards are read twice, and only digests are sorted. Run again after an interruption, the
+    same command resumes. A list of --report has a line with key, shard, equals_key, equals_shard
+    and digest for each sample that is left out.
+
+    A cluster runs each stage in slices: --stage scatter --slice I/W for all I, then match, which
+    compares the digests, then gather, which writes the shards.
+    """
+    refuse_mixed_output(listing or "", run.as_json)
+    if (stage is None) != (stage_slice is None):
+        raise UsageError("--stage and --slice go together: the stage, and I/W for slice I of W")
+    reject_options([] if stage else ["wait"], "goes with --stage")
+    reject_options(["dry_run", "force"] if stage else [], "does not go with --stage")
+    from tarkit.exchange.dedupslices import DedupSlice
+    from tarkit.exchange.digests import Digests
+
+    def show(stage: str, done: int, total: int) -> None:
+        if run.meter.is_due():
+            things = {"scatter": "slices read", "match": "parts compared"}.get(stage, "shards written")
+            run.meter.show(f"{done} of {total} {things}", done / total if total else None)
+
+    step = Digests(tuple(by or ()), perceptual, missing)
+    dedup = DedupSlice(
+        step, [*run.shards()], outdir, key_rule=str(run.reading["rule"]), index=index, max_errors=max_errors,
+        listing=listing, dry_run=dry_run, work=work, parallel=parallel, mem=mem, force=force, report=show,
+    )  # fmt: skip
+    dedup.wait = wait
+    if stage is None or stage_slice is None:
+        result: Result = dedup.run()
+    else:
+        from tarkit.runs.process import with_index
+        from tarkit.specs.inputslice import parse_slice
+
+        made = {"scatter": dedup.scatter, "match": dedup.match, "gather": dedup.gather}[stage]
+        result = made(*parse_slice(with_index(stage_slice)))
+    _note(run, result, outdir, "run file" if stage in ("scatter", "match") else "shard")
+    # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
+    return EXIT_OK if stage in ("scatter", "match") else result.counts.exit_code
+
+
+def _note(run: VerbRun, result: Result, outdir: str, unit: str) -> None:
+    from tarkit.exchange.filtering import DedupResult
+
+    counts = result.counts
+    before = f", {result.done_before} done before" if result.done_before else ""
+    run.notes = [
+        *(dry_run_notes() or [f"{counted(result.done, unit)}{before}, {result.size} bytes"]),
+        f"samples: {counts.sum_of_samples()}",
+        *(f"{reason}: {number}" for reason, number in sorted(result.dropped.items())),
+        *counts.met.phrases(),
+    ]
+    run.found = {
+        "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
+        "samples": counts.as_dict(), "dropped": dict(result.dropped), "skipped_members": counts.met.skipped,
+        "outdir": redact(outdir),
+    }  # fmt: skip
+    if isinstance(result, DedupResult):
+        run.notes += [
+            f"kept {reason}: {number}, the first {result.first_kept[reason]}"
+            for reason, number in sorted(result.kept.items())
+        ]
+        run.notes += counted_names("shards that are empty now", result.emptied)
+        run.found |= {"kept": dict(result.kept), "emptied": result.emptied}

@@ -1,0 +1,156 @@
+"""Match: merge the digests of all samples, and mark those that an earlier sample equals.
+
+The marks of a part of the digests are a run file, sorted by the places of their samples.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterator, Sequence
+from copy import copy
+from typing import NamedTuple
+
+from tarkit.exchange.digests import KEPT
+from tarkit.exchange.merge import Merge
+from tarkit.exchange.plan import Plan
+from tarkit.exchange.positions import FAILED, ORDINAL, failure, ordinal, shard_and_number, value_of
+from tarkit.exchange.runfile import Row, RunFile
+from tarkit.exchange.scatter import Scatter
+from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.step import Step
+from tarkit.names.outputnames import done_record_url
+from tarkit.names.url import join
+from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.specs.shardspec import take_slice
+from tarkit.store.entries import stat
+
+MATCH_NAME = "match-{:06d}.tar"
+MATCH_PATTERN = "match-{{000000..{:06d}}}.tar"
+DUPLICATE, UNCOMPARED, REFUSED = b"D", b"K", b"R"
+"""Kinds of marks: the sample equals an earlier one; it is kept without a digest; it has failed."""
+
+
+class Mark(NamedTuple):
+    """What is special about a sample.
+
+    Attributes:
+        shard: number of its input.
+        number: its number there.
+        kind: DUPLICATE, UNCOMPARED or REFUSED.
+        key: its key.
+        reason: why it has no digest.
+        first: of a duplicate, number of the input of the first sample with this digest.
+        first_key: its key.
+        digest: their digest.
+    """
+
+    shard: int
+    number: int
+    kind: bytes
+    key: str
+    reason: str = ""
+    first: int = 0
+    first_key: str = ""
+    digest: bytes = b""
+
+
+def match_url(folder: str, number: int) -> str:
+    """Return the URL of the marks of a part."""
+    return join(folder, MATCH_NAME.format(number))
+
+
+def finished_match(plan: Plan, folder: str, number: int) -> DoneRecord | None:
+    """Return the record of a part that was matched by this plan, or None.
+
+    Raises:
+        StreamError, TemporaryStreamError: the record cannot be read.
+    """
+    url = match_url(folder, number)
+    record = read_record(done_record_url(url))
+    if record is None or record.why_stale(lambda: stat(url).size, work=plan.run_id) is not None:
+        return None
+    return record
+
+
+class Match(Scatter):
+    """The match of one of as many parts as there are slices.
+
+    Args:
+        digests: the digests of all slices.
+        number: number of the part.
+    """
+
+    def __init__(
+        self, plan: Plan, step: Step, settings: ExchangeSettings, digests: Merge, number: int, folder: str, mem: int
+    ) -> None:
+        super().__init__(plan, step, settings, (), number, folder, mem)
+        self._digests = digests
+        self._url = match_url(folder, number)
+
+    def _write(self) -> dict[str, object]:
+        return {**super()._write(), "name": MATCH_NAME.format(self._number)}
+
+    def _rows(self) -> Generator[Row, None, None]:
+        first = Row(b"", (), 0, b"")
+        for row in self._own():
+            self._tally.samples += 1
+            position = row.position
+            if failure(position) is not None:
+                place = position[len(FAILED) : len(FAILED) + ORDINAL]
+                yield _mark_row(place, REFUSED, row.words, position[len(FAILED) + ORDINAL :])
+            elif position.startswith(KEPT):
+                yield _mark_row(position[-ORDINAL:], UNCOMPARED, row.words, value_of(position)[1:])
+            elif value_of(position) != value_of(first.position):
+                first = row
+            else:
+                found = first.position[-ORDINAL:] + value_of(position)[1:]
+                yield _mark_row(position[-ORDINAL:], DUPLICATE, row.words, first.words, found)
+
+    def _own(self) -> Iterator[Row]:
+        """Yield the rows of the values that begin in this part."""
+        part = take_slice(self._digests.samples, self._number, self._plan.slices)
+        last, is_own = None, False
+        # The row before shows if a value began there.
+        for number, row in self._digests.rows(max(0, part.start - 1)) if part else ():
+            value = value_of(row.position)
+            if value != last:
+                if number >= part.stop:
+                    return
+                last, is_own = value, number >= part.start
+            if is_own:
+                yield row
+
+
+def _mark_row(place: bytes, kind: bytes, key: bytes, text: bytes, more: bytes = b"") -> Row:
+    return Row(place + kind + more, (), 0, key + b"\0" + text)
+
+
+def _mark_of(row: Row) -> Mark:
+    place, kind, more = row.position[:ORDINAL], row.position[ORDINAL : ORDINAL + 1], row.position[ORDINAL + 1 :]
+    key, text = (each.decode("utf-8", "surrogateescape") for each in row.words.split(b"\0", 1))
+    shard, number = shard_and_number(place)
+    if kind != DUPLICATE:
+        return Mark(shard, number, kind, key, text)
+    return Mark(shard, number, kind, key, "", shard_and_number(more[:ORDINAL])[0], text, more[ORDINAL:])
+
+
+def read_marks(runs: Sequence[RunFile], shards: range, mem: int) -> Iterator[Mark]:
+    """Yield the marks of the samples of adjacent inputs, in input order.
+
+    Args:
+        runs: the marks of all parts.
+        shards: numbers of the inputs.
+        mem: bytes of memory for marks.
+    """
+    begin, end = ordinal(shards.start, 0), ordinal(shards.stop, 0)
+    parts = list[RunFile]()
+    for run in runs:
+        firsts = [block.first for block in run.blocks]
+        part = copy(run)
+        part.blocks = run.blocks[max(0, bisect_right(firsts, begin) - 1) : bisect_left(firsts, end)]
+        parts.append(part)
+    for _, row in Merge(parts, mem).rows():
+        if row.position >= end:
+            return
+        if row.position >= begin:
+            yield _mark_of(row)
