@@ -158,6 +158,23 @@ class ExchangeVerb:
         # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
         return None if options["stage"] == "scatter" else result.counts.exit_code
 
+    def do_once(self, kind: type[Exchange], step: Step, urls: Sequence[str], option: str) -> int | None:
+        """Run an exchange of one pass, without stages, and note its result.
+
+        Args:
+            kind: class of the exchange.
+            option: the option that asks for it.
+        """
+        stages = ["work", "dry_run", "stage", "stage_slice", "wait", "parallel"]
+        reject_options(stages, f"does not go with {option}, which has one pass and no run files")
+        options = self.options
+        result = kind(
+            step, urls, options["outdir"], self._settings(step),
+            mem=options["mem"], force=options["force"], report=self._report,
+        ).run()  # fmt: skip
+        self._note(result)
+        return result.counts.exit_code
+
     def _note_forecast(self, exchange: Exchange) -> None:
         from tarkit.exchange.forecast import forecast
 
@@ -180,7 +197,7 @@ class ExchangeVerb:
 
     def _report(self, stage: str, done: int, total: int) -> None:
         if self.run.meter.is_due():
-            what = "slices scattered" if stage == "scatter" else "shards gathered"
+            what = {"scatter": "slices scattered", "read": "shards read"}.get(stage, "shards gathered")
             part = done / total if total else None
             self.run.meter.show(f"{done} of {total} {what}", part)
 

@@ -19,7 +19,8 @@ BUCKETS = 256
 """Number of parts of the range of digests, each of which is compared alone."""
 _MEMORY = 64
 """Bytes of memory for each digest that is compared."""
-_HINT = "--rekey puts the number of its shard before each key; --on-repeated-key allow writes them as they are"
+HINT = "--rekey puts the number of its shard before each key; --on-repeated-key allow writes them as they are"
+"""What a user can do about repeated keys."""
 
 
 class KeyDigests:
@@ -120,7 +121,7 @@ def _check_samples(runs: Sequence[RunFile], digests: set[int], shards: Sequence[
         if (other := seen.setdefault(key, position)) != position:
             first, second = sorted(shard_and_number(each) for each in (other, position))
             reason = f"the key is in {printable(shards[first[0]])} too"
-            raise RepeatedKeyError(reason, url=shards[second[0]], key=key, hint=_HINT)
+            raise RepeatedKeyError(reason, url=shards[second[0]], key=key, hint=HINT)
 
 
 def _keys(runs: Sequence[RunFile], rule: KeyRule) -> Iterator[tuple[str, bytes]]:

@@ -42,7 +42,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "thumbnails where"
     },
     {
-        "exchange": "dedupslices digests exchange filtering forecast join placing settings shuffle slices "
+        "exchange": "blockshuffle dedupslices digests exchange filtering forecast join placing settings shuffle slices "
         "sort step tableside"
     },
     {"trainers": "arrays audit lasterror"},
