@@ -90,6 +90,7 @@ WITHOUT_INPUT = {
     "tarkit salvage",
     "tarkit serve",
     "tarkit shuffle",
+    "tarkit sort",
     "tarkit status",
     "tarkit zoo",
     "tarkit zoo build",
