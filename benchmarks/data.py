@@ -72,6 +72,24 @@ def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> 
     return f"{kept(settings, f'shards-{shards}-{samples}-{size}', make)}/s-{{000..{shards - 1:03d}}}.tar"
 
 
+def keyed_shards(settings: Settings, name: str, shards: int, samples: int, first: int, *fields: str) -> list[Path]:
+    """Shards of ``samples`` samples each, whose keys have no order.
+
+    Args:
+        name: of their folder among the data.
+        first: number of the first sample: equal numbers have equal keys.
+        fields: name and bytes of each field, as in ``bin=1000``.
+    """
+
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        python = tarkit_environment(settings.work).python
+        call([python, HERE / "loops" / "make_keyed.py", folder, str(shards), str(samples), str(first), *fields])
+
+    folder = kept(settings, f"{name}-{shards}-{samples}", make)
+    return [folder / f"s-{number:05d}.tar" for number in range(shards)]
+
+
 def manifest_of_shards(settings: Settings, shards: int, samples: int, size: int) -> Path:
     """The manifest of such shards."""
     spec = indexed_shards(settings, shards, samples, size)

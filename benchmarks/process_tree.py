@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -43,6 +45,18 @@ def resident(process: int) -> int:
         return int((PROC / str(process) / "statm").read_text().split()[1]) * PAGE
     except OSError:
         return 0
+
+
+def peak_of_tree(root: int, is_running: Callable[[], bool], interval: float = 0.05) -> int:
+    """Bytes of a process and all its descendants at most, by a look at each ``interval`` seconds.
+
+    Pages that several of them share are counted in each.
+    """
+    peak = 0
+    while is_running():
+        peak = max(peak, sum(map(resident, tree(root))))
+        time.sleep(interval)
+    return peak
 
 
 def born(process: int) -> str:

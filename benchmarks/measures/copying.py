@@ -15,7 +15,7 @@ from rounds import Bar, Result, Side, Trial, compare, raw_trials, take_turns
 _SHARDS, _PHOTO = 10, 95_000
 
 
-def _shards(settings: Settings) -> list[Path]:
+def photo_shards(settings: Settings) -> list[Path]:
     """Shards of 1,000 samples (100 if small data will do): bytes as of a photo, and a class."""
     count = 100 if settings.quick else 1000
     folder = settings.work / "data" / f"copying-{count}"
@@ -61,7 +61,7 @@ def _sides(settings: Settings, shards: Sequence[Path], ours: Sequence[str], thei
 
 
 def _measure(settings: Settings, what: str, ours: Sequence[str], theirs: str) -> Result:
-    shards = _shards(settings)
+    shards = photo_shards(settings)
     sides = _sides(settings, shards, ours, theirs)
     trials = take_turns(sides, settings.repeats)
     size = sum(path.stat().st_size for path in shards)
