@@ -385,6 +385,14 @@ def test_even(run: Run) -> None:
     assert sum(sizes) == 48 and max(sizes) - min(sizes) <= 1
 
 
+def test_reshuffle(run: Run) -> None:
+    done = run("reshuffle")
+    sizes = [len(done.keys(f"shuffled/shard-{number:06d}.tar")) for number in range(5)]
+    keys = done.keys("shuffled/shard-00000[0-4].tar")
+    assert sorted(sizes) == [9, 9, 10, 10, 10] and sorted(keys) == TRAINED != keys
+    assert not (done.folder / "shuffled" / "_exchange").exists()
+
+
 def test_salvage(run: Run) -> None:
     keys = run("salvage").keys("saved.tar")
     assert "photo-000004" not in keys and {"photo-000000", "photo-000011"} <= set(keys) and len(keys) >= 9
