@@ -106,6 +106,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "damaged.tar").write_bytes(damaged)
     (folder / "keys.txt").write_text("photo-000003\nphoto-000030\n")
     (folder / "parts.csv").write_text("key,output\nphoto-000030,rare\nphoto-000001,val\nphoto-000003,rare\n")
+    rows = "".join(f"photo-{number:06d},Title {number}\n" for number in range(8, 56))
+    (folder / "titles.csv").write_text(f"photo,title\n{rows}")
     _tables(folder)
     return folder
 
@@ -391,6 +393,14 @@ def test_reshuffle(run: Run) -> None:
     keys = done.keys("shuffled/shard-00000[0-4].tar")
     assert sorted(sizes) == [9, 9, 10, 10, 10] and sorted(keys) == TRAINED != keys
     assert not (done.folder / "shuffled" / "_exchange").exists()
+
+
+def test_join(run: Run) -> None:
+    done = run("join")
+    found = list(read_samples(f"{done.folder}/titled/shard-*.tar"))
+    assert [each["__key__"] for each in found] == TRAINED and all(each["jpg"] for each in found)
+    titles = [f"Title {number}".encode() for number in range(48)]
+    assert [each.get("title.txt") for each in found] == [None] * 8 + titles[8:]
 
 
 def test_salvage(run: Run) -> None:
