@@ -76,7 +76,7 @@ def test_a_byte_of_the_data_is_found_when_it_is_gathered(scattered: tuple[list[s
     path = out / "_exchange" / "run-000000.tar"
     data = path.read_bytes()
     path.write_bytes(data[:3000] + bytes([data[3000] ^ 1]) + data[3001:])
-    with pytest.raises(DataError, match="run file is damaged.*its slice is made again"):
+    with pytest.raises(DataError, match=r"run file is damaged.*its slice is made again"):
         resumed(urls, out).run()
     assert not [name for name in os.listdir(out) if name.endswith(".idx")]
     # The hint of the error works.
