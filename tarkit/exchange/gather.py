@@ -107,7 +107,10 @@ class Gather:
                     join(self._folder, self._settings.name(number)), self._plan, self._settings, replaces=self._replaces
                 )
                 try:
-                    self._step.write(output.placed(rows.until(end)), output)
+                    placed = output.placed(rows.until(end))
+                    self._step.write(placed, output)
+                    for _ in placed:
+                        pass  # what the step has left is counted, so that its loss is found
                     before, publishing = publishing, None
                     if before is not None:
                         yield before.result()

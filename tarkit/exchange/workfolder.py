@@ -139,7 +139,8 @@ def remove_work(folder: str) -> None:
             remove(entry.url)
     path = local_path(folder)
     if path is not None:
-        remove_if_empty(path)
+        with suppress(FileNotFoundError):  # of another process that finished at the same time
+            remove_if_empty(path)
 
 
 def _entries(folder: str) -> Iterator[Entry]:

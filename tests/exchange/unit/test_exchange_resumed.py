@@ -1,0 +1,297 @@
+"""Run files and outputs of earlier runs are used for the same exchange only, or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exchangeruns import exchange, files_of, keys_of, left_in, numbered_inputs, shards_of, write_shard
+
+from tarkit.errors import TarkitError, UsageError
+from tarkit.exchange import exchange as exchanges
+from tarkit.exchange import workfolder
+from tarkit.exchange.exchange import Exchange
+from tarkit.exchange.gather import Gather
+from tarkit.exchange.output import GatheredOutput
+from tarkit.exchange.plan import agreed_plan, make_plan, read_plan
+from tarkit.exchange.scatter import Scatter
+from tarkit.exchange.shuffle import Shuffle
+
+
+class StoppedError(TarkitError):
+    """The run is stopped here."""
+
+
+def stop(*_: object, **__: object) -> Any:
+    raise StoppedError("stopped")
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Inputs of an exchange that was scattered, and stopped before its second output."""
+    urls = numbered_inputs(tmp_path / "in", [6, 5, 4])
+    published: list[int] = []
+
+    def publish(self: GatheredOutput, real: Callable[..., Any] = GatheredOutput.publish) -> Any:
+        published.append(1)
+        return real(self) if len(published) == 1 else stop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GatheredOutput, "publish", publish)
+        with pytest.raises(StoppedError):
+            exchange(urls, tmp_path / "out", slices=2).run()
+    assert [path.name for path in shards_of(tmp_path / "out")] == ["shard-000000.tar"]
+    return urls
+
+
+def test_it_is_resumed_where_it_was_stopped(begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange(begun, tmp_path / "right").run()
+    monkeypatch.setattr(Scatter, "run", stop)
+    before = os.stat(tmp_path / "out" / "shard-000000.tar")
+    result = exchange(begun, tmp_path / "out").run()
+    assert (result.outputs, result.done, result.done_before, result.counts.read) == (3, 2, 1, 15)
+    assert os.stat(tmp_path / "out" / "shard-000000.tar").st_ino == before.st_ino
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "settings", "shown"),
+    [
+        (Shuffle(1), {}, r"\(seed: 0, now 1\)"),
+        (Shuffle(0), {"shards": 4}, r"\(shards: 3, now 4\)"),
+        (Shuffle(0), {"maxcount": 5}, r"\(shards: 3, now None\)"),
+        (Shuffle(0), {"rekey": True}, r"\(rekey: False, now True\)"),
+        (Shuffle(0), {"index": False}, r"\(index: True, now False\)"),
+    ],
+)
+def test_another_request_is_refused(
+    begun: list[str], tmp_path: Path, step: Shuffle, settings: dict[str, Any], shown: str
+) -> None:
+    before = files_of(tmp_path / "out")
+    with pytest.raises(
+        UsageError, match=rf"_exchange has the run files of another exchange {shown}.*--force"
+    ) as raised:
+        exchange(begun, tmp_path / "out", step, **settings).run()
+    assert raised.value.exit_code == 2 and "\n" not in str(raised.value)
+    assert files_of(tmp_path / "out") == before
+    exchange(begun, tmp_path / "right", step, **settings).run()
+    exchange(begun, tmp_path / "out", step, force=True, **settings).run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+
+
+def test_other_inputs_are_refused(begun: list[str], tmp_path: Path) -> None:
+    for urls in (begun[:2], begun[::-1], [*begun, *numbered_inputs(tmp_path / "more", [1])]):
+        with pytest.raises(UsageError, match="has the run files of 3 other inputs"):
+            exchange(urls, tmp_path / "out").run()
+
+
+@pytest.mark.parametrize("touch", ["mtime", "content"])
+def test_a_changed_input_is_refused(begun: list[str], tmp_path: Path, touch: str) -> None:
+    path = Path(begun[1])
+    if touch == "mtime":
+        os.utime(path, ns=(1, os.stat(path).st_mtime_ns + 1_000_000_000))
+    else:
+        write_shard(path, [(f"other{number}", {"cls": b""}) for number in range(5)])
+    with pytest.raises(UsageError, match=r"in-001\.tar was changed since this exchange was begun; --force"):
+        exchange(begun, tmp_path / "out").run()
+    exchange(begun, tmp_path / "out", force=True).run()
+    assert len(keys_of(tmp_path / "out")) == 15
+    assert left_in(tmp_path) == []
+
+
+def test_a_finished_run_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    exchange(urls, tmp_path / "out").run()
+    before = {name: os.stat(tmp_path / "out" / name).st_mtime_ns for name in os.listdir(tmp_path / "out")}
+    monkeypatch.setattr(Scatter, "run", stop)
+    monkeypatch.setattr(Gather, "run", stop)
+    result = exchange(urls, tmp_path / "out").run()
+    assert (result.done, result.done_before, result.counts.read) == (0, 3, 7)
+    assert {name: os.stat(tmp_path / "out" / name).st_mtime_ns for name in os.listdir(tmp_path / "out")} == before
+
+
+def test_a_finished_run_of_another_seed_is_not_replaced(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [9, 9])
+    exchange(urls, tmp_path / "out", shards=5).run()
+    before = files_of(tmp_path / "out")
+    with pytest.raises(UsageError, match=r"has 5 shards of another run, such as shard-000000\.tar.*--force"):
+        exchange(urls, tmp_path / "out", Shuffle(1), shards=2).run()
+    assert files_of(tmp_path / "out") == before
+
+
+def test_force_removes_the_outputs_that_are_not_replaced(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [9, 9])
+    exchange(urls, tmp_path / "out", shards=5).run()
+    exchange(urls, tmp_path / "out", Shuffle(1), shards=2, force=True).run()
+    exchange(urls, tmp_path / "right", Shuffle(1), shards=2).run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+    assert len([*(tmp_path / "out").glob(".tarkit-run-*")]) == 1
+
+
+def test_force_keeps_what_is_not_of_an_exchange(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [4])
+    exchange(urls, tmp_path / "out", shards=3).run()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    (tmp_path / "out" / "shard-x.tar").write_text("mine, too")
+    exchange(urls, tmp_path / "out", Shuffle(1), shards=1, force=True).run()
+    assert (tmp_path / "out" / "notes.txt").exists() and (tmp_path / "out" / "shard-x.tar").exists()
+
+
+def test_a_forced_run_that_was_stopped_is_not_resumed_beside_old_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = numbered_inputs(tmp_path / "in", [9, 9])
+    exchange(urls, tmp_path / "out", shards=5).run()
+    for method in (Scatter, Gather):
+        with monkeypatch.context() as patch:
+            patch.setattr(method, "run", stop)
+            with pytest.raises(StoppedError):
+                exchange(urls, tmp_path / "out", Shuffle(1), shards=2, force=True).run()
+        with pytest.raises(UsageError, match="of another run"):
+            exchange(urls, tmp_path / "out", Shuffle(1), shards=2).run()
+    exchange(urls, tmp_path / "out", Shuffle(1), shards=2, force=True).run()
+    assert len(shards_of(tmp_path / "out")) == 2 and left_in(tmp_path) == []
+
+
+def test_records_of_a_run_whose_shards_were_removed_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = numbered_inputs(tmp_path / "in", [9, 9])
+    exchange(urls, tmp_path / "out").run()
+    for path in (tmp_path / "out").glob("[!.]*"):
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Gather, "run", stop)
+        with pytest.raises(StoppedError):
+            exchange(urls, tmp_path / "out", Shuffle(1)).run()
+    assert exchange(urls, tmp_path / "out", Shuffle(1)).run().done == 3
+
+
+def test_one_output_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [9, 9])
+    exchange(urls, tmp_path / "out").run()
+    before = files_of(tmp_path / "out")
+    (tmp_path / "out" / "shard-000001.tar").unlink()
+    result = exchange(urls, tmp_path / "out").run()
+    assert (result.done, result.done_before) == (1, 2)
+    assert files_of(tmp_path / "out") == before
+
+
+def test_stopped_in_the_cleanup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it stops, the next run is done at once, and removes the rest."""
+    urls = numbered_inputs(tmp_path / "in", [3, 4, 5])
+    exchange(urls, tmp_path / "right", slices=3).run()
+    removed = 0
+    for limit in range(9):
+        out = tmp_path / str(limit)
+        calls: list[str] = []
+
+        def remove(url: str, calls: list[str] = calls, limit: int = limit, real: Any = workfolder.remove) -> Any:
+            if len(calls) == limit:
+                stop()
+            calls.append(url)
+            return real(url)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(workfolder, "remove", remove)
+            try:
+                exchange(urls, out, slices=3).run()
+            except StoppedError:
+                removed = limit + 1
+        with monkeypatch.context() as patch:
+            patch.setattr(Scatter, "run", stop)
+            result = exchange(urls, out).run()
+        assert (result.done, result.done_before) == (0, 3)
+        assert files_of(out) == files_of(tmp_path / "right")
+        assert left_in(out) == []
+    assert removed == 8, "run record, three run files with records, the plan"
+
+
+def test_of_two_plans_at_once_one_is_used(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    folder = str(tmp_path / "work")
+    request = {"step": "x"}
+
+    def make() -> Any:
+        # Another process is faster.
+        agreed_plan(folder, request, urls, lambda: make_plan(request, urls, slices=1, mem=1 << 20))
+        return make_plan(request, urls, slices=2, mem=1 << 20)
+
+    assert agreed_plan(folder, request, urls, make).slices == 1
+    plan = read_plan(folder)
+    assert plan is not None and plan.slices == 1 and plan.id == make().id
+
+
+def test_a_run_beside_another_one_that_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds the run files gone: an error of one line, or the same result; never other bytes."""
+    urls = numbered_inputs(tmp_path / "in", [3, 4, 5])
+    exchange(urls, tmp_path / "right").run()
+    for method in ("_scatter_all", "_gather_all", "_check_keys", "_gather"):
+        out = tmp_path / method
+
+        real = getattr(Exchange, method)
+
+        def beside(self: Exchange, *given: Any, out: Path = out, real: Any = real) -> Any:
+            monkeypatch.undo()
+            assert exchange(urls, out).run().outputs == 3
+            return real(self, *given)
+
+        monkeypatch.setattr(Exchange, method, beside)
+        try:
+            exchange(urls, out, slices=2).run()
+        except TarkitError as error:
+            assert "\n" not in str(error)
+        found = files_of(out)
+        assert {name: data for name, data in found.items() if not name.startswith("_exchange")} == files_of(
+            tmp_path / "right"
+        )
+        assert exchange(urls, out).run().done_before == 3
+        assert left_in(out) == []
+
+
+def test_counts_that_do_not_add_up_publish_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Losing(Shuffle):
+        def write(self, rows: Any, output: Any) -> None:
+            for number, row in enumerate(rows):
+                if number != 1:
+                    output.copy(row)
+
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    with pytest.raises(TarkitError, match="the counts do not add up"):
+        exchange(urls, tmp_path / "out", Losing()).run()
+    assert shards_of(tmp_path / "out") == []
+
+
+def test_a_step_that_stops_early_publishes_nothing(tmp_path: Path) -> None:
+    class Stopping(Shuffle):
+        def write(self, rows: Any, output: Any) -> None:
+            output.copy(next(rows))
+
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    with pytest.raises(TarkitError, match="the counts do not add up"):
+        exchange(urls, tmp_path / "out", Stopping()).run()
+    assert shards_of(tmp_path / "out") == []
+
+
+def test_records_name_what_they_are_of(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    exchange(urls, tmp_path / "out", shards=2).run()
+    record = json.loads((tmp_path / "out" / "shard-000001.tar.done.json").read_text())
+    path = tmp_path / "out" / "shard-000001.tar"
+    assert record["output"]["size"] == path.stat().st_size
+    assert record["samples"]["in"] == record["samples"]["out"] == 3
+
+
+def test_the_work_folder_of_the_user_stays_with_what_is_not_of_the_run(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "mine.tar").write_bytes(b"x")
+    exchange(urls, tmp_path / "out", work=work).run()
+    assert os.listdir(work) == ["mine.tar"]
+    assert exchanges.WORK not in os.listdir(tmp_path / "out")
