@@ -139,7 +139,9 @@ def remove_work(folder: str) -> None:
             remove(entry.url)
     path = local_path(folder)
     if path is not None:
-        with suppress(FileNotFoundError):  # of another process that finished at the same time
+        # It stays if it is a mount point, or in a folder of another user; another process may have
+        # removed it.
+        with suppress(OSError):
             remove_if_empty(path)
 
 
