@@ -96,7 +96,10 @@ class ExchangeSlice(Exchange):
         cuts = scattered.cuts(self.settings)
         result = self._gather(plan, scattered, cuts, take_slice(cuts.count, number, slices), self.parallel)
         names = {entry.name for entry in entries(self.outdir)}
-        if all(done_record_url(self.settings.name(each)) in names for each in range(cuts.count)):
+        outputs = [self.settings.name(each) for each in range(cuts.count)]
+        if all(done_record_url(name) in names for name in outputs) and all(
+            finished_output(plan.id, self.outdir, name) for name in outputs
+        ):
             remove_work(self.work)
         return result
 
@@ -104,7 +107,10 @@ class ExchangeSlice(Exchange):
         """Return the result of this slice if it is done, and the run files are gone."""
         if read_plan(self.work) is not None:
             return None
-        for run in earlier_outputs(self.outdir, self.settings).runs:
+        runs = earlier_outputs(self.outdir, self.settings).runs
+        # The id of a plan does not depend on its slices, but on the inputs as they are now.
+        plan = make_plan(self.request, self.urls, slices=slices, mem=self.mem).id if runs else None
+        for run in (run for run in runs if run.id == plan):
             found = Result(run.outputs)
             for each in take_slice(run.outputs, number, slices):
                 record = finished_output(run.id, self.outdir, self.settings.name(each))
