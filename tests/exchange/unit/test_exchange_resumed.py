@@ -13,11 +13,12 @@ from exchangeruns import exchange, files_of, keys_of, left_in, numbered_inputs, 
 
 from tarkit.errors import TarkitError, UsageError
 from tarkit.exchange import exchange as exchanges
+from tarkit.exchange import plan as workplan
 from tarkit.exchange import workfolder
 from tarkit.exchange.exchange import Exchange
 from tarkit.exchange.gather import Gather
 from tarkit.exchange.output import GatheredOutput
-from tarkit.exchange.plan import agreed_plan, make_plan, read_plan
+from tarkit.exchange.plan import agreed_plan, make_plan
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.shuffle import Shuffle
 
@@ -36,12 +37,12 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     urls = numbered_inputs(tmp_path / "in", [6, 5, 4])
     published: list[int] = []
 
-    def publish(self: GatheredOutput, real: Callable[..., Any] = GatheredOutput.publish) -> Any:
+    def publish(self: GatheredOutput, real: Callable[..., Any] = GatheredOutput._publish) -> Any:
         published.append(1)
         return real(self) if len(published) == 1 else stop()
 
     with monkeypatch.context() as patch:
-        patch.setattr(GatheredOutput, "publish", publish)
+        patch.setattr(GatheredOutput, "_publish", publish)
         with pytest.raises(StoppedError):
             exchange(urls, tmp_path / "out", slices=2).run()
     assert [path.name for path in shards_of(tmp_path / "out")] == ["shard-000000.tar"]
@@ -212,19 +213,26 @@ def test_stopped_in_the_cleanup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert removed == 8, "run record, three run files with records, the plan"
 
 
-def test_of_two_plans_at_once_one_is_used(tmp_path: Path) -> None:
+def test_of_two_plans_at_once_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     urls = numbered_inputs(tmp_path / "in", [3, 4])
     folder = str(tmp_path / "work")
     request = {"step": "x"}
 
-    def make() -> Any:
-        # Another process is faster.
-        agreed_plan(folder, request, urls, lambda: make_plan(request, urls, slices=1, mem=1 << 20))
-        return make_plan(request, urls, slices=2, mem=1 << 20)
+    first, second = (make_plan(request, urls, slices=slices, mem=1 << 20) for slices in (1, 2))
+    real = workplan.read_plan
 
-    assert agreed_plan(folder, request, urls, make).slices == 1
-    plan = read_plan(folder)
-    assert plan is not None and plan.slices == 1 and plan.id == make().id
+    def read(folder: str, calls: list[str] = []) -> Any:  # noqa: B006 - the calls of this test
+        calls.append(folder)
+        if len(calls) > 1:
+            return real(folder)
+        # Another process is faster.
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "plan.json").write_bytes(first.encode())
+        return None
+
+    monkeypatch.setattr(workplan, "read_plan", read)
+    assert agreed_plan(folder, request, urls, second).slices == 1
+    assert first.id == second.id and first.run_id != second.run_id
 
 
 def test_a_run_beside_another_one_that_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +267,7 @@ def test_counts_that_do_not_add_up_publish_nothing(tmp_path: Path, monkeypatch: 
         def write(self, rows: Any, output: Any) -> None:
             for number, row in enumerate(rows):
                 if number != 1:
-                    output.copy(row)
+                    output.copy([row])
 
     urls = numbered_inputs(tmp_path / "in", [3, 4])
     with pytest.raises(TarkitError, match="the counts do not add up"):
@@ -270,7 +278,7 @@ def test_counts_that_do_not_add_up_publish_nothing(tmp_path: Path, monkeypatch: 
 def test_a_step_that_stops_early_publishes_nothing(tmp_path: Path) -> None:
     class Stopping(Shuffle):
         def write(self, rows: Any, output: Any) -> None:
-            output.copy(next(rows))
+            output.copy([next(rows)])
 
     urls = numbered_inputs(tmp_path / "in", [3, 4])
     with pytest.raises(TarkitError, match="the counts do not add up"):

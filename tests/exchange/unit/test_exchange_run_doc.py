@@ -93,9 +93,9 @@ def by_the_page(path: Path) -> Iterator[Sample]:
 
 def of_block(table: bytes, data: bytes) -> Iterator[Sample]:
     count, length = struct.unpack(">QQ", table[:16])
-    rows = [struct.unpack(">QII", table[16 + 16 * each : 32 + 16 * each]) for each in range(count)]
-    positions, words = table[16 + 16 * count :][:length], table[16 + 16 * count + length :]
-    for size, of_position, of_words in rows:
+    sizes = struct.unpack(f">{3 * count}Q", table[16 : 16 + 24 * count])
+    positions, words = table[16 + 24 * count :][:length], table[16 + 24 * count + length :]
+    for size, of_position, of_words in zip(sizes[:count], sizes[count : 2 * count], sizes[2 * count :], strict=True):
         text = words[:of_words].split(b"\0")
         assert text.pop() == b""
         each = [word.decode() for word in text]

@@ -35,8 +35,15 @@ def test_a_gather_before_its_scatter_does_not_take_the_outputs_of_another_seed(
 
 def test_outputs_of_another_seed_are_not_mixed_in(other: list[str], tmp_path: Path) -> None:
     before = files_of(tmp_path / "out")
+    with pytest.raises(UsageError, match="has 4 shards of another run"):
+        sliced(other, tmp_path / "out", 1).scatter(0, 2)
+    # Nor if they come in between.
+    (tmp_path / "out").rename(tmp_path / "aside")
     for number in range(2):
         sliced(other, tmp_path / "out", 1).scatter(number, 2)
+    (tmp_path / "out" / "_exchange").rename(tmp_path / "aside" / "_exchange")
+    (tmp_path / "out").rmdir()
+    (tmp_path / "aside").rename(tmp_path / "out")
     with pytest.raises(UsageError, match="has 4 shards of another run"):
         sliced(other, tmp_path / "out", 1).gather(0, 2)
     found = files_of(tmp_path / "out")
