@@ -188,8 +188,8 @@ class Exchange:
             result.counts.met.skipped = dict(scattered.skipped)
         if self._force:
             remove_other_outputs(self.outdir, fresh.id, result.outputs, self.settings)
-        if plan is not None:
-            remove_work(self.work)
+        # Without a plan, too: the slower one of two runs may have written run files after it.
+        remove_work(self.work)
         return result
 
     def _check_folder(self, plan: Plan, earlier: Earlier) -> None:

@@ -262,6 +262,19 @@ def test_a_run_beside_another_one_that_finishes_first(tmp_path: Path, monkeypatc
         assert left_in(out) == []
 
 
+def test_run_files_without_a_plan_are_removed_by_the_next_run(tmp_path: Path) -> None:
+    """As the slower one of two runs leaves them, if it is killed."""
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    exchange(urls, tmp_path / "out").run()
+    before = files_of(tmp_path / "out")
+    work = tmp_path / "out" / "_exchange"
+    work.mkdir()
+    for name in ("run-000001.tar", "run-000001.tar.done.json"):
+        (work / name).write_bytes(b"x")
+    assert exchange(urls, tmp_path / "out").run().done_before == 3
+    assert files_of(tmp_path / "out") == before and not work.exists()
+
+
 def test_counts_that_do_not_add_up_publish_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Losing(Shuffle):
         def write(self, rows: Any, output: Any) -> None:
