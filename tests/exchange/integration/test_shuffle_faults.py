@@ -98,7 +98,10 @@ def full_disk(folder: Path, urls: list[str], full: str, size: str) -> tuple[int,
         cwd=folder, env=environment, capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert (folder / "left").read_text() == ""
+    # A process that is ended because another one failed leaves the file that it was writing; the
+    # next run removes it.
+    left = [line for line in (folder / "left").read_text().splitlines() if not line.startswith("out/.shard-")]
+    assert left == []
     lines = (folder / "messages").read_text().splitlines()
     return int((folder / "code").read_text()), lines, (folder / "names").read_text().split()
 
