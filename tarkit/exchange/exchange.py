@@ -29,7 +29,7 @@ from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import Earlier, FinishedRun, earlier_outputs, remove_other_outputs, remove_work
 from tarkit.names.redaction import redact
-from tarkit.names.url import join
+from tarkit.names.url import join, local_path
 from tarkit.runs.counts import Counts, Limit
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.runrecord import RunRecord
@@ -46,6 +46,8 @@ _SHARE = 0.6
 _LOOK_EVERY = 30.0
 """Seconds between two looks for the slices that are missing."""
 _SHOWN = 5
+_READS = 8
+"""Number of run files in a store that a process reads at once."""
 _GATHERS = 2
 """Number of tasks of a gather for each process."""
 
@@ -263,7 +265,8 @@ class Exchange:
         failed = {number: record for number, record in records.items() if record and record.state != "done"}
         if failed:
             raise SlicesFailedError(failed)
-        scattered = Scattered([record for record in records.values() if record], self.work, self.mem)
+        reads = 1 if local_path(self.work) is not None else _READS
+        scattered = Scattered([record for record in records.values() if record], self.work, self.mem, reads)
         samples = scattered.merge.samples
         limit = Limit.parse(self.settings.max_errors)
         if scattered.failed and (scattered.failed == samples or limit.exceeded(scattered.failed, samples, at_end=True)):

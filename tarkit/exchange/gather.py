@@ -53,13 +53,15 @@ class Scattered:
         for each in outputs:
             self._placed.update({int(number): count for number, count in each["placed"].items()})
         self.failed = sum(record.samples.get("failed", 0) for record in records)
+        self._failed_size = sum(each["failed_size"] for each in outputs)
         self.largest = max((each["largest"] for each in outputs), default=0)
         self.first_failure = next((each["first_failure"] for each in outputs if each["first_failure"]), "")
         self.skipped = sum((Counter(record.skipped_members) for record in records), Counter[str]())
 
     def cuts(self, settings: ExchangeSettings) -> Cuts:
-        """Return where the outputs begin."""
-        return settings.cuts(self.merge.samples, self.merge.size, self.largest, self._placed)
+        """Return where the outputs begin; failed samples are behind all others."""
+        samples, size = self.merge.samples - self.failed, self.merge.size - self._failed_size
+        return settings.cuts(samples, size, self.largest, self._placed)
 
 
 def finished_output(plan: str, folder: str, name: str) -> DoneRecord | None:

@@ -78,7 +78,7 @@ class Scatter:
         self._keys = KeyDigests() if step.needs_keys(settings) else None
         self._failed: list[tuple[str, int]] = []
         self._first_failure = ""
-        self._largest = 0
+        self._largest = self._failed_size = 0
         self._placed = Counter[bytes]()  # first bytes of positions -> number of samples, if these name outputs
 
     def run(self) -> DoneRecord:
@@ -146,6 +146,7 @@ class Scatter:
             "blocks": blocks,
             "keys": keys,
             "largest": self._largest,
+            "failed_size": self._failed_size,
             "placed": {int.from_bytes(prefix, "big"): count for prefix, count in sorted(self._placed.items())},
             "first_failure": self._first_failure,
         }
@@ -174,6 +175,7 @@ class Scatter:
                         position, sample = error.position, sample._replace(parts=(), size=0)
                     except ValueError as error:
                         position = self._fail(sample.key, str(error), ordinal(shard, number))
+                        self._failed_size += sample.size
                     self._largest = max(self._largest, sample.size)
                     yield Row(position, sample.parts, sample.size, sample.words)
             if globals_seen:  # its samples would lose the header, and other samples could get it

@@ -54,14 +54,26 @@ def task_results(task: Callable[[int], Any], numbers: Sequence[int], parallel: i
             found = {"error": str(error), "code": error.exit_code}
         return {"__key__": sample["__key__"], "json": json.dumps(found).encode()}
 
-    batches: Iterator[Batch] = ([{"__key__": str(number)}] for number in numbers)
+    failed: TarkitError | None = None
+
+    def batches() -> Iterator[Batch]:
+        for number in numbers:
+            if failed is None:
+                yield [{"__key__": str(number)}]
+
     with Scratch() as scratch, PythonPool(mapper, scratch.path, slots=slots) as pool:
-        for item in ordered_map(batches, pool, window=_WINDOW):
-            if isinstance(item, tuple):
-                _, outcome = item
-                if outcome.failure is not None:
-                    raise StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
-                found = json.loads(outcome.made[0][0]["json"])
-                if "error" in found:
-                    raise StageTaskError(found["error"], found["code"])
+        for item in ordered_map(batches(), pool, window=_WINDOW):
+            if failed is not None or not isinstance(item, tuple):
+                # Tasks that have begun are not killed, since they would leave files.
+                continue
+            _, outcome = item
+            if outcome.failure is not None:
+                failed = StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
+                continue
+            found = json.loads(outcome.made[0][0]["json"])
+            if "error" in found:
+                failed = StageTaskError(found["error"], found["code"])
+            else:
                 yield found["result"]
+    if failed is not None:
+        raise failed
