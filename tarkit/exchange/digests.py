@@ -121,9 +121,10 @@ class DigestScatter(Scatter):
     _uncompared = 0
     _first_uncompared = ""
 
-    def _rows(self) -> Generator[Row, None, None]:
+    def rows(self) -> Generator[Row, None, None]:
+        """Yield the samples with their keys instead of their members."""
         rule = key_rule(self._settings.key_rule)
-        with closing(super()._rows()) as rows:
+        with closing(super().rows()) as rows:
             for row in rows:
                 key = row.key(rule)
                 if row.position.startswith(KEPT):

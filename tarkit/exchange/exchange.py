@@ -185,9 +185,7 @@ class Exchange:
             if plan is None:
                 plan = agreed_plan(self.work, self.request, self.urls, fresh)
             self._replaces = self._force
-            scattered = self._scatter_all(plan)
-            result = self._gather_all(plan, scattered)
-            result.counts.met.skipped = dict(scattered.skipped)
+            result = self._make(plan)
         if self._force:
             remove_other_outputs(self.outdir, fresh.id, result.outputs, self.settings)
         # Without a plan, too: the slower one of two runs may have written run files after it.
@@ -211,6 +209,13 @@ class Exchange:
                 # Its shards were removed; with its record, this run could not be resumed.
                 with suppress(MissingInputError):
                     remove(run.url)
+
+    def _make(self, plan: Plan) -> Result:
+        """Make all outputs of a plan that are not made yet."""
+        scattered = self._scatter_all(plan)
+        result = self._gather_all(plan, scattered)
+        result.counts.met.skipped = dict(scattered.skipped)
+        return result
 
     def _plan_to_resume(self, fresh: Plan) -> Plan | None:
         """Return the plan in the work folder if it is that of this exchange, or None."""
@@ -267,14 +272,17 @@ class Exchange:
             raise SlicesFailedError(failed)
         reads = 1 if local_path(self.work) is not None else _READS
         scattered = Scattered([record for record in records.values() if record], self.work, self.mem, reads)
-        samples = scattered.merge.samples
+        self._check_failed(scattered.failed, scattered.merge.samples, scattered.first_failure)
+        return scattered
+
+    def _check_failed(self, failed: int, samples: int, first: str) -> None:
+        """Check that not too many samples have no position."""
         limit = Limit.parse(self.settings.max_errors)
-        if scattered.failed and (scattered.failed == samples or limit.exceeded(scattered.failed, samples, at_end=True)):
+        if failed and (failed == samples or limit.exceeded(failed, samples, at_end=True)):
             raise TooManyFailedError(
-                f"{scattered.failed} of {samples} samples failed, the first: {scattered.first_failure}; "
+                f"{failed} of {samples} samples failed, the first: {first}; "
                 f"--max-errors is {limit}; nothing was gathered"
             )
-        return scattered
 
     def _gather_all(self, plan: Plan, scattered: Scattered) -> Result:
         """Make all outputs that are not made yet."""

@@ -34,14 +34,18 @@ class KeyDigests:
         digest = _digest(key)
         self._digests[digest[-1]] += digest
 
+    def parts(self) -> list[bytes]:
+        """Return the digests of each bucket, sorted as numbers."""
+        # Bucket by bucket, since numbers of Python take five times as much memory.
+        return [_data(sorted(_numbers(bytes(each)))) for each in self._digests]
+
     def encode(self) -> tuple[bytes, list[int], list[int]]:
         """Return all digests, sorted as numbers.
 
         Returns:
             the digests; how many there are before the end of each bucket; CRC-32 of each bucket.
         """
-        # Bucket by bucket, since numbers of Python take five times as much memory.
-        parts = [_data(sorted(_numbers(bytes(each)))) for each in self._digests]
+        parts = self.parts()
         return b"".join(parts), [*accumulate(len(part) // 8 for part in parts)], [crc32(part) for part in parts]
 
 
@@ -97,27 +101,39 @@ def check_keys(
     at_once = max(1, BUCKETS * mem // max(1, digests * _MEMORY))
     for start in buckets[::at_once]:
         end = min(start + at_once, buckets.stop)
-        found = sorted(chain.from_iterable(_of_buckets(run, keys, start, end) for run, keys in runs))
-        if twice := {first for first, second in pairwise(found) if first == second}:
-            _check_samples([run for run, _ in runs], twice, shards, rule)
+        if twice := repeated_digests(_of_buckets(run, keys, start, end) for run, keys in runs):
+            check_samples(samples_with_digests(twice, _keys([run for run, _ in runs], rule)), shards)
 
 
-def _of_buckets(run: RunFile, keys: RunKeys, start: int, end: int) -> Iterable[int]:
+def repeated_digests(parts: Iterable[bytes]) -> set[int]:
+    """Return the digests that occur more than once in some parts of digests."""
+    found = sorted(chain.from_iterable(map(_numbers, parts)))
+    return {first for first, second in pairwise(found) if first == second}
+
+
+def _of_buckets(run: RunFile, keys: RunKeys, start: int, end: int) -> bytes:
     """Return the digests of the buckets from ``start`` up to, not including, ``end``."""
     ends = [8 * each for each in (0, *keys.ends)][start : end + 1]
     data = run.read(keys.offset + ends[0], keys.offset + ends[-1])
     for (first, last), crc in zip(pairwise(ends), keys.crcs[start:end], strict=True):
         if crc32(data[first - ends[0] : last - ends[0]]) != crc:
             raise damaged(run.url, keys.offset + first, "digests of keys have another checksum")
-    return _numbers(data)
+    return data
 
 
-def _check_samples(runs: Sequence[RunFile], digests: set[int], shards: Sequence[str], rule: KeyRule) -> None:
-    """Look for the samples with these digests; different keys may have the same."""
+def samples_with_digests(digests: set[int], samples: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Yield the samples, as (key, position), whose keys have these digests."""
+    return ((key, position) for key, position in samples if _numbers(_digest(key))[0] in digests)
+
+
+def check_samples(samples: Iterable[tuple[str, bytes]], shards: Sequence[str]) -> None:
+    """Check that no key is in samples twice, as (key, position); different keys may share a digest.
+
+    Raises:
+        RepeatedKeyError: one is.
+    """
     seen: dict[str, bytes] = {}
-    for key, position in _keys(runs, rule):
-        if _numbers(_digest(key))[0] not in digests:
-            continue
+    for key, position in samples:
         if (other := seen.setdefault(key, position)) != position:
             first, second = sorted(shard_and_number(each) for each in (other, position))
             reason = f"the key is in {printable(shards[first[0]])} too"

@@ -90,10 +90,11 @@ class Match(Scatter):
     def _write(self) -> dict[str, object]:
         return {**super()._write(), "name": MATCH_NAME.format(self._number)}
 
-    def _rows(self) -> Generator[Row, None, None]:
+    def rows(self) -> Generator[Row, None, None]:
+        """Yield what the part finds, with positions."""
         first = Row(b"", (), 0, b"")
         for row in self._own():
-            self._tally.samples += 1
+            self.tally.samples += 1
             position = row.position
             if failure(position) is not None:
                 place = position[len(FAILED) : len(FAILED) + ORDINAL]

@@ -97,17 +97,19 @@ class GatheredOutput:
 
     def placed(self, batches: Iterable[list[Row]]) -> Iterator[Row]:
         """Count the samples that come in; return those with a position, and let the others fail."""
-        return chain.from_iterable(map(self._placed, batches))
+        return chain.from_iterable(self._placed(batches))
 
-    def _placed(self, rows: list[Row]) -> list[Row]:
-        self.counts.read += len(rows)
-        # Those without a position are behind all others.
-        while rows and (reason := failure(rows[-1].position)) is not None:
-            first = next(number for number, row in enumerate(rows) if failure(row.position) is not None)
+    def _placed(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
+        for rows in batches:
+            self.counts.read += len(rows)
+            first = len(rows)
+            # Those without a position are behind all others.
+            while first and failure(rows[first - 1].position) is not None:
+                first -= 1
+            yield rows[:first]
+            # Only when those before have been taken: else the record would depend on the batches.
             for row in rows[first:]:
-                self.fail(row.sample(self._rule), failure(row.position) or reason)
-            rows = rows[:first]
-        return rows
+                self.fail(row.sample(self._rule), failure(row.position) or "")
 
     def publish(self) -> DoneRecord:
         """Publish the shard and its failed samples, and then the record.

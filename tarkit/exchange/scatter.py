@@ -59,6 +59,15 @@ class Scatter:
         number: number of the slice.
         folder: path or URL of the work folder.
         mem: bytes of memory for samples; more are kept in sorted files, which are merged.
+
+    Attributes:
+        tally: counts of the reader.
+        keys: digests of the keys, if they are compared.
+        failed: keys of the samples without a position, with 0.
+        failed_size: bytes of the members of these samples.
+        first_failure: why the first of them has none.
+        largest: bytes of the largest sample.
+        placed: first bytes of positions -> number of samples, if these name outputs.
     """
 
     def __init__(
@@ -74,12 +83,12 @@ class Scatter:
         self._plan, self._step, self._settings = plan, step, settings
         self._urls, self._number, self._mem = urls, number, mem
         self._url = run_url(folder, number)
-        self._tally = Tally()
-        self._keys = KeyDigests() if step.needs_keys(settings) else None
-        self._failed: list[tuple[str, int]] = []
-        self._first_failure = ""
-        self._largest = self._failed_size = 0
-        self._placed = Counter[bytes]()  # first bytes of positions -> number of samples, if these name outputs
+        self.tally = Tally()
+        self.keys = KeyDigests() if step.needs_keys(settings) else None
+        self.failed: list[tuple[str, int]] = []
+        self.first_failure = ""
+        self.largest = self.failed_size = 0
+        self.placed = Counter[bytes]()
 
     def run(self) -> DoneRecord:
         """Write the run file, and then its record; a slice that fails has a record, too.
@@ -95,10 +104,10 @@ class Scatter:
             record.output = self._write()
         except TarkitError as error:
             record.state, record.error, record.exit_code = "failed", str(error), error.exit_code
-        samples = self._tally.samples
-        record.samples = {"in": samples, "out": samples - len(self._failed), "failed": len(self._failed)}
-        record.failed = self._failed
-        record.skipped_members = self._tally.skipped
+        samples = self.tally.samples
+        record.samples = {"in": samples, "out": samples - len(self.failed), "failed": len(self.failed)}
+        record.failed = self.failed
+        record.skipped_members = self.tally.skipped
         record.publish(self._url)
         return record
 
@@ -107,7 +116,7 @@ class Scatter:
             spilled: list[RunFile] = []
             last: list[Row] = []
             size = 0
-            with closing(self._rows()) as rows:
+            with closing(self.rows()) as rows:
                 for row in rows:
                     last.append(row)
                     size += row.size + len(row.position) + ROW_BYTES
@@ -136,8 +145,8 @@ class Scatter:
             writer = RunWriter(output, self._plan.block_size)
             writer.write(rows)
             keys = None
-            if self._keys is not None:
-                digests, ends, crcs = self._keys.encode()
+            if self.keys is not None:
+                digests, ends, crcs = self.keys.encode()
                 keys = [writer.add("keys", digests)[0], *ends, *crcs]
             blocks = writer.end()
         return {
@@ -145,13 +154,14 @@ class Scatter:
             "size": output.bytes_written,
             "blocks": blocks,
             "keys": keys,
-            "largest": self._largest,
-            "failed_size": self._failed_size,
-            "placed": {int.from_bytes(prefix, "big"): count for prefix, count in sorted(self._placed.items())},
-            "first_failure": self._first_failure,
+            "largest": self.largest,
+            "failed_size": self.failed_size,
+            "placed": {int.from_bytes(prefix, "big"): count for prefix, count in sorted(self.placed.items())},
+            "first_failure": self.first_failure,
         }
 
-    def _rows(self) -> Generator[Row, None, None]:
+    def rows(self) -> Generator[Row, None, None]:
+        """Yield the samples of the slice with their positions, in the order of the inputs."""
         globals_seen: list[FarReachingError] = []
         settings = self._settings
         rule = key_rule(settings.key_rule)
@@ -160,23 +170,23 @@ class Scatter:
             url = self._urls[shard]
             self._plan.check_identity(shard, url)
             place_of = self._step.place_of(shard)
-            found = self._step.samples(shard, url, self._settings, self._tally, globals_seen)
+            found = self._step.samples(shard, url, self._settings, self.tally, globals_seen)
             with closing(found) as samples:
                 for number, sample in enumerate(samples):
                     if rekeyed is not None:
                         sample = rekeyed(sample, shard, url)
-                    if self._keys is not None:
-                        self._keys.add(sample.key)
+                    if self.keys is not None:
+                        self.keys.add(sample.key)
                     try:
                         position = place_of(sample, number)
                         if self._settings.outputs:
-                            self._placed[position[:OUTPUT_BYTES]] += 1
+                            self.placed[position[:OUTPUT_BYTES]] += 1
                     except LeftOutError as error:
                         position, sample = error.position, sample._replace(parts=(), size=0)
                     except ValueError as error:
                         position = self._fail(sample.key, str(error), ordinal(shard, number))
-                        self._failed_size += sample.size
-                    self._largest = max(self._largest, sample.size)
+                        self.failed_size += sample.size
+                    self.largest = max(self.largest, sample.size)
                     yield Row(position, sample.parts, sample.size, sample.words)
             if globals_seen:  # its samples would lose the header, and other samples could get it
                 raise globals_seen[0]
@@ -184,6 +194,6 @@ class Scatter:
 
     def _fail(self, key: str, reason: str, place: bytes) -> bytes:
         """Count a failed sample, and return its position."""
-        self._first_failure = self._first_failure or f"key {key!r}: {reason}"
-        self._failed.append((key, 0))
+        self.first_failure = self.first_failure or f"key {key!r}: {reason}"
+        self.failed.append((key, 0))
         return failed_position(reason, place)

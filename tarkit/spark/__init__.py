@@ -1,5 +1,6 @@
-"""RecordIO files of raw data, and runs over tar shards, on a Spark cluster."""
+"""RecordIO files of raw data, runs over tar shards, and exchanges, on a Spark cluster."""
 
+from tarkit.spark.exchanges import exchange
 from tarkit.spark.shards import process
 
-__all__ = ["process"]
+__all__ = ["exchange", "process"]

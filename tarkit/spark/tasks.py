@@ -98,9 +98,18 @@ def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) 
     """
     if not arguments:
         return []
+    pieces = context.parallelize(list(arguments), len(arguments))
+    return task_outcomes(pieces.mapPartitions(partial(_guarded, function)))
+
+
+def task_outcomes(pieces: Any) -> list[Any]:
+    """Run the tasks of an RDD of (0, result) or (exit code, message); return the results in order.
+
+    Raises:
+        TaskError: see :func:`run_tasks`.
+    """
     try:
-        pieces = context.parallelize(list(arguments), len(arguments))
-        results = pieces.mapPartitions(partial(_guarded, function)).collect()
+        results = pieces.collect()
     except Exception as error:
         java = getattr(error, "java_exception", None)
         if java is None:
