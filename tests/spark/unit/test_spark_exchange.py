@@ -317,7 +317,7 @@ def test_without_pyspark_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_bounds_of_ranges() -> None:
     sampled = [[b"%02d" % (each * 10 + number) for number in range(10)] for each in range(2)]
-    slices = [exchangetasks.SliceSummary(0, 0, 0, 0, "", {}, {}, 1 + each, sampled[each]) for each in range(2)]
+    slices = [exchangetasks.SliceSummary(0, 0, 0, 0, 0, "", {}, {}, 1 + each, sampled[each]) for each in range(2)]
     assert exchangetasks.range_bounds(slices, 3, in_groups=False) == [b"09", b"14"]
     assert exchangetasks.range_bounds(slices, 1, in_groups=False) == []
     assert exchangetasks.range_bounds([], 4, in_groups=False) == []
