@@ -314,10 +314,18 @@ class Exchange:
                 missing.append(number)
             else:
                 result.enter(record, before=True)
+        made = Gather(
+            plan, self.step, self.settings, scattered, self.outdir, replaces=self._replaces, parallel=parallel
+        )
+        if self.step.runs_commands:
+            for part in _adjacent(missing, len(missing)):
+                for record in made.run(part):
+                    result.enter(record, before=False)
+                    self._report("gather", result.done + result.done_before, len(numbers))
+            return result
         parts = _adjacent(missing, max(1, -(-len(missing) // (_GATHERS * parallel))))
 
         def gather(part: int) -> list[dict[str, Any]]:
-            made = Gather(plan, self.step, self.settings, scattered, self.outdir, replaces=self._replaces)
             return [asdict(record) for record in made.run(parts[part])]
 
         for found in task_results(gather, range(len(parts)), parallel):

@@ -32,6 +32,7 @@ class Scattered:
         parallel: number of requests at once.
 
     Attributes:
+        mem: as given.
         failed: number of samples without a position.
         largest: bytes of the largest sample.
         first_failure: why the first sample without a position has none.
@@ -48,7 +49,7 @@ class Scattered:
             for run, each in zip(self.runs, outputs, strict=True)
             if each.get("keys")
         ]
-        self.merge = Merge(self.runs, mem, parallel)
+        self.merge, self.mem = Merge(self.runs, mem, parallel), mem
         self._placed = Counter[int]()
         for each in outputs:
             self._placed.update({int(number): count for number, count in each["placed"].items()})
@@ -83,14 +84,24 @@ class Gather:
     Args:
         folder: path or URL of the folder of the outputs.
         replaces: True if outputs of another run may exist.
+        parallel: number of commands that the step may run at once.
     """
 
     def __init__(
-        self, plan: Plan, step: Step, settings: ExchangeSettings, scattered: Scattered, folder: str, *, replaces: bool
+        self,
+        plan: Plan,
+        step: Step,
+        settings: ExchangeSettings,
+        scattered: Scattered,
+        folder: str,
+        *,
+        replaces: bool,
+        parallel: int = 1,
     ) -> None:
         self._plan, self._step, self._settings, self._folder = plan, step, settings, folder
         self._merge, self._cuts, self._replaces = scattered.merge, scattered.cuts(settings), replaces
         self._largest = scattered.largest
+        self._mem, self._parallel = scattered.mem, parallel
 
     def run(self, numbers: Sequence[int]) -> Iterator[DoneRecord]:
         """Write adjacent outputs, and yield the record of each.
@@ -106,13 +117,15 @@ class Gather:
                 is_last = number == self._cuts.count - 1
                 end = None if is_last else self._cuts.begin(number + 1)
                 output = GatheredOutput(
-                    join(self._folder, self._settings.name(number)), self._plan, self._settings, replaces=self._replaces
-                )
+                    join(self._folder, self._settings.name(number)), self._plan, self._settings,
+                    replaces=self._replaces, mem=self._mem, parallel=self._parallel,
+                )  # fmt: skip
                 try:
                     placed = output.placed(rows.until(end))
                     self._step.write(placed, output)
                     for _ in placed:
                         pass  # what the step has left is counted, so that its loss is found
+                    output.fail_unplaced()
                     before, publishing = publishing, None
                     if before is not None:
                         yield before.result()

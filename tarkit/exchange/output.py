@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import chain
@@ -11,10 +11,11 @@ from typing import cast
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError
 from tarkit.exchange.plan import Plan
-from tarkit.exchange.positions import failure
+from tarkit.exchange.positions import failure, shard_and_number
 from tarkit.exchange.runfile import Row
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.names.outputnames import failed_samples_url, has_index_name, index_url, output_name
+from tarkit.names.url import display_name
 from tarkit.runs.account import CountsError, Sinks
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
@@ -31,15 +32,29 @@ class GatheredOutput:
         plan: plan of the exchange.
         settings: its settings.
         replaces: True if the shard may replace one of another run, with failed samples.
+        mem: bytes of memory that the step may use for samples.
+        parallel: number of commands that the step may run at once.
 
     Attributes:
+        name: name of the shard, for messages.
         counts: counts of its samples.
         dropped: reason -> number of samples that were left out.
         noted: numbers of samples that the step counts in addition, by their names.
     """
 
-    def __init__(self, url: str, plan: Plan, settings: ExchangeSettings, *, replaces: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        plan: Plan,
+        settings: ExchangeSettings,
+        *,
+        replaces: bool = False,
+        mem: int = 1 << 28,
+        parallel: int = 1,
+    ) -> None:
         self._url, self._plan, self._replaces = url, plan, replaces
+        self.name, self.settings, self.mem, self.parallel = display_name(url), settings, mem, parallel
+        self._left: tuple[list[Row], Iterator[list[Row]]] = [], iter(())
         self._rule = key_rule(settings.key_rule)
         self._separates = settings.on_repeated_key == "allow"
         self._last_key = ""
@@ -73,6 +88,25 @@ class GatheredOutput:
         self._writer.write(sample)
         self.counts.out += 1
 
+    def write_all(self, samples: Sequence[Sample]) -> None:
+        """Write several samples that the step has made, or none of them if one cannot be written.
+
+        Raises:
+            EncodeError: a key or a field cannot be a name, or a key is there already.
+        """
+        if self._separates and samples:
+            self._separate(samples[0]["__key__"])
+        self._writer.write_all(samples)
+        self.counts.out += len(samples)
+        if samples:
+            self._last_key = samples[-1]["__key__"]
+
+    def sample_of(self, row: Row) -> Sample:
+        """Return the sample of a row, with its input as ``__url__``."""
+        shard, _ = shard_and_number(row.position)
+        key, *fields = row.sample(self._rule).items()
+        return {key[0]: key[1], "__url__": self._plan.inputs[shard][0], **dict(fields)}
+
     def _separate(self, key: str) -> None:
         if key == self._last_key:
             # Side by side they would be read as one sample.
@@ -96,20 +130,32 @@ class GatheredOutput:
         self._failed.append((sample["__key__"], self.counts.out))
 
     def placed(self, batches: Iterable[list[Row]]) -> Iterator[Row]:
-        """Count the samples that come in; return those with a position, and let the others fail."""
-        return chain.from_iterable(self._placed(batches))
+        """Count the samples that come in; return those with a position.
 
-    def _placed(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
+        The others fail in :meth:`fail_unplaced`, behind those that fail in the step: it may take
+        samples before it has written earlier ones.
+        """
+        return chain.from_iterable(self._placed(iter(batches)))
+
+    def _placed(self, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
         for rows in batches:
             self.counts.read += len(rows)
-            first = len(rows)
             # Those without a position are behind all others.
-            while first and failure(rows[first - 1].position) is not None:
-                first -= 1
-            yield rows[:first]
-            # Only when those before have been taken: else the record would depend on the batches.
-            for row in rows[first:]:
+            if rows and failure(rows[-1].position) is not None:
+                first = next(number for number, row in enumerate(rows) if failure(row.position) is not None)
+                self._left = rows[first:], batches
+                yield rows[:first]
+                return
+            yield rows
+
+    def fail_unplaced(self) -> None:
+        """Let the samples fail that have no position, when all others are written."""
+        rows, batches = self._left
+        while rows:
+            for row in rows:
                 self.fail(row.sample(self._rule), failure(row.position) or "")
+            rows = next(batches, [])
+            self.counts.read += len(rows)
 
     def publish(self) -> DoneRecord:
         """Publish the shard and its failed samples, and then the record.

@@ -26,10 +26,12 @@ class Step(ABC):
     Attributes:
         name: name of its verb.
         in_groups: samples whose positions have the same value are never in two outputs.
+        runs_commands: the step runs several commands at once; so one process makes all outputs.
     """
 
     name: ClassVar[str]
     in_groups: ClassVar[bool] = False
+    runs_commands: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,11 @@ class StageTaskError(TarkitError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.exit_code = code
+
+
+def _show(text: bytes) -> None:
+    """Show what a function of the user printed in its process; standard output is the program's."""
+    sys.stderr.write(text.decode("utf-8", "replace"))
 
 
 def task_results(task: Callable[[int], Any], numbers: Sequence[int], parallel: int) -> Iterator[Any]:
@@ -67,6 +73,8 @@ def task_results(task: Callable[[int], Any], numbers: Sequence[int], parallel: i
                 # Tasks that have begun are not killed, since they would leave files.
                 continue
             _, outcome = item
+            for output in (outcome.printed.stdout, outcome.printed.stderr):
+                output.show(_show)
             if outcome.failure is not None:
                 failed = StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
                 continue

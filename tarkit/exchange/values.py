@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import DataError, UsageError, printable, quoted
-from tarkit.exchange.positions import text_value
+from tarkit.exchange.positions import text_of, text_value
 from tarkit.mapping.mappererrors import one_line
 from tarkit.mapping.pythonworker import load
 from tarkit.samples.rawsamples import RawSample
@@ -241,3 +241,16 @@ def _named(encode: Callable[[Any], bytes], value: Any, shown: str) -> bytes:
         return encode(value)
     except ValueError as error:
         raise ValueError(f"{shown} {error}") from None
+
+
+def text_of_plain(value: bytes) -> str:
+    """Return the text of the value that :func:`plain_value` gave these bytes."""
+    if value in (_FALSE, _TRUE):
+        return "true" if value == _TRUE else "false"
+    if not value.startswith(_NUMBER):
+        return text_of(value).decode("utf-8", "surrogateescape")
+    (bits,) = _BITS.unpack_from(value, len(_NUMBER))
+    (double,) = _DOUBLE.unpack(_BITS.pack(bits ^ (_SIGN if bits & _SIGN else _ALL)))
+    if -_EXACT < double < _EXACT:
+        return str(int(double)) if double.is_integer() else repr(double)
+    return str(int(double) + int.from_bytes(value[len(_NUMBER) + _BITS.size + 1 :], "big"))

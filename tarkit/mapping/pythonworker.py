@@ -245,7 +245,7 @@ def _flush() -> None:
 def _run(mapper: Callable[..., Any], extra: tuple[Any, ...], batch: list[Sample], batched: bool) -> list[list[Sample]]:
     if not batched:
         key = batch[0]["__key__"]
-        return [_as_samples(mapper(batch[0], *extra), key)]
+        return [as_samples(mapper(batch[0], *extra), key)]
     keys = [sample["__key__"] for sample in batch]
     answer = mapper(batch, *extra)
     if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes, Mapping)):
@@ -253,10 +253,10 @@ def _run(mapper: Callable[..., Any], extra: tuple[Any, ...], batch: list[Sample]
     answers = list(answer)
     if len(answers) != len(keys):
         raise AnswerError(f"the mapper got {len(keys)} samples and gave {len(answers)} answers")
-    return [_as_samples(answer, key) for answer, key in zip(answers, keys, strict=True)]
+    return [as_samples(answer, key) for answer, key in zip(answers, keys, strict=True)]
 
 
-def _as_samples(answer: object, key: str) -> list[Sample]:
+def as_samples(answer: object, key: str) -> list[Sample]:
     """Convert a mapper's result to samples whose fields are bytes."""
     if answer is None:
         return []

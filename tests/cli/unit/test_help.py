@@ -85,7 +85,7 @@ def test_a_scheme_that_is_unknown(url: str, said: str, run: Run) -> None:
 LONG = [
     "tarproc", "kubetpl job", "kubetpl pod", "kubetpl jobs", "kubetpl indexed", "kubetpl train", "tarkit serve",
     "tarkit mix", "tarkit pick", "tarkit sample", "tarkit split", "tarkit convert", "tarkit show",
-    "tarkit create", "tarkit join", "tarkit shuffle", "tarkit sort",
+    "tarkit create", "tarkit join", "tarkit reduce", "tarkit shuffle", "tarkit sort",
 ]  # fmt: skip
 
 

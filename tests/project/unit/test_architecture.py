@@ -34,7 +34,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"mapping": "mappererrors output parallel pythonpool pythonworker removal scratch shellpool shellrules"},
     {"readers": "create identity ranged reader"},
     {"service": "checkpoint client connection dataset dispatcher leases ledger messages progress serve server"},
-    {"runs": "account counts donerecord engine process progress progressbar runrecord status trial work"},
+    {"runs": "account counts donerecord engine process progress progressbar runrecord status trial usedfiles work"},
     {
         "steps": "check classfolders contactsheet convert counting create demodata diff download drawing encoding "
         "explain export failedrows fieldvalues findings join keylists mixing parts picking prepare recordfiles "
@@ -43,7 +43,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     },
     {
         "exchange": "blockshuffle dedupslices digests exchange filtering forecast gather join keys output placing "
-        "plan positions runfile scatter settings shuffle slices sort step tableside"
+        "plan positions reduce runfile scatter settings shuffle slices sort step tableside"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
