@@ -328,7 +328,7 @@ class Exchange:
         def gather(part: int) -> list[dict[str, Any]]:
             return [asdict(record) for record in made.run(parts[part])]
 
-        for found in task_results(gather, range(len(parts)), parallel):
+        for found in task_results(gather, range(len(parts)), parallel, apart=self.step.runs_functions):
             for each in found:
                 result.enter(DoneRecord(**each), before=False)
             self._report("gather", result.done + result.done_before, len(numbers))

@@ -89,7 +89,7 @@ class Reduce(Step):
         self._reporter = reporter or Reporter()
         self._seen = self._failed = 0
         self._codes = set[int | None]()
-        self.runs_commands = command is not None
+        self.runs_commands, self.runs_functions = command is not None, function is not None
         groups_of_samples(by)
         if function is not None:
             _loaded(function)

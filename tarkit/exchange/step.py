@@ -27,11 +27,14 @@ class Step(ABC):
         name: name of its verb.
         in_groups: samples whose positions have the same value are never in two outputs.
         runs_commands: the step runs several commands at once; so one process makes all outputs.
+        runs_functions: the step calls functions of the user, which may end their process; so other
+            processes make the outputs.
     """
 
     name: ClassVar[str]
     in_groups: ClassVar[bool] = False
     runs_commands: bool = False
+    runs_functions: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:

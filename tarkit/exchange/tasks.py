@@ -34,19 +34,22 @@ def _show(text: bytes) -> None:
     sys.stderr.write(text.decode("utf-8", "replace"))
 
 
-def task_results(task: Callable[[int], Any], numbers: Sequence[int], parallel: int) -> Iterator[Any]:
+def task_results(
+    task: Callable[[int], Any], numbers: Sequence[int], parallel: int, *, apart: bool = False
+) -> Iterator[Any]:
     """Yield the result of a function for each number, in order.
 
     Args:
         task: function that returns a value that JSON can hold.
         numbers: its arguments.
         parallel: number of processes; 1: in this process.
+        apart: True if another process runs even a single task.
 
     Raises:
         StageTaskError: a task raised an error, or its process was killed.
     """
     slots = min(parallel, len(numbers))
-    if slots <= 1:
+    if slots <= 1 and not (apart and numbers):
         yield from map(task, numbers)
         return
     from tarkit.mapping.pythonpool import PythonPool

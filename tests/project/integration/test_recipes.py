@@ -342,6 +342,12 @@ def test_sort(run: Run) -> None:
     assert run("sort").keys("by-width/shard-00000[0-2].tar") == expected
 
 
+def test_reduce(run: Run) -> None:
+    found = {each["__key__"]: each["txt"] for each in read_samples(f"{run('reduce').folder}/classes/shard-000000.tar")}
+    names = [f"photo-{number:06d}" for number in range(48)]
+    assert found == {str(cls): "".join(names[cls::3]).encode() for cls in range(3)}
+
+
 def test_placing(run: Run) -> None:
     done = run("placing")
     assert done.keys("parts/rare.tar") == ["photo-000003", "photo-000030"]
