@@ -101,9 +101,11 @@ def close_locked(fd: int, path: str) -> None:
 
     An error of the disk is too late here: call :func:`raise_delayed` before the file gets its name.
     """
+    # Before it is closed: another thread may get its number at once, and fork, and the child would
+    # close that.
+    _held.pop(path, None)
     with suppress(OSError):
         os.close(fd)
-    _held.pop(path, None)
 
 
 def raise_delayed(fd: int) -> None:
