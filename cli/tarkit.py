@@ -26,11 +26,8 @@ VERBS = {
         "shuffle": "Write all samples in a random order: all orders have the same probability.",
         "sort": "Write all samples in the order of a value; equal ones stay in input order.",
         "join": "Join two data sets by key: one sample of both for each key.",
-        "dedup": "Leave out the samples whose content an earlier sample has.",
         "reduce": "Make one sample of each group of samples, by a command or a Python function.",
-        "mix": "Mix data sets by weights, each in its own order; no sample comes twice.",
-        "pick": "Fetch samples by their keys, in the order of the shards.",
-        "salvage": "Copy the whole samples of damaged shards, and report what was lost.",
+        "dedup": "Leave out the samples whose content an earlier sample has.",
     },
     "Look into shards": {
         "show": "List the samples of shards, or the records of files of other formats, with their sizes.",

@@ -121,11 +121,7 @@ class Gather:
                     replaces=self._replaces, mem=self._mem, parallel=self._parallel,
                 )  # fmt: skip
                 try:
-                    placed = output.placed(rows.until(end))
-                    self._step.write(placed, output)
-                    for _ in placed:
-                        pass  # what the step has left is counted, so that its loss is found
-                    output.fail_unplaced()
+                    output.fill(self._step.write, rows.until(end))
                     before, publishing = publishing, None
                     if before is not None:
                         yield before.result()

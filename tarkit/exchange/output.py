@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import chain
@@ -54,7 +54,6 @@ class GatheredOutput:
     ) -> None:
         self._url, self._plan, self._replaces = url, plan, replaces
         self.name, self.settings, self.mem, self.parallel = display_name(url), settings, mem, parallel
-        self._left: tuple[list[Row], Iterator[list[Row]]] = [], iter(())
         self._rule = key_rule(settings.key_rule)
         self._separates = settings.on_repeated_key == "allow"
         self._last_key = ""
@@ -129,33 +128,36 @@ class GatheredOutput:
         self.counts.failed += 1
         self._failed.append((sample["__key__"], self.counts.out))
 
-    def placed(self, batches: Iterable[list[Row]]) -> Iterator[Row]:
-        """Count the samples that come in; return those with a position.
+    def fill(self, write: Callable[[Iterator[Row], GatheredOutput], object], batches: Iterable[list[Row]]) -> None:
+        """Have a step write the samples of this output, and count all that come in.
 
-        The others fail in :meth:`fail_unplaced`, behind those that fail in the step: it may take
-        samples before it has written earlier ones.
+        Args:
+            write: the method of the step.
+            batches: its samples in the order of their positions; those without one are the last.
         """
-        return chain.from_iterable(self._placed(iter(batches)))
+        left = iter(batches)
+        failed: list[Row] = []
+        placed = chain.from_iterable(self._placed(left, failed))
+        write(placed, self)
+        for _ in placed:
+            pass  # what the step has left is counted, so that its loss is found
+        # Behind those that fail in the step, which may take samples before it writes earlier ones.
+        while failed:
+            for row in failed:
+                self.fail(row.sample(self._rule), failure(row.position) or "")
+            failed = next(left, [])
+            self.counts.read += len(failed)
 
-    def _placed(self, batches: Iterator[list[Row]]) -> Iterator[list[Row]]:
+    def _placed(self, batches: Iterator[list[Row]], failed: list[Row]) -> Iterator[list[Row]]:
+        """Count samples, and yield those with a position; the first others are put into a list."""
         for rows in batches:
             self.counts.read += len(rows)
-            # Those without a position are behind all others.
             if rows and failure(rows[-1].position) is not None:
                 first = next(number for number, row in enumerate(rows) if failure(row.position) is not None)
-                self._left = rows[first:], batches
+                failed += rows[first:]
                 yield rows[:first]
                 return
             yield rows
-
-    def fail_unplaced(self) -> None:
-        """Let the samples fail that have no position, when all others are written."""
-        rows, batches = self._left
-        while rows:
-            for row in rows:
-                self.fail(row.sample(self._rule), failure(row.position) or "")
-            rows = next(batches, [])
-            self.counts.read += len(rows)
 
     def publish(self) -> DoneRecord:
         """Publish the shard and its failed samples, and then the record.

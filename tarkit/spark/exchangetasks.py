@@ -210,7 +210,7 @@ class ExchangeJob:
         url = join(self.outdir, name)
         output = GatheredOutput(url, self.plan, self.settings)
         try:
-            self.step.write(output.placed(_batches(rows)), output)
+            output.fill(self.step.write, _batches(rows))
             if output.counts.read != samples:
                 reason = f"{counted(output.counts.read, 'sample')} came in, not {samples}"
                 hint = f"{self.step.name} must give a sample the same position each time, and write all"
