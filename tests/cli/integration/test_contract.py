@@ -86,6 +86,7 @@ WITHOUT_INPUT = {
     "tarkit pai submit",
     "tarkit put",
     "tarkit recordio-gen",
+    "tarkit reduce",
     "tarkit rm",
     "tarkit salvage",
     "tarkit serve",
