@@ -17,6 +17,15 @@ VERBS = {
         "pod": "A pod, without a Job that starts it again.",
         "jobs": "A Job for each item of --over, in one YAML stream; {i} is replaced by the item, {n} by its number.",
         "indexed": "One Job over many shards; each of its pods runs tarproc over one slice of them.",
+        "shuffle": "Two Jobs that write all samples in a random order, as tarkit shuffle does: NAME-scatter, "
+        "NAME-gather.",
+        "sort": "Two Jobs that write all samples in the order of a value, as tarkit sort does: NAME-scatter, "
+        "NAME-gather.",
+        "join": "Two Jobs that join two data sets by key, as tarkit join does: NAME-scatter, NAME-gather.",
+        "reduce": "Two Jobs that make one sample of each group of samples, as tarkit reduce does: NAME-scatter, "
+        "NAME-gather.",
+        "dedup": "Three Jobs that leave out repeated samples, as tarkit dedup does: NAME-scatter, NAME-match, "
+        "NAME-gather.",
         "service": "A service by which the pods of an app are found.",
         "configmap": "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…",
         "train": "Print an elastic training job: a shard service, and workers that come and go.",

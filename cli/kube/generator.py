@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.errors import EXIT_OK, UsageError, printable
-from tarkit.k8s.settings import GENERATORS, TABLE
+from tarkit.k8s.settings import EXCHANGES, GENERATORS, TABLE
 
 from ..shared.program import say, standard_options, write_stdout
 from ..shared.sections import LongHelp
 from .settingoptions import setting_options, switch_options
+from .verbcall import verb_call, verb_class, verb_parameters
 
 if TYPE_CHECKING:
     from tarkit.k8s.generate import Asked
+
+_KEPT = "Fields without an option keep the template's values. Only the manifest is printed on stdout."
+_OF_A_VERB = (
+    "The inputs and options of tarkit {0} reach the pods as they are written; tarkit {0} --help explains them. All "
+    "Jobs can be applied at once: the pods of a stage wait for the done records of the stage before. " + _KEPT
+)
 
 
 def generator_command(generator: str) -> click.Command:
     """Return the command of a generator."""
     from tarkit.k8s.generate import generator_of
 
-    about, example, _, form, _ = generator_of(generator)
+    found = generator_of(generator)
+    is_verb = generator in EXCHANGES
 
-    @click.command(
-        generator,
-        cls=LongHelp,
-        help=f"{about}\n\nFields without an option keep the template's values. Only the manifest is printed on stdout.",
-        epilog=f"\b\nExample:\n  {example}",
-    )
-    @click.argument("words", metavar=form, nargs=-1, type=click.UNPROCESSED)
     @setting_options(generator)
     @switch_options
     @standard_options
-    def command(words: tuple[str, ...], output: str, verbose: bool, **options: Any) -> int:
-        if words and not form:
-            raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
-        request = asked(generator, list(words), **options)
+    def call(output: str, **options: Any) -> int:
+        request = _asked_in(generator, click.get_current_context())
         documents = request.documents(partial(say, "kubetpl"))
         from tarkit.k8s.yamltext import dump_documents, dump_json
 
@@ -47,7 +47,29 @@ def generator_command(generator: str) -> click.Command:
         write_stdout(text.encode("utf-8"))
         return EXIT_OK
 
+    if not is_verb:
+        call = click.argument("words", metavar=found.words, nargs=-1, type=click.UNPROCESSED)(call)
+    command = click.command(
+        generator,
+        cls=verb_class(generator) if is_verb else LongHelp,
+        help=f"{found.about}\n\n{_OF_A_VERB.format(generator) if is_verb else _KEPT}",
+        epilog=f"\b\nExample:\n  {found.example}",
+    )(call)
+    command.params[:0] = verb_parameters(generator) if is_verb else []
     return command
+
+
+def _asked_in(generator: str, context: click.Context) -> Asked:
+    """Return what a parsed command line asks for."""
+    from tarkit.k8s.generate import generator_of
+
+    words = list(context.params.get("words", ()))
+    if words and not generator_of(generator).words:
+        raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
+    verb = verb_call(generator, context) if generator in EXCHANGES else None
+    names = [each.name for each in TABLE.values() if each.applies(generator)]
+    settings = {name: context.params[name] for name in (*names, "config", "template", "assignments")}
+    return replace(asked(generator, words, **settings), verb=verb)
 
 
 def asked(
@@ -81,5 +103,4 @@ def asked_for(words: Sequence[str]) -> Asked:
         got = f"; got {printable(words[0])!r}" if words else ""
         raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")
     with generator_command(words[0]).make_context(words[0], list(words[1:])) as context:
-        options = {name: value for name, value in context.params.items() if name != "words"}
-        return asked(words[0], list(context.params["words"]), **options)
+        return _asked_in(words[0], context)

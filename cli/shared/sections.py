@@ -22,11 +22,11 @@ _SECTIONS = {
     "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead desertion",
     "Security": "tls_key tls_certificate token_file insecure",
-    "Stages": "work stage stage_slice wait",
+    "Stages": "work stage stage_slice wait suspend_gather jobset",
     "Join": "how on_conflict prefix",
     "Drawing and mixing": "sample_count fraction weights until prefixes draw_seed block buffer",
     "Conversion": "to source_format field example piece typed verify",
-    "Selection": "match keys without_keys where drop_fields rename rekey",
+    "Selection": "perceptual missing match keys without_keys where drop_fields rename rekey",
     "Tables": "table key columns files delimiter quoting encoding",
     "Downloads": "url_tries url_per_host url_connections url_timeout url_max_bytes url_ignore_robots "
     "url_ignore_opt_out url_allow_private failed_rows",
@@ -37,10 +37,10 @@ _SECTIONS = {
     "View": "text picture html thumbnail number source_format as_json",
     "Command": "command script interpreter function filter setup shell shell_flags env param raw batch timeout base "
     "multi subdirs separator working_dir",
-    "Output": "output outdir force work_id include exclude add_log mtime format index manifest report quiet maxcount "
-    "maxsize shard_count number_keys start trial dry_run as_json",
+    "Output": "output listing outdir force work_id include exclude add_log mtime format index manifest report "
+    "quiet maxcount maxsize shard_count number_keys start trial dry_run as_json",
     "Failures": "errors max_errors require allow_empty retry_failed retries max_failed restartpolicy deadline ttl",
-    "Speed": "parallel mem parallelism slices",
+    "Speed": "parallel mem parallelism slices gather_slices",
     "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "
     "image image_pull_secret cpu memory gpu gpu_resource accelerator scratch port hostname subdomain",
     "Files, secrets and identity": "config_map config_map_path secret gac service_account security run_as",

@@ -252,8 +252,7 @@ class Exchange:
 
     def _scatter_all(self, plan: Plan) -> Scattered:
         """Scatter all slices that are not scattered yet."""
-        runs = InputSet(plan.slices, (RUN_PATTERN.format(plan.slices - 1),))
-        self._publish_record(plan, self.work, runs, plan.run_id)
+        self._publish_run_names(plan)
         records = {number: finished_run(plan, self.work, number) for number in range(plan.slices)}
         missing = [number for number, record in records.items() if record is None]
 
@@ -333,6 +332,11 @@ class Exchange:
                 result.enter(DoneRecord(**each), before=False)
             self._report("gather", result.done + result.done_before, len(numbers))
         return result
+
+    def _publish_run_names(self, plan: Plan) -> None:
+        """Write the run record of the run files."""
+        runs = InputSet(plan.slices, (RUN_PATTERN.format(plan.slices - 1),))
+        self._publish_record(plan, self.work, runs, plan.run_id)
 
     def _publish_record(self, plan: Plan, folder: str, names: InputSet, work: str) -> None:
         """Write a run record, by which ``tarkit status`` knows what is missing."""

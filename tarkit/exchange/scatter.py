@@ -98,8 +98,8 @@ class Scatter:
         """
         from importlib.metadata import version
 
-        shown = f"slice {self._number} of {self._plan.slices}"
-        record = DoneRecord("done", {"url": shown}, self._plan.run_id, version("tarkit"))
+        # As the run record names it.
+        record = DoneRecord("done", {"url": RUN_NAME.format(self._number)}, self._plan.run_id, version("tarkit"))
         try:
             record.output = self._write()
         except TarkitError as error:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tarkit.errors import TemporaryStreamError, counted
+from tarkit.errors import MissingInputError, TemporaryStreamError, counted
 from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
 from tarkit.exchange.gather import finished_output
 from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
@@ -17,8 +17,10 @@ from tarkit.runs.donerecord import DoneRecord
 from tarkit.specs.shardspec import take_slice
 from tarkit.store.entries import entries
 
-LOOK_EVERY = 30.0
-"""Seconds between two looks for what another process has to make first."""
+LOOK_SOON, LOOK_EVERY = 0.5, 30.0
+"""Seconds between two looks for what another process has to make first: the pause doubles, since a
+plan is there soon.
+"""
 _SHOWN = 5
 
 T = TypeVar("T")
@@ -58,6 +60,7 @@ class ExchangeSlice(Exchange):
             fresh = make_plan(self.request, self.urls, slices=slices, mem=mem)
             self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
             plan = agreed_plan(self.work, self.request, self.urls, fresh)
+            self._publish_run_names(plan)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
         result = Result()
@@ -86,19 +89,38 @@ class ExchangeSlice(Exchange):
             TemporaryStreamError: slices of the scatter are missing, or have failed.
             TarkitError: the errors of :meth:`run`.
         """
-        if (found := self._gathered_before(number, slices)) is not None:
+        try:
+            return self._gather_slice(number, slices)
+        except MissingInputError:
+            # Another process may finish the exchange at any time, and remove the run files.
+            if (found := self._gathered_before(number, slices)) is None:
+                raise
             return found
-        plan = self._waited(self._own_plan, "slice 0 of the scatter has not made the plan yet")
+
+    def _gather_slice(self, number: int, slices: int) -> Result:
+        def looked(found: T | None) -> T | None:
+            if found is None and self._gathered_before(number, slices) is not None:
+                raise MissingInputError("another process has finished the exchange", url=self.work)
+            return found
+
+        plan = self._waited(lambda: looked(self._own_plan()), "slice 0 of the scatter has not made the plan yet")
         self._check_folder(plan, earlier_outputs(self.outdir, self.settings))
-        runs = self._waited(lambda: self._all_runs(plan), lambda: self._why_not_scattered(plan))
+        runs = self._waited(lambda: looked(self._all_runs(plan)), lambda: self._why_not_scattered(plan))
         scattered = self._scattered(dict(enumerate(runs)))
-        self._check_keys(scattered, plan, number, slices, 1)
         cuts = scattered.cuts(self.settings)
-        result = self._gather(plan, scattered, cuts, take_slice(cuts.count, number, slices), self.parallel)
+        outputs = take_slice(cuts.count, number, slices)
+        if cuts.count and not outputs:
+            # The others may remove the run files at any time.
+            return Result(cuts.count)
+        # A slice with outputs checks a part of the keys, before run files can be removed.
+        part, parts = (number, slices) if slices <= cuts.count else (outputs.start, max(1, cuts.count))
+        self._check_keys(scattered, plan, part, parts, 1)
+        result = self._gather(plan, scattered, cuts, outputs, self.parallel)
         names = {entry.name for entry in entries(self.outdir)}
-        outputs = [self.settings.name(each) for each in range(cuts.count)]
-        if all(done_record_url(name) in names for name in outputs) and all(
-            finished_output(plan.id, self.outdir, name) for name in outputs
+        made = [self.settings.name(each) for each in range(cuts.count)]
+        # Without outputs, the other slices could not know that all is done.
+        if (made or slices == 1) and all(
+            done_record_url(name) in names and finished_output(plan.id, self.outdir, name) for name in made
         ):
             remove_work(self.work)
         return result
@@ -148,12 +170,13 @@ class ExchangeSlice(Exchange):
 
     def _waited(self, look: Callable[[], T | None], why: str | Callable[[], str]) -> T:
         """Return what another process makes, when it is there."""
-        end = self.clock() + self.wait
+        end, pause = self.clock() + self.wait, LOOK_SOON
         while (found := look()) is None:
             left = end - self.clock()
             if left <= 0:
                 reason = why if isinstance(why, str) else why()
                 hint = "wait longer (--wait SECONDS), or run the missing slices again"
                 raise TemporaryStreamError(reason, url=self.work, hint=hint)
-            self.sleep(min(LOOK_EVERY, left))
+            self.sleep(min(pause, left))
+            pause = min(2 * pause, LOOK_EVERY)
         return found

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from tarkit.k8s.indexset import parse_indexes
-from tarkit.k8s.wellknown import INDEX, RETRY_OF, RUN
+from tarkit.k8s.wellknown import INDEX, NEXT_STAGE, RETRY_OF, RUN, STAGE
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -64,6 +64,16 @@ def retry_of(job: Object) -> str | None:
     """Return the name of the Job of which this one is a retry, or None."""
     found = annotations_of(job).get(RETRY_OF)
     return None if found is None else str(found)
+
+
+def stage_of(job: Object) -> str | None:
+    """Return the stage of a Job that runs a verb of tarkit with stages, or None."""
+    return annotations_of(job).get(STAGE)
+
+
+def next_stage_of(job: Object) -> str | None:
+    """Return the stage that begins when this Job is complete, or None."""
+    return annotations_of(job).get(NEXT_STAGE)
 
 
 def active_pods(job: Object) -> int:

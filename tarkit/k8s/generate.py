@@ -16,7 +16,7 @@ from tarkit.k8s.fill import main_ones, pod_of, without_empties
 from tarkit.k8s.lostoutputs import lost_outputs
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.quantity import is_milli, whole
-from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Generator, Request, Settings
+from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Generator, Request, Settings, VerbCall
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.wellknown import SLICES
 from tarkit.k8s.yamltext import Document
@@ -40,6 +40,7 @@ class Asked:
         words: arguments after the flags.
         template: a template file of the user.
         assignments: fields to set after all others.
+        verb: the verb of tarkit that the pods run, and its arguments.
     """
 
     generator: str
@@ -48,6 +49,7 @@ class Asked:
     words: list[str]
     template: str | None = None
     assignments: tuple[str, ...] = ()
+    verb: VerbCall | None = None
 
     def documents(self, report: Callable[[str], None], here: bool = False) -> list[Document]:
         """Return the manifests.
@@ -58,7 +60,7 @@ class Asked:
         """
         generator = generator_of(self.generator)
         path = self.template or template_path(generator.template or self.generator)
-        request = Request(self.settings, read_template(path), self.words, here)
+        request = Request(self.settings, read_template(path), self.words, here, self.verb)
         found = [without_empties(each) for each in generator.documents(request)]
         for assignment in self.assignments:
             for document in main_ones(found):
@@ -79,11 +81,11 @@ class Asked:
         amounts = self.settings
         for note in (
             *request.notes,
-            *_secrets_in(self.settings),
+            *_secrets_in(self.settings, self.verb),
             *thousandths_in(memory=amounts.memory, scratch=amounts.scratch),
         ):
             report(note)
-        return found
+        return found if generator.wrap is None else generator.wrap(request, found)
 
 
 def generator_of(name: str) -> Generator:
@@ -148,7 +150,7 @@ def thousandths_in(**amounts: str | None) -> Iterator[str]:
             )
 
 
-def _secrets_in(settings: Settings) -> Iterator[str]:
+def _secrets_in(settings: Settings, verb: VerbCall | None) -> Iterator[str]:
     """Yield warnings about secrets that all readers of the manifest would see.
 
     The secrets are not shown.
@@ -159,7 +161,10 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
                 f"warning: --env {printable(name)}: all who may read the manifest or the Job can read its value; "
                 "keep it in a Secret, which --secret mounts, or use --service-account"
             )
-    urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
+    urls = [("--shards", each.removeprefix("@")) for each in (settings.shards if verb is None else ())]
+    if verb is not None:
+        urls += [("input", each.removeprefix("@")) for specs in verb.inputs for each in specs]
+        urls.append(("--work", verb.work or ""))
     urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
     for flag, url in urls:
         if wrong := exposure(flag, url):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tarkit.errors import UsageError
 from tarkit.k8s.fill import pod_of
-from tarkit.k8s.podfields import listed, part, substitute, work_in
+from tarkit.k8s.podfields import folders_of_stage, listed, part, substitute, work_in
 from tarkit.k8s.yamltext import Document
 from tarkit.names.url import is_stream, local_path
 
@@ -48,39 +48,44 @@ def lost_outputs(document: Document, kept: Collection[str] = ()) -> Iterator[Los
         for container in containers
     ]
     for container, mounted in zip(containers, mounts, strict=True):
-        path, is_tarproc = _output_path(container)
-        above = max((each for each in mounted if f"{path}/".startswith(f"{each}/")), key=len, default=None)
-        if path is None:
-            continue
-        if not path.startswith("/"):
-            is_certain, why = is_tarproc, "is in the folder in which the command starts, and is lost when the pod ends"
-        elif above is None:
-            is_certain, why = False, "is in no volume, and a folder of the pod itself is lost when it ends"
-        elif mounted[above] in gone - set(kept):
-            is_certain = is_tarproc and sum(mounted[above] in each.values() for each in mounts) == 1
-            why = f"is in the volume {mounted[above]}, which is gone with its pod, and the outputs with it"
-        else:
-            continue
-        name = f"{document['kind']} {part(document, 'metadata').get('name')}"
-        yield LostOutput(is_certain, f"{name}: the output {path!r} {why}; {_STAYS}")
+        paths, is_tarkit = _output_paths(container)
+        for path in paths:
+            above = max((each for each in mounted if f"{path}/".startswith(f"{each}/")), key=len, default=None)
+            if not path.startswith("/"):
+                is_certain, why = (
+                    is_tarkit,
+                    "is in the folder in which the command starts, and is lost when the pod ends",
+                )
+            elif above is None:
+                is_certain, why = False, "is in no volume, and a folder of the pod itself is lost when it ends"
+            elif mounted[above] in gone - set(kept):
+                is_certain = is_tarkit and sum(mounted[above] in each.values() for each in mounts) == 1
+                why = f"is in the volume {mounted[above]}, which is gone with its pod, and the outputs with it"
+            else:
+                continue
+            name = f"{document['kind']} {part(document, 'metadata').get('name')}"
+            yield LostOutput(is_certain, f"{name}: the output {path!r} {why}; {_STAYS}")
 
 
-def _output_path(container: Document) -> tuple[str | None, bool]:
-    """Return the path of a container's local output, and whether tarproc writes it; or None."""
+def _output_paths(container: Document) -> tuple[list[str], bool]:
+    """Return the paths of a container's local outputs, and whether tarkit itself writes them."""
     values: dict[str, str] = {}
     for each in listed(container, "env"):
         if each.get("value") is not None:
             values[str(each.get("name"))] = substitute(str(each["value"]), values)
     try:
-        work = work_in(container)
-        output = values.get(_OUTPUT, "") if work is None else substitute(work.outdir or work.output or "", values)
-        path = None if is_stream(output) else local_path(output)
+        work, outputs = work_in(container), folders_of_stage(container)
+        is_tarkit = work is not None or bool(outputs)
+        if work is not None:
+            outputs = [work.outdir or work.output or ""]
+        outputs = [substitute(each, values) for each in outputs] if is_tarkit else [values.get(_OUTPUT, "")]
+        paths = [None if is_stream(each) else local_path(each) for each in outputs]
     except UsageError:
         # With such arguments tarproc ends at once, and such a URL is not a path.
-        return None, False
-    if not path or path.startswith(("$(", "/dev/")):
-        return None, False
-    return normal_path(join(str(container.get("workingDir") or ""), path)), work is not None
+        return [], False
+    folder = str(container.get("workingDir") or "")
+    found = [normal_path(join(folder, path)) for path in paths if path and not path.startswith(("$(", "/dev/"))]
+    return found, is_tarkit
 
 
 def normal_path(path: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from tarkit.errors import UsageError, printable
@@ -148,6 +149,18 @@ def work_in(container: Document) -> Work | None:
 def runs_tarproc(container: Document) -> bool:
     """Return True if the command of a container is tarproc, in any folder."""
     return str((container.get("command") or [""])[0]).rpartition("/")[2] == PROGRAM
+
+
+def folders_of_stage(container: Document) -> list[str]:
+    """Return the folders that a stage of a verb of tarkit writes to: -O, and --work if it has one.
+
+    ``$(NAME)`` is kept unchanged. The list is empty for other containers.
+    """
+    command = [str(each) for each in container.get("command") or ()]
+    words = [*command[1:], *(str(each) for each in container.get("args") or ())]
+    if not command or command[0].rpartition("/")[2] != "tarkit" or "--stage" not in words:
+        return []
+    return [after for word, after in pairwise(words) if word in ("-O", "--work")]
 
 
 def escape_in(container: Document, text: str) -> str:

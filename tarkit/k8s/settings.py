@@ -20,14 +20,25 @@ GENERATORS = {
     "pod": "jobs:POD",
     "jobs": "jobs:JOBS",
     "indexed": "indexed:INDEXED",
+    "shuffle": "exchange:SHUFFLE",
+    "sort": "exchange:SORT",
+    "join": "exchange:JOIN",
+    "reduce": "exchange:REDUCE",
+    "dedup": "exchange:DEDUP",
     "service": "objects:SERVICE",
     "configmap": "objects:CONFIGMAP",
 }
 """Generators by name: the module of tarkit.k8s.generators, and the ``Generator`` in it."""
 
-_PODS = ("job", "pod", "jobs", "indexed")
-_JOBS = ("job", "jobs", "indexed")
+EXCHANGES = ("shuffle", "sort", "join", "reduce", "dedup")
+"""Generators that run a verb of tarkit with several stages; they also have the options of the verb.
+"""
+
+_COMMANDS = ("job", "pod", "jobs", "indexed")
+_PODS = (*_COMMANDS, *EXCHANGES)
+_JOBS = ("job", "jobs", "indexed", *EXCHANGES)
 _SHARDED = ("indexed",)
+_SLICED = ("indexed", *EXCHANGES)
 MANY = "mytask-{n}"
 """Default name of the Jobs of ``jobs``."""
 
@@ -59,7 +70,9 @@ class Settings:
     """
 
     name: str | None = _one("-n", "NAME", "Name of the object.", ())
-    command: str | None = _one("-c", "CMD", "Shell script to run; for indexed, tarproc's command for each sample.")
+    command: str | None = _one(
+        "-c", "CMD", "Shell script to run; for indexed, tarproc's command for each sample.", _COMMANDS
+    )
     image: str | None = _one("-I", "IMAGE", "Container image.")
     cpu: str | None = _one("-C", "N", "CPUs to request, such as 2 or 500m; -1: none.  [default: the template's]")
     memory: str | None = _one(
@@ -69,16 +82,19 @@ class Settings:
     gpu_resource: str | None = _one("", "NAME", "Resource name of the GPUs.  [default: nvidia.com/gpu]")
     accelerator: str | None = _one("-A", "TYPE", "GKE's accelerator type (a node selector).")
     env: dict[str, str] = _pairs("-e", "Environment variable.")
-    param: dict[str, str] = _pairs("-p", "Replace {K} in the command by V; all other braces stay, and ${K} too.")
+    param: dict[str, str] = _pairs(
+        "-p", "Replace {K} in the command by V; all other braces stay, and ${K} too.", _COMMANDS
+    )
     port: list[str] = _list("-P", "PORT", "Port to expose.", (*_PODS, "service"))
     label: dict[str, str] = _pairs("-L", "Label of the object and of its pods.", ())
     app: str | None = _one("-a", "APP", "Value of the label app.  [default: the name]", ())
-    shell: str | None = _one("", "PROGRAM", "Shell that runs the command.  [default: /bin/bash]")
+    shell: str | None = _one("", "PROGRAM", "Shell that runs the command.  [default: /bin/bash]", _COMMANDS)
     shell_flags: str | None = _one(
         "",
         "FLAGS",
         "Flags of the shell, before -c; with '', only the last command's exit code counts.  "
         "[default: those of -euo pipefail that the shell has; for indexed, tarproc's]",
+        _COMMANDS,
     )
     config_map: str | None = _one("", "NAME", "Mount this ConfigMap, read only.")
     config_map_path: str | None = _one("", "PATH", "Path to mount it at.  [default: /files]")
@@ -96,6 +112,7 @@ class Settings:
         "",
         "",
         "Restart policy of the pods; Always is for kubetpl pod only.  [default: Never]",
+        _COMMANDS,
         choices="Never OnFailure Always",
     )
     namespace: str | None = _one("-N", "NAME", "Namespace of the object.", ())
@@ -129,10 +146,30 @@ class Settings:
         ("jobs",),
     )
     shards: list[str] = _list("", "SPEC", "Input shards: a pattern, @LIST or URL; as tarproc's INPUT.", _SHARDED)
-    outdir: str | None = _one("-O", "URL", "Folder for the output shards and their done records.", _SHARDED)
-    parallelism: int | None = _one("-j", "P", "Number of pods that run at once.  [default: 128]", _SHARDED)
-    slices: int | None = _one("", "W", "Number of slices, each a pod.  [default: one a shard, at most 10000]", _SHARDED)
-    max_failed: str | None = _one("", "N|P%", "Stop when more slices than this have failed.  [default: 5%]", _SHARDED)
+    outdir: str | None = _one("-O", "URL", "Folder for the output shards and their done records.", _SLICED)
+    parallelism: int | None = _one("-j", "P", "Number of pods that run at once.  [default: 128]", _SLICED)
+    slices: int | None = _one(
+        "",
+        "W",
+        "Number of slices, each a pod.  [default: one a shard; at most 10000, of a verb with stages 1000]",
+        _SLICED,
+    )
+    gather_slices: int | None = _one(
+        "", "G", "Number of slices of the later stages.  [default: W, but at most the number of output shards]",
+        EXCHANGES,
+    )  # fmt: skip
+    wait: str | None = _one("", "TIME", "Time that a pod waits for the stage before.  [default: 1h]", EXCHANGES)
+    suspend_gather: bool = _one(
+        "", "", "Print the Jobs of the later stages suspended; kubetpl cancel --undo starts them.", EXCHANGES,
+        factory=bool,
+    )  # fmt: skip
+    jobset: bool = _one(
+        "", "", "Print one JobSet, which starts a stage when the stage before is complete.  [default: with --queue]",
+        EXCHANGES, factory=bool,
+    )  # fmt: skip
+    max_failed: str | None = _one(
+        "", "N|P%", "Stop when more slices than this have failed.  [default: 5%; 0 in a stage before another]", _SLICED
+    )
     list_url: str | None = _one(
         "",
         "URL",
@@ -179,12 +216,32 @@ TABLE = {each.name: Setting(each.name, _KINDS[str(each.type)], **each.metadata) 
 """All settings, by name."""
 
 
+@dataclass(frozen=True)
+class VerbCall:
+    """A verb of tarkit with its arguments, without those that differ between its pods.
+
+    Attributes:
+        name: name of the verb.
+        options: words of its options, without -O and --work.
+        inputs: specs of its shards: one list, or two for a verb with two sides.
+        work: folder for run files, if it was given.
+        outputs: number of output shards, if it was given.
+    """
+
+    name: str
+    options: tuple[str, ...]
+    inputs: tuple[tuple[str, ...], ...]
+    work: str | None = None
+    outputs: int | None = None
+
+
 @dataclass
 class Request:
     """Arguments of a generator: settings, the template's documents, and further words.
 
     Attributes:
         words: for indexed, more options of tarproc; for configmap, the files.
+        verb: for ``EXCHANGES``, the verb and its arguments.
         here: the manifest is to run on this machine, so local paths are allowed, and the image is
             ignored.
         notes: called with the generator's notes, a sentence each.
@@ -194,6 +251,7 @@ class Request:
     template: list[Document]
     words: list[str] = field(default_factory=list)
     here: bool = False
+    verb: VerbCall | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -205,6 +263,7 @@ class Generator(NamedTuple):
         example: a command line.
         words: the form of its arguments besides flags.
         template: name of its template, if it differs from the generator's name.
+        wrap: function that returns the documents as they are printed, after all checks.
     """
 
     about: str
@@ -212,3 +271,4 @@ class Generator(NamedTuple):
     documents: Callable[[Request], list[Document]]
     words: str = ""
     template: str | None = None
+    wrap: Callable[[Request, list[Document]], list[Document]] | None = None

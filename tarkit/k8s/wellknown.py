@@ -13,6 +13,7 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 QUEUE = "kueue.x-k8s.io/queue-name"
 CONTROLLER = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 KUEUE_JOB = "kueue.x-k8s.io/job-uid"
 
 # Label of pods, and annotation.
@@ -26,6 +27,8 @@ INPUTS = "tarkit.dev/inputs"
 LIST = "tarkit.dev/list"
 RETRY_OF = "tarkit.dev/retry-of"
 ELASTIC = "tarkit.dev/elastic"
+STAGE = "tarkit.dev/stage"
+NEXT_STAGE = "tarkit.dev/next-stage"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 

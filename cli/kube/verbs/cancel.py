@@ -5,6 +5,7 @@ Completed work is kept.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from tarkit.k8s.apiobject import Object, active_pods, labels_of, name_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, run_state
-from tarkit.k8s.wellknown import QUEUE
+from tarkit.k8s.wellknown import JOBSET_NAME, QUEUE
 
 from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster
@@ -60,6 +61,13 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
         raise UsageError(
             f"{name}: {counted(len(queued), 'Job is', 'Jobs are')} in the Kueue queue {labels_of(queued[0])[QUEUE]}, "
             f"which decides when to run; kubectl delete job {name_of(queued[0])} ends one"
+        )
+    of_set = next((job for job in alive if labels_of(job).get(JOBSET_NAME)), None)
+    if of_set is not None:
+        jobset = labels_of(of_set)[JOBSET_NAME]
+        raise UsageError(
+            f"{name_of(of_set)} is of a JobSet, which decides when to run it; kubectl patch jobset {jobset} "
+            f'--type merge -p \'{{"spec":{{"suspend":{json.dumps(not undo)}}}}}\' does it for all its Jobs'
         )
     # A Job goes on beside its retry only if the user names it.
     chosen = [job for job in run_state(jobs).jobs if state_of(job) == "suspended"] if undo else alive

@@ -34,7 +34,7 @@ _CREDENTIALS = {
 @click.command(
     "local",
     context_settings={"allow_interspersed_args": False},
-    options_metavar="[OPTIONS] [job|pod|jobs|indexed|train …]",
+    options_metavar="[OPTIONS] [job|pod|jobs|indexed|shuffle|train …]",
 )
 @click.option("-f", "--file", metavar="MANIFEST", help="File of YAML or JSON with Jobs and Pods; - is standard input.")
 @click.option(

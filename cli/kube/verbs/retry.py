@@ -10,7 +10,7 @@ import click
 
 from tarkit.errors import EXIT_OK, ClusterDeniedError, ClusterUnreachableError, NoSuchObjectError, UsageError, counted
 from tarkit.extras import MissingExtraError
-from tarkit.k8s.apiobject import Object, name_of
+from tarkit.k8s.apiobject import Object, name_of, stage_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.retryjob import (
     Changes,
@@ -21,6 +21,7 @@ from tarkit.k8s.cluster.retryjob import (
 )
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
+from tarkit.k8s.cluster.stagejobs import refuse_set_retry
 from tarkit.k8s.cluster.trainjobs import refuse_retry
 from tarkit.k8s.generate import thousandths_in
 from tarkit.k8s.indexset import INDEXES
@@ -90,10 +91,14 @@ def command(
     whole = [name_of(job) for job in jobs if not is_per_shard(job)]
     if whole:
         these = f"Job {whole[0]} does" if len(whole) == 1 else f"the Jobs {', '.join(whole)} do"
+        stages = [name_of(job) for job in jobs if stage_of(job)]
         if failed or changes.slices or changes.list_url:
-            raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
+            raise UsageError(f"{these} not run tarproc over slices, so only a retry as a whole can be had")
         all_of = "it" if len(whole) == 1 else "each"
-        _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
+        if whole == stages:
+            _say(f"{', '.join(whole)}: all slices are in the retry; those that are done end at once")
+        else:
+            _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
     made: list[Object] = []
     for job in jobs:
         urls = _left(source.read(cluster, job), failed) if is_per_shard(job) else None
@@ -124,6 +129,7 @@ def _jobs(
                 raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
             jobs = [given]
         refuse_retry(jobs)
+        refuse_set_retry(jobs)
         if is_run(jobs, name):
             if given is None:
                 source.refuse_many()

@@ -14,6 +14,7 @@ from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_TEMPORARY
 from tarkit.k8s.cluster.jobstatus import JobStatus, look
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
+from tarkit.k8s.cluster.stagejobs import misses_stage, stage_advice
 from tarkit.k8s.cluster.trainjobs import deletion, train_role
 from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.durations import in_words, seconds
@@ -58,10 +59,10 @@ def command(
     """Wait until Job NAME is complete or has failed, and print the result in one line.
 
     NAME may also be a run of kubetpl jobs: it waits until all its Jobs have ended, and prints a
-    line for each failed Job, and the totals. Of a job of kubetpl train, it waits until one of its
-    Jobs has failed or all have ended, since the others cannot end without it. If no pod runs for
-    30 s, it prints a line on stderr. It waits through lost connections and restarts of the API
-    server.
+    line for each failed Job, and the totals. Of a job of kubetpl train, and of the
+    stages of kubetpl shuffle and the like, it waits until one of its Jobs has failed or all have
+    ended, since the others cannot end without it. If no pod runs for 30 s, it prints a line on
+    stderr. It waits through lost connections and restarts of the API server.
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(_say, limit, seconds(patience, "--patience"))
@@ -82,15 +83,18 @@ def command(
             if progress and last.partition(";")[0] != shown:
                 shown = last.partition(";")[0]
                 _say(last)
+            ended = state.ended and not (of_run and misses_stage(state.jobs))
             in_vain = not state.ended and _is_in_vain(state, views)
-            if state.ended or in_vain:
+            if ended or in_vain:
                 found = watching.ask(partial(look, cluster, state.jobs, source, now=time.time()))
                 if found is None:
                     break
                 codes = {each.exit_code for each in found} | ({EXIT_MISSING} if state.deleted else set())
                 with Results(only_messages=True) as results:
                     show_status(results, found, len(state.retried), state.deleted, all_of_them=False)
-                if in_vain:
+                if in_vain and (advice := stage_advice(state.jobs)):
+                    _say(advice)
+                elif in_vain:
                     _say(f"the others run on in vain: {deletion(name)} ends them, and keeps the state")
                 # That one has failed outweighs that one is gone, or has set samples aside.
                 codes = {EXIT_FAILED} if EXIT_FAILED in codes else codes
@@ -105,11 +109,13 @@ def command(
 
 
 def _is_in_vain(state: RunState, views: Sequence[JobView]) -> bool:
-    """Return True if a Job of an elastic training job has failed.
+    """Return True if a Job of an elastic training job has failed, or a stage before another one.
 
-    The other Jobs wait for it, and do not end by themselves. A service that ends with dead shards
-    only does not count: it has handed out all shards.
+    The other Jobs wait for it, and do not end by themselves, or not soon. A service that ends with
+    dead shards only does not count: it has handed out all shards.
     """
+    if stage_advice(state.jobs):
+        return True
     return any(
         train_role(job) and view.state == "failed" and JobStatus(view.name, view).exit_code == EXIT_FAILED
         for job, view in zip(state.jobs, views, strict=True)

@@ -17,7 +17,7 @@ from tarkit.errors import UsageError, printable, signal_name
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
-from tarkit.k8s.podfields import main_container, runs_tarproc
+from tarkit.k8s.podfields import folders_of_stage, main_container, runs_tarproc
 from tarkit.k8s.quantity import is_milli, total
 from tarkit.runs.work import PROGRAM
 
@@ -51,6 +51,14 @@ _ADVICE = {
     errors.EXIT_CANNOT_RUN: "the command is not executable: fix it or -I --image, then retry",
     errors.EXIT_NOT_FOUND: "the command does not exist in this image: fix it or -I --image, then retry",
 }
+
+_OF_STAGE = {
+    errors.EXIT_SET_ASIDE: "finished, but samples were set aside: see OUT/*.failed.tar",
+    errors.EXIT_DATA: "input data is corrupt, or a key is repeated: the same again ends the same; replace the shard, "
+    "or see the options for keys",
+    errors.EXIT_TEMPORARY: "temporary, or the stage before was not complete in time (--wait): kubetpl retry",
+}
+"""Advice for a stage of a verb of tarkit, where it differs from that for tarproc."""
 
 _OF_SIGNAL = {
     9: "killed from outside, and not by its limit of memory, which would be OOMKilled: its node may be gone, or "
@@ -122,8 +130,10 @@ def failure_of(pod: Object) -> FailureGroup | None:
         return FailureGroup(signal_name(number), message, _OF_SIGNAL.get(number, _CRASHED))
     # By tarproc's codes, or the shell's; what other programs mean by theirs is not known.
     own = deciding_container(pod)
+    is_stage = bool(folders_of_stage(own))
     known = not own.get("command") or runs_tarproc(own) or code in (errors.EXIT_CANNOT_RUN, errors.EXIT_NOT_FOUND)
-    advice = _ADVICE.get(code, _ADVICE[errors.EXIT_FAILED]) if known else _OWN_CODE
+    advice = _ADVICE.get(code, _ADVICE[errors.EXIT_FAILED]) if known or is_stage else _OWN_CODE
+    advice = _OF_STAGE.get(code, advice) if is_stage else advice
     return FailureGroup(f"exit {code}", message, advice)
 
 

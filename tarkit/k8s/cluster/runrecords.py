@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import MissingInputError, TarkitError, UsageError, printable
-from tarkit.k8s.apiobject import Object, name_of, part_of, retry_of
+from tarkit.k8s.apiobject import Object, name_of, next_stage_of, part_of, retry_of, run_of, stage_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, job_plan
+from tarkit.k8s.jobsets import with_jobs_of_sets
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.k8s.podfields import main_container, substitute, work_in
 from tarkit.names.outputnames import output_name, plan_outputs
@@ -93,7 +94,11 @@ class RecordSource:
         Raises:
             UsageError: the documents have no such Job.
         """
-        jobs = {name_of(each): each for each in self.documents if each["kind"] == "Job"}
+        jobs = {name_of(each): each for each in with_jobs_of_sets(self.documents) if each["kind"] == "Job"}
+        last = [job for job in jobs.values() if run_of(job) == name and stage_of(job) and not next_stage_of(job)]
+        if name not in jobs and len(last) == 1:
+            # The outputs of the run are those of its last stage.
+            return last[0]
         if name not in jobs and self.documents:
             there = ", ".join([*jobs][:5]) or "none"
             raise UsageError(f"-f: the manifest has no Job {name}; its Jobs: {there}")
@@ -128,6 +133,8 @@ class RecordSource:
         folder = self.outdir or plan.outdir
         if not folder:
             return None
+        if stage_of(job) is not None:
+            return _stage_records(job, folder)
         specs = self.specs or self.specs_of(cluster, job)
         shards = run_shards(plan, specs, folder, own=not self.specs) if specs else None
         path = local_path(folder)
@@ -154,6 +161,31 @@ class RecordSource:
             allow_empty = (own is not None and own.allow_empty) or retry_of(job) is not None
             return RunRecords(folder, found, shards, work is None and own is not None, allow_empty)
         return None
+
+
+def _stage_records(job: Object, folder: str) -> RunRecords | None:
+    """Read the done records of a stage of a verb, whose run record has the names of its outputs.
+
+    Returns:
+        None if there are none: it has not begun, or the last stage has removed its run files.
+    """
+    path = local_path(folder)
+    if path is not None and not os.path.isdir(path) and os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        return None
+    try:
+        found = progress_of(folder, of_runs=True)
+    except MissingInputError:
+        if path is None:
+            return None
+        hint = "-O names the output folder as seen from here"
+        raise MissingInputError("no such folder on this machine", url=folder, hint=hint) from None
+    if not found.runs:
+        return None
+    if next_stage_of(job):
+        # They are in the run files, and the last stage writes them.
+        found.set_aside.clear()
+    words = main_container(part_of(job, "spec", "template", "spec")).get("args") or ()
+    return RunRecords(folder, found, None, allow_empty="--allow-empty" in words)
 
 
 def _expected_fingerprint(job: Object) -> str | None:

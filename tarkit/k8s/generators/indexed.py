@@ -60,8 +60,7 @@ def documents(request: Request) -> list[Document]:
 def _plan_of(settings: Settings, here: bool) -> ShardPlan:
     if not settings.shards:
         raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
-    if settings.parallelism is not None and settings.parallelism < 1:
-        raise UsageError(f"--parallelism {settings.parallelism}: at least one pod must run")
+    check_parallelism(settings)
     return plan_shards(
         settings.shards,
         slices=settings.slices,
@@ -69,6 +68,12 @@ def _plan_of(settings: Settings, here: bool) -> ShardPlan:
         outdir=None if settings.raw else settings.outdir,
         allow_local=here,
     )
+
+
+def check_parallelism(settings: Settings) -> None:
+    """Check that at least one pod runs at once."""
+    if settings.parallelism is not None and settings.parallelism < 1:
+        raise UsageError(f"--parallelism {settings.parallelism}: at least one pod must run")
 
 
 def _check(request: Request) -> None:
@@ -86,46 +91,80 @@ def _check(request: Request) -> None:
             "--restartpolicy OnFailure: retries for each index are made for Never; with OnFailure a pod fails for good "
             "only after its own restarts, whatever its exit code means"
         )
-    outdir = settings.outdir or "/"
-    if not settings.raw and scheme_of(outdir) in ("http", "https"):
+    if not settings.raw:
+        check_written("--outdir", settings.outdir or "/", here=request.here)
+        check_image(request, PROGRAM)
+    elif settings.outdir is not None:
+        _check_seen("--outdir", settings.outdir, here=request.here)
+
+
+def check_written(flag: str, folder: str, *, here: bool) -> None:
+    """Check that pods can write to a folder.
+
+    Args:
+        flag: option that names the folder.
+        here: the pods are processes of this machine.
+
+    Raises:
+        UsageError: it is an address of http, or a folder of this machine.
+    """
+    if scheme_of(folder) in ("http", "https"):
         raise UsageError(
-            f"--outdir {printable(redact(outdir))}: outputs cannot be written by http; name a bucket, such as "
+            f"{flag} {printable(redact(folder))}: outputs cannot be written by http; name a bucket, such as "
             "s3://bucket/folder"
         )
-    if not request.here and not scheme_of(outdir) and not outdir.startswith("/"):
+    _check_seen(flag, folder, here=here)
+
+
+def _check_seen(flag: str, folder: str, *, here: bool) -> None:
+    if not here and not scheme_of(folder) and not folder.startswith("/"):
         raise UsageError(
-            f"--outdir {printable(outdir)}: a folder of this machine, which a pod cannot see; name a URL, or the "
+            f"{flag} {printable(folder)}: a folder of this machine, which a pod cannot see; name a URL, or the "
             "absolute path of a volume that the pods mount"
         )
+
+
+def check_image(request: Request, program: str) -> None:
+    """Check that the image is not that of tarkit's own template, which does not have the program.
+
+    Raises:
+        UsageError: it is that image.
+    """
     jobs = [each for each in request.template if each["kind"] == "Job"]
     images = {main_container(part(pod_of(each) or {}, "spec")).get("image") for each in jobs}
-    if settings.image is None and not settings.raw and not request.here and _OWN_IMAGE in images:
-        raise UsageError("name an image in which tarproc is installed: --image")
+    if request.settings.image is None and not request.here and _OWN_IMAGE in images:
+        raise UsageError(f"name an image in which {program} is installed: --image")
 
 
 def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     settings = request.settings
+    container, run = main_container(part(pod_of(job) or {}, "spec")), safe_label(str(part(job, "metadata").get("name")))
+    found = give_inputs(job, plan.shards, plan.slices, plan.specs, plan.entries, {RUN: run, **settings.label})
+    index_job(job, plan.slices, run, settings)
+    if settings.raw:
+        fill_script(container, settings)
+    else:
+        _fill_tarproc(container, plan, request)
+    return [*found, job]
+
+
+def index_job(job: Document, slices: int, run: str, settings: Settings) -> None:
+    """Set the fields of a Job that has an index for each slice, and the variables of its pods.
+
+    Args:
+        run: value of the label of the run.
+    """
     spec = part(job, "spec")
     spec["completionMode"] = "Indexed"
     if "backoffLimitPerIndex" not in spec:
         # A template that was not made for this.
         spec["backoffLimitPerIndex"] = _RETRIES if settings.retries is None else settings.retries
         spec.pop("backoffLimit", None)
-    spec["completions"] = plan.slices
-    spec["parallelism"] = min(settings.parallelism or PARALLELISM, plan.slices)
-    spec["maxFailedIndexes"] = _max_failed(
-        _MAX_FAILED if settings.max_failed is None else settings.max_failed, plan.slices
-    )
-    pod = part(pod_of(job) or {}, "spec")
-    container, run = main_container(pod), safe_label(str(part(job, "metadata").get("name")))
-    found = give_inputs(job, plan.shards, plan.slices, plan.specs, plan.entries, {RUN: run, **settings.label})
+    spec["completions"] = slices
+    spec["parallelism"] = min(settings.parallelism or PARALLELISM, slices)
+    spec["maxFailedIndexes"] = _max_failed(_MAX_FAILED if settings.max_failed is None else settings.max_failed, slices)
     _annotate(job, settings, run)
-    _fill_env(container, plan, job, settings)
-    if settings.raw:
-        fill_script(container, settings)
-    else:
-        _fill_tarproc(container, plan, request)
-    return [*found, job]
+    _fill_env(main_container(part(pod_of(job) or {}, "spec")), slices, job, settings)
 
 
 def _annotate(job: Document, settings: Settings, run: str) -> None:
@@ -136,7 +175,7 @@ def _annotate(job: Document, settings: Settings, run: str) -> None:
         part(metadata, "annotations")[OUTDIR] = settings.outdir
 
 
-def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Settings) -> None:
+def _fill_env(container: Document, slices: int, job: Document, settings: Settings) -> None:
     env = listed(container, "env")
     for each in env:
         # With a fixed number, every pod would do the same slice, and none the others.
@@ -145,7 +184,7 @@ def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Set
     given = next((name for name in _TOLD if name in settings.env), None)
     if given is not None:
         raise UsageError(f"--env {given}: kubetpl sets it itself; give it another name")
-    put_named(env, {"name": "TARKIT_SLICES", "value": str(plan.slices)})
+    put_named(env, {"name": "TARKIT_SLICES", "value": str(slices)})
     put_named(env, {"name": "TARKIT_RUN", "value": str(part(job, "metadata").get("name"))})
     if settings.outdir is not None:
         put_named(env, {"name": "TARKIT_OUT", "value": escape_in(container, settings.outdir)})

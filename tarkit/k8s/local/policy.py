@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError, counted, printable
-from tarkit.k8s.apiobject import Object, annotations_of, labels_of, name_of, part_of, spec_of
+from tarkit.k8s.apiobject import (
+    Object,
+    annotations_of,
+    labels_of,
+    name_of,
+    next_stage_of,
+    part_of,
+    run_of,
+    spec_of,
+    stage_of,
+)
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.wellknown import ELASTIC
 
@@ -51,6 +61,7 @@ class LocalJob:
         where: kind and name, for messages.
         role: value of the label ``role`` of its pods, which elastic training jobs have.
         sidecars: its init containers, each as a Job of that container alone.
+        stage, next_stage: of a Job of a verb with stages, its own stage and the next one.
     """
 
     def __init__(self, document: Object) -> None:
@@ -58,6 +69,8 @@ class LocalJob:
         self.where = f"{'Pod' if self.is_pod else 'Job'} {printable(self.name)}"
         self.namespace = str(part_of(document, "metadata").get("namespace") or "default")
         self.elastic = ELASTIC in annotations_of(document)
+        self.stage, self.next_stage = stage_of(document), next_stage_of(document)
+        self.run = run_of(document)
         self.spec = spec_of(document)
         self.template = document if self.is_pod else part_of(self.spec, "template")
         self.container: Object = (spec_of(self.template).get("containers") or [{}])[0]
@@ -89,6 +102,10 @@ class LocalJob:
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
             return default if value is None else value
         raise UsageError(f"{self.where}: spec.{key} is {printable(repr(value))}, not a whole number")
+
+    def is_before(self, other: LocalJob) -> bool:
+        """Return True if another Job waits for this one: it has the next stage of the run."""
+        return self.next_stage is not None and (self.run, self.next_stage) == (other.run, other.stage)
 
     def judge(self, pod: str, code: int) -> tuple[str, str]:
         """Return the action of the first rule that matches a failed pod, and FailJob's message.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, spec_of
+from tarkit.k8s.jobsets import with_jobs_of_sets
 from tarkit.k8s.local.pods import LocalSettings, Sources, jobs_of, process_of
 from tarkit.k8s.local.policy import JobLedger, LocalJob
 from tarkit.k8s.local.processes import LocalPod, Process, Watchdog
@@ -44,7 +45,7 @@ def run_documents(
         say: called with a line for each failure, and for the end.
         note: called with other lines.
     """
-    run = _Run(documents, settings, note, say)
+    run = _Run(with_jobs_of_sets(documents), settings, note, say)
     run.folder = os.path.abspath(folder or f"{run.ledgers[0].job.name}.kubetpl-local")
     with locked_folder(run.folder) as lock:
         run.loop(lock)
@@ -155,7 +156,15 @@ class _Run:
                 self._note(f"{ledger.job.name}: {number} pods from now on")
 
     def _fill(self, ledger: JobLedger, watchdog: Watchdog) -> None:
-        """Start as many pods as possible."""
+        """Start as many pods as possible, but none before the stage before it is complete.
+
+        In a cluster they would be started, and wait.
+        """
+        for before in (each for each in self.ledgers if each.job.is_before(ledger.job)):
+            if before.outcome is None:
+                return
+            if before.outcome.type == "Failed" and ledger.outcome is None:
+                ledger.fail("StageBefore", f"{before.job.name} has failed")
         name, now = ledger.job.name, time.monotonic()
         while len(self._pods) < self._slots and (index := ledger.take(now)) is not None:
             attempt = 1

@@ -118,6 +118,7 @@ def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("tarproc --errors k", ["plain,keep"]),
         ("kubetpl index", ["plain,indexed"]),
         ("kubetpl indexed --slic", ["plain,--slices"]),
+        ("kubetpl shuffle --see", ["plain,--seed"]),
         # What is wrong so far is said once the line is finished.
         ("kubetpl nosuch x", ["file,x"]),
     ],

@@ -83,9 +83,10 @@ def test_a_scheme_that_is_unknown(url: str, said: str, run: Run) -> None:
 
 
 LONG = [
-    "tarproc", "kubetpl job", "kubetpl pod", "kubetpl jobs", "kubetpl indexed", "kubetpl train", "tarkit serve",
-    "tarkit mix", "tarkit pick", "tarkit sample", "tarkit split", "tarkit convert", "tarkit show",
-    "tarkit create", "tarkit join", "tarkit reduce", "tarkit shuffle", "tarkit sort",
+    "tarproc", "kubetpl job", "kubetpl pod", "kubetpl jobs", "kubetpl indexed", "kubetpl shuffle", "kubetpl sort",
+    "kubetpl join", "kubetpl reduce", "kubetpl dedup", "kubetpl train", "tarkit serve", "tarkit mix", "tarkit pick",
+    "tarkit sample", "tarkit split", "tarkit convert", "tarkit show", "tarkit create", "tarkit join", "tarkit reduce",
+    "tarkit shuffle", "tarkit sort",
 ]  # fmt: skip
 
 

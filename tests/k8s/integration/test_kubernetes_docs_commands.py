@@ -73,7 +73,7 @@ def test_commands_of_the_guide_print_manifests(name: str, tmp_path: Path) -> Non
     found = manifest(done.stdout)
     assert done.stderr == ""
     jobs = [each for each in found if each["kind"] == "Job"]
-    assert len(jobs) == {"jobs": 148, "train": 5}.get(name, 1)
+    assert len(jobs) == {"jobs": 148, "train": 5, "stages": 2}.get(name, 1)
     assert name == "train" or jobs == found
 
 
