@@ -98,8 +98,8 @@ class Result:
         self.done_before += before
         self.counts.add(Counts.of(record))
         self.counts.met.skipped = dict(Counter(self.counts.met.skipped) + Counter(record.skipped_members))
-        self.dropped.update(record.dropped)
         output = record.output or {}
+        self.dropped.update(output.get("dropped", {}))
         self.size += output.get("size", 0)
         self.noted.update(output.get("noted", {}))
 

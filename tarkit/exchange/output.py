@@ -183,11 +183,12 @@ class GatheredOutput:
         self._sinks.close()
         size, digest = self._sinks.checksum()
         name = output_name(self._url)
+        numbers = {what: dict(found) for what, found in (("dropped", self.dropped), ("noted", self.noted)) if found}
         record = DoneRecord(
             "done", {"url": name}, self._plan.id, version("tarkit"),
-            output={"name": name, "size": size, "sha256": digest} | ({"noted": dict(self.noted)} if self.noted else {}),
+            output={"name": name, "size": size, "sha256": digest, **numbers},
             failed_output=output_name(failed_samples_url(self._url)) if self._sinks.has_failed else None,
-            samples=counts.as_dict(), files=[], failed=self._failed, dropped=dict(self.dropped),
+            samples=counts.as_dict(), files=[], failed=self._failed,
             exit_code=EXIT_SET_ASIDE if counts.failed else EXIT_OK,
         )  # fmt: skip
         self._complete(record)

@@ -36,8 +36,8 @@ class DoneRecord:
         input: URL without secrets, with size and tag as in Identity.
         work: fingerprint of the command and all options that change the output.
         tarkit: version of tarkit.
-        output: name, size in bytes, sha256; of an exchange also ``noted``, the numbers that its
-            step counts.
+        output: name, size in bytes, sha256; of an exchange also ``dropped``, reason -> number of
+            samples that were left out, and ``noted``, other numbers that its step counts.
         samples: counts of samples.
         failed: for each failed sample its key, and how many output samples come before its place.
         skipped_members, missing_fields, dropped_fields, damage: findings of the reader.
@@ -45,7 +45,6 @@ class DoneRecord:
         retried: fingerprints of later runs over the failed samples alone.
         files: files that the work uses in addition to its fingerprint (see tarkit.runs.usedfiles);
             None in the records of versions that did not record them.
-        dropped: for an output of an exchange, reason -> number of samples that were left out.
         pending: while a retry is published, the new values of the other fields, and the samples
             that failed again.
     """
@@ -67,7 +66,6 @@ class DoneRecord:
     error: str | None = None
     exit_code: int = 0
     files: list[dict[str, str]] | None = None
-    dropped: dict[str, int] = field(default_factory=dict)
     pending: dict[str, Any] | None = None
 
     def other_input(self, url: str) -> str | None:

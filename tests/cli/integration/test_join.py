@@ -117,9 +117,11 @@ def test_join_is_that_of_a_dict(how: str, cut: tuple[str, str], sides: Sides, ru
     samples = found["samples"]
     assert samples["in"] == len(LEFT) + len(RIGHT) == samples["out"] + samples["filtered"]
     records = [json.loads(path.read_bytes()) for path in (tmp_path / "out").glob("*.done.json")]
-    assert sum(each["dropped"].get("joined into one sample", 0) for each in records) == pairs
+    assert sum(each["output"].get("dropped", {}).get("joined into one sample", 0) for each in records) == pairs
     assert sum(each["output"].get("noted", {}).get("left only", 0) for each in records) == left_only
-    assert sum(each["dropped"].get("right only", 0) for each in records) == (right_only if how != "outer" else 0)
+    assert sum(each["output"].get("dropped", {}).get("right only", 0) for each in records) == (
+        right_only if how != "outer" else 0
+    )
     again = result(run, *sides[0], "--", *sides[1], "-O", tmp_path / "out", "--how", how, *cut)
     assert again == found | {"done": 0, "done_before": found["shards"]}
 

@@ -455,7 +455,9 @@ def test_a_run_that_is_killed_is_resumed(urls: list[str], tmp_path: Path, monkey
     words = [*urls, "-O", "out", "--by", "folder", "--maxcount", "7", "-q", "-c", command]
     process = subprocess.Popen([TARKIT, "reduce", *words], cwd=tmp_path, stdin=subprocess.DEVNULL)
     end = time.monotonic() + 60
-    while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
+    # The first output is published while the command of the second one begins.
+    record = tmp_path / "out" / "shard-000000.tar.done.json"
+    while not (pid.exists() and pid.read_text() and record.exists()) and time.monotonic() < end:
         time.sleep(0.01)
     process.kill()
     process.wait()
