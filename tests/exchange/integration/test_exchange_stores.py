@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from tarkit.exchange.exchange import Exchange
 from tarkit.exchange.runfile import Row, RunFile, RunWriter
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.shuffle import Shuffle
+from tarkit.exchange.slices import ExchangeSlice
 from tarkit.store.entries import entries
 from tarkit.store.publish import open_publish
 from tarkit.store.read import read_whole
@@ -53,15 +51,11 @@ def test_slices_in_a_bucket_make_the_shards_of_one_run_here(s3_endpoint: str, lo
     with s3_bucket(s3_endpoint) as bucket:
         urls = write_inputs(bucket.url("in"))
         out = bucket.url("out")
-        for stage, slices in (("scatter", 3), ("gather", 2)):
-            for number in range(slices):
-                command = ["shuffle", *urls, "-O", out, "--seed", "3", "--shards", "7", "-p", "1", "-q"]
-                options = ["--stage", stage, "--slice", f"{number}/{slices}"]
-                done = subprocess.run(
-                    [sys.executable, "-m", "tarkit.cli.tarkit", *command, *options],
-                    env={**os.environ, **bucket.environment}, capture_output=True, text=True, check=False,
-                )  # fmt: skip
-                assert (done.returncode, done.stderr) == (0, "")
+        exchange = ExchangeSlice(Shuffle(3), urls, out, ExchangeSettings(shards=7))
+        for number in range(2):
+            exchange.scatter(number, 2)
+        for number in range(2):
+            exchange.gather(number, 2)
         assert shards_of(out) == local
         assert not any("_exchange" in entry.url for entry in entries(out, recursive=True))
 
