@@ -29,7 +29,7 @@ from tarkit.exchange.matching import (
     read_marks,
 )
 from tarkit.exchange.merge import Merge
-from tarkit.exchange.plan import RUN_PATTERN, Plan, agreed_plan, make_plan
+from tarkit.exchange.plan import RUN_PATTERN, Plan, make_plan
 from tarkit.exchange.runfile import RunFile
 from tarkit.exchange.scatter import finished_run
 from tarkit.exchange.settings import ExchangeSettings
@@ -132,7 +132,7 @@ class Dedup(Exchange):
             # In a run that resumes, outputs without a record are its own.
             self._check_folder_of([plan is not None or record is not None for record in records])
             if plan is None:
-                plan = agreed_plan(self.work, self.request, self.urls, fresh)
+                plan = self._agreed_plan(fresh)
             _, marks = self._compared(plan)
             result = self.filter(plan, marks, range(len(self.urls)))
         if self._force:

@@ -8,7 +8,7 @@ from tarkit.errors import counted
 from tarkit.exchange.dedup import Dedup
 from tarkit.exchange.exchange import Result, SlicesFailedError
 from tarkit.exchange.matching import finished_match
-from tarkit.exchange.plan import Plan, agreed_plan, make_plan, read_plan
+from tarkit.exchange.plan import Plan, make_plan, read_plan
 from tarkit.exchange.scatter import finished_run
 from tarkit.exchange.slices import ExchangeSlice
 from tarkit.exchange.workfolder import remove_work
@@ -43,7 +43,7 @@ class DedupSlice(Dedup, ExchangeSlice):
             is_begun = read_plan(self.work) is not None
             records = self.finished(fresh, range(len(self.urls)))
             self._check_folder_of([is_begun or record is not None for record in records])
-            plan = agreed_plan(self.work, self.request, self.urls, fresh)
+            plan = self._agreed_plan(fresh)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
         return self._made(plan, range(number, min(number + 1, plan.slices)), finished_run, self.write_digests)

@@ -27,9 +27,16 @@ from tarkit.exchange.scatter import Scatter, finished_run
 from tarkit.exchange.settings import Cuts, ExchangeSettings
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import task_results
-from tarkit.exchange.workfolder import Earlier, FinishedRun, earlier_outputs, remove_other_outputs, remove_work
+from tarkit.exchange.workfolder import (
+    Earlier,
+    FinishedRun,
+    check_work_folder,
+    earlier_outputs,
+    remove_other_outputs,
+    remove_work,
+)
 from tarkit.names.redaction import redact
-from tarkit.names.url import join, local_path
+from tarkit.names.url import join, local_path, one_name
 from tarkit.runs.counts import Counts, Limit
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.runrecord import RunRecord
@@ -154,6 +161,8 @@ class Exchange:
         self.step, self.outdir, self.settings = step, outdir, settings
         self.work = join(outdir, WORK) if work is None else work
         self.urls = [*outside([outdir, self.work], urls)]
+        if one_name(self.work) == one_name(outdir):
+            raise UsageError(f"--work is {printable(redact(outdir))}, the folder of the outputs; name another folder")
         if step.outputs != settings.outputs:
             raise UsageError("outputs of the settings are those that the step names")
         if len(self.urls) >= MOST_SHARDS:
@@ -183,7 +192,7 @@ class Exchange:
         if result is None:
             self._check_folder(fresh, earlier)
             if plan is None:
-                plan = agreed_plan(self.work, self.request, self.urls, fresh)
+                plan = self._agreed_plan(fresh)
             self._replaces = self._force
             result = self._make(plan)
         if self._force:
@@ -236,6 +245,12 @@ class Exchange:
             remove_work(self.work)
             return None
         return plan
+
+    def _agreed_plan(self, fresh: Plan) -> Plan:
+        """Return the plan of the work folder, and write it if there is none."""
+        if read_plan(self.work) is None:
+            check_work_folder(self.work)
+        return agreed_plan(self.work, self.request, self.urls, fresh)
 
     def _finished(self, plan: Plan, runs: Sequence[FinishedRun]) -> Result | None:
         """Return the result of an earlier run of the same exchange that is complete, or None."""

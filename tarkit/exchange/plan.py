@@ -34,7 +34,9 @@ from tarkit.store.waits import Workers
 PLAN = "plan.json"
 RUN_NAME = "run-{:06d}.tar"
 RUN_PATTERN = "run-{{000000..{:06d}}}.tar"
-_FORMAT = "tarkit-exchange-1"
+PLAN_FORMAT = "tarkit-exchange-"
+"""Beginning of the format of plans of all versions."""
+_FORMAT = f"{PLAN_FORMAT}1"
 """Change it when the positions of samples, or the bytes of outputs, change."""
 _AT_ONCE = 16
 _LEAST_SLICE, _LEAST_PART = 32 << 20, 256 << 10
@@ -121,7 +123,7 @@ def make_plan(request: Mapping[str, Any], urls: Sequence[str], *, slices: int | 
     size = sum(each.size or 0 for each in found)
     if slices is None:
         # A slice that fits into memory is sorted there. Larger ones make fewer and larger parts.
-        least = max(_LEAST_SLICE, size * _LEAST_PART // mem)
+        least = max(_LEAST_SLICE, size * _LEAST_PART // max(1, mem))
         slices = max(1, min(len(urls), -(-size // least)))
     slices = max(1, min(slices, len(urls)))
     # A gather that begins in the middle reads up to two blocks of each run file for nothing.
@@ -138,15 +140,17 @@ def read_plan(folder: str) -> Plan | None:
     """
     url = join(folder, PLAN)
     try:
-        document = json.loads(read_whole(url, compression=None))
+        content = read_whole(url, compression=None)
+    except MissingInputError:
+        return None
+    try:
+        document = json.loads(content)
         if document["format"] != _FORMAT:
             raise ValueError
         inputs = [(str(each[0]), each[1], each[2]) for each in document["inputs"]]
         return Plan(dict(document["request"]), inputs, int(document["slices"]), int(document["block_size"]))
-    except MissingInputError:
-        return None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        hint = "remove the folder, or use --force"
+        hint = "use --work for another folder, or remove it with the run files beside it"
         raise DataError("this is not the plan of an exchange of this version", url=url, hint=hint) from None
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tarkit.errors import MissingInputError, TemporaryStreamError, counted
 from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
 from tarkit.exchange.gather import finished_output
-from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
+from tarkit.exchange.plan import Plan, check_plan, make_plan, read_plan
 from tarkit.exchange.scatter import Scatter, finished_run, run_record
 from tarkit.exchange.workfolder import earlier_outputs, remove_work
 from tarkit.names.outputnames import done_record_url
@@ -59,7 +59,7 @@ class ExchangeSlice(Exchange):
         if number == 0:
             fresh = make_plan(self.request, self.urls, slices=slices, mem=mem)
             self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
-            plan = agreed_plan(self.work, self.request, self.urls, fresh)
+            plan = self._agreed_plan(fresh)
             self._publish_run_names(plan)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from tarkit.errors import MissingInputError
-from tarkit.exchange.plan import PLAN
+from tarkit.errors import DataError, MissingInputError, UsageError, printable
+from tarkit.exchange.plan import PLAN, PLAN_FORMAT
+from tarkit.exchange.runfile import PREFIX
 from tarkit.exchange.settings import OUTPUT_PATTERN, ExchangeSettings
+from tarkit.formats.tar.headers import BLOCK
 from tarkit.names.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
+from tarkit.names.redaction import redact
 from tarkit.names.url import join, local_path
 from tarkit.runs.runrecord import is_run_record, read_run_record
 from tarkit.steps.shardsoutput import remove_shard
 from tarkit.store.entries import Entry, entries, remove
+from tarkit.store.read import read_range, read_whole
 from tarkit.store.trees import remove_if_empty
 
 _OF_WORK = re.compile(r"plan\.json|(run|match)-[0-9]{6,}\.tar(\.done\.json)?")
+_RUN = re.compile(r"run-[0-9]{6,}\.tar")
+_OF_STAGE = re.compile(r"(run|match)-\{0{6,}\.\.")
 _OUTPUT = re.compile(r"shard-([0-9]{6,})\.tar")
 
 
@@ -127,12 +134,36 @@ def remove_other_runs(folder: str, outputs: Collection[str], plan: str) -> None:
                 remove(entry.url)
 
 
+def check_work_folder(folder: str) -> None:
+    """Check that a folder without a plan has no files of other programs that would be replaced.
+
+    Raises:
+        UsageError: a file has the name of a run file, or of its record, and is another one.
+        StreamError, TemporaryStreamError: the folder cannot be read.
+    """
+    for entry in _entries(folder):
+        if _OF_WORK.fullmatch(entry.name) and not _is_of_exchange(entry):
+            raise UsageError(
+                f"{printable(redact(folder))} has a file {entry.name} that is not of an exchange, and would be "
+                "replaced; use --work for another folder"
+            )
+
+
 def remove_work(folder: str) -> None:
     """Remove the files of an exchange from its work folder, and the folder if it is empty then.
 
     The plan goes last: while it is there, a run that was killed meanwhile is resumed.
     """
-    found = [entry for entry in _entries(folder) if _OF_WORK.fullmatch(entry.name) or is_run_record(entry.name)]
+    all_entries = [*_entries(folder)]
+    # Where a plan was written, no other file has such a name; see check_work_folder().
+    is_known = any(entry.name == PLAN and _is_of_exchange(entry) for entry in all_entries)
+    found = list[Entry]()
+    for entry in all_entries:
+        if _OF_WORK.fullmatch(entry.name):
+            if is_known or _is_of_exchange(entry):
+                found.append(entry)
+        elif is_run_record(entry.name) and _is_of_stage(entry):
+            found.append(entry)
     found.sort(key=lambda entry: (entry.name == PLAN, not entry.name.endswith(".json")))
     for entry in found:
         with suppress(MissingInputError):
@@ -143,6 +174,31 @@ def remove_work(folder: str) -> None:
         # removed it.
         with suppress(OSError):
             remove_if_empty(path)
+
+
+def _is_of_exchange(entry: Entry) -> bool:
+    """Return True if a file is what its name says: a plan, a run file, or the record of a slice."""
+    try:
+        if not entry.name.endswith(".json"):
+            size = entry.size or 0
+            return read_range(entry.url, 0, min(size, BLOCK), size=size).startswith(PREFIX.encode())
+        document = json.loads(read_whole(entry.url, compression=None))
+        if entry.name == PLAN:
+            return str(document["format"]).startswith(PLAN_FORMAT)
+        # That of a shard that was read has its size, too.
+        return [*document["input"]] == ["url"] and _RUN.fullmatch(document["input"]["url"]) is not None
+    except MissingInputError:
+        return True  # removed by its run in this moment
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DataError):
+        return False
+
+
+def _is_of_stage(entry: Entry) -> bool:
+    """Return True if a run record is that of a stage in a work folder."""
+    try:
+        return all(_OF_STAGE.match(pattern) for pattern in read_run_record(entry).inputs.patterns or ("",))
+    except (MissingInputError, DataError):
+        return False
 
 
 def _entries(folder: str) -> Iterator[Entry]:

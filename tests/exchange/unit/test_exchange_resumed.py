@@ -268,9 +268,14 @@ def test_run_files_without_a_plan_are_removed_by_the_next_run(tmp_path: Path) ->
     exchange(urls, tmp_path / "out").run()
     before = files_of(tmp_path / "out")
     work = tmp_path / "out" / "_exchange"
-    work.mkdir()
-    for name in ("run-000001.tar", "run-000001.tar.done.json"):
-        (work / name).write_bytes(b"x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Exchange, "_gather_all", stop)
+        with pytest.raises(StoppedError):
+            exchange(urls, tmp_path / "other", work=work, slices=2).run()
+    for path in work.iterdir():
+        if path.name not in ("run-000001.tar", "run-000001.tar.done.json"):
+            path.unlink()
+    assert len(os.listdir(work)) == 2
     assert exchange(urls, tmp_path / "out").run().done_before == 3
     assert files_of(tmp_path / "out") == before and not work.exists()
 
@@ -316,3 +321,42 @@ def test_the_work_folder_of_the_user_stays_with_what_is_not_of_the_run(tmp_path:
     exchange(urls, tmp_path / "out", work=work).run()
     assert os.listdir(work) == ["mine.tar"]
     assert exchanges.WORK not in os.listdir(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["run-000000.tar", "run-000007.tar", "match-000000.tar", "run-000000.tar.done.json"])
+def test_files_of_others_in_the_work_folder_are_not_replaced(tmp_path: Path, name: str) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    work = tmp_path / "work"
+    work.mkdir()
+    mine = Path(urls[0]).read_bytes() if name.endswith(".tar") else b'{"input": {"url": "run-000000.tar", "size": 1}}'
+    (work / name).write_bytes(mine)
+    with pytest.raises(UsageError, match=f"has a file {name} that is not of an exchange"):
+        exchange(urls, tmp_path / "out", work=work).run()
+    # Nor are they removed by a run that has nothing to do.
+    exchange(urls, tmp_path / "out").run()
+    assert exchange(urls, tmp_path / "out", work=work).run().done_before == 3
+    assert files_of(work) == {name: mine}
+
+
+def test_the_record_of_another_run_in_the_work_folder_stays(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    exchange(urls, tmp_path / "first").run()
+    before = sorted(os.listdir(tmp_path / "first"))
+    exchange(urls, tmp_path / "out", Shuffle(1), work=tmp_path / "first").run()
+    assert sorted(os.listdir(tmp_path / "first")) == before
+    assert exchange(urls, tmp_path / "first").run().done_before == 3
+
+
+def test_the_work_folder_is_not_that_of_the_outputs(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(UsageError, match=r"--work is .*, the folder of the outputs"):
+        exchange(urls, tmp_path / "out", work=tmp_path / "link").run()
+
+
+def test_very_little_memory(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    exchange(urls, tmp_path / "right").run()
+    exchange(urls, tmp_path / "out", mem=1).run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
