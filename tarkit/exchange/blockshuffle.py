@@ -16,7 +16,7 @@ from tarkit.exchange.plan import Plan, make_plan
 from tarkit.exchange.rekeying import Rekeyed
 from tarkit.exchange.runfile import ROW_BYTES, Row
 from tarkit.exchange.shuffle import Shuffle
-from tarkit.exchange.workfolder import earlier_outputs, remove_other_outputs
+from tarkit.exchange.workfolder import check_alone, earlier_outputs, remove_other_outputs, run_ids
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.raw import FarReachingError
 from tarkit.names.redaction import redact
@@ -86,8 +86,12 @@ class BlockShuffle(Exchange):
         result = self._finished(plan, earlier.runs)
         if result is None:
             self._check_folder(plan, earlier)
+            before = run_ids(self.outdir)
             result = self._write(plan)
-            self._publish_record(plan, self.outdir, self.settings.names(result.outputs), plan.id)
+            # Their number is known only now. Of two runs, the one that ends last finds the other's.
+            if result.outputs:
+                self._publish_record(plan, self.outdir, self.settings.names(result.outputs), plan.id)
+                check_alone(self.outdir, plan.id, before)
         if self._force:
             remove_other_outputs(self.outdir, plan.id, result.outputs, self.settings)
         return result

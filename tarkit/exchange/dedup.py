@@ -34,7 +34,7 @@ from tarkit.exchange.runfile import RunFile
 from tarkit.exchange.scatter import finished_run
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.tasks import task_results
-from tarkit.exchange.workfolder import remove_other_runs, remove_work, shards_of_other_runs
+from tarkit.exchange.workfolder import check_alone, remove_other_runs, remove_work, run_ids, shards_of_other_runs
 from tarkit.mapping.scratch import Scratch
 from tarkit.names.outputnames import done_record_url, output_name, plan_outputs
 from tarkit.names.redaction import redact
@@ -248,6 +248,7 @@ class Dedup(Exchange):
             numbers: numbers of the inputs.
         """
         record = RunRecord(InputSet.of_names(self.urls), plan.id, version("tarkit"), slices=plan.slices)
+        before = run_ids(self.outdir)
         record.publish(self.outdir, time.time())
         records = dict(zip(numbers, self.finished(plan, numbers), strict=True))
         result = self._result([record for record in records.values() if record])
@@ -263,6 +264,7 @@ class Dedup(Exchange):
             for each in found:
                 result.enter(DoneRecord(**each), before=False)
             self._report("filter", result.done + result.done_before, len(numbers))
+        check_alone(self.outdir, plan.id, before)
         return result
 
     def _result(self, records: Sequence[DoneRecord | None]) -> DedupResult:

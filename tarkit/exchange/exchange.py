@@ -30,10 +30,12 @@ from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import (
     Earlier,
     FinishedRun,
+    check_alone,
     check_work_folder,
     earlier_outputs,
     remove_other_outputs,
     remove_work,
+    run_ids,
 )
 from tarkit.names.redaction import redact
 from tarkit.names.url import join, local_path, one_name
@@ -213,11 +215,23 @@ class Exchange:
                 f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run, such as "
                 f"{printable(earlier.shards[0])}; use another folder, or --force, which replaces them"
             )
+
+    def _begin_outputs(self, plan: Plan, names: InputSet) -> set[str | None]:
+        """Write the record of this run, before its first output; return the ids of earlier runs.
+
+        Raises:
+            UsageError: another run has written outputs since this one was begun.
+        """
+        earlier = earlier_outputs(self.outdir, self.settings)
+        self._check_folder(plan, earlier)
         for run in earlier.runs:
             if run.id != plan.id and not earlier.shards:
                 # Its shards were removed; with its record, this run could not be resumed.
                 with suppress(MissingInputError):
                     remove(run.url)
+        before = run_ids(self.outdir)
+        self._publish_record(plan, self.outdir, names, plan.id)
+        return before
 
     def _make(self, plan: Plan) -> Result:
         """Make all outputs of a plan that are not made yet."""
@@ -319,7 +333,13 @@ class Exchange:
             pass
 
     def _gather(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
-        self._publish_record(plan, self.outdir, self.settings.names(cuts.count), plan.id)
+        before = self._begin_outputs(plan, self.settings.names(cuts.count))
+        result = self._gathered(plan, scattered, cuts, numbers, parallel)
+        if cuts.count:
+            check_alone(self.outdir, plan.id, before)
+        return result
+
+    def _gathered(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
         result = Result(cuts.count)
         missing = list[int]()
         for number in numbers:

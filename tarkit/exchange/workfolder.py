@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from tarkit.errors import DataError, MissingInputError, UsageError, printable
+from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError, printable
 from tarkit.exchange.plan import PLAN, PLAN_FORMAT
 from tarkit.exchange.runfile import PREFIX
 from tarkit.exchange.settings import OUTPUT_PATTERN, ExchangeSettings
@@ -26,6 +26,10 @@ _OF_WORK = re.compile(r"plan\.json|(run|match)-[0-9]{6,}\.tar(\.done\.json)?")
 _RUN = re.compile(r"run-[0-9]{6,}\.tar")
 _OF_STAGE = re.compile(r"(run|match)-\{0{6,}\.\.")
 _OUTPUT = re.compile(r"shard-([0-9]{6,})\.tar")
+
+
+class MixedOutputsError(TarkitError):
+    """Two runs have written into the same folder."""
 
 
 class FinishedRun(NamedTuple):
@@ -73,6 +77,38 @@ def earlier_outputs(folder: str, settings: ExchangeSettings) -> Earlier:
             if record.work is not None and record.inputs.patterns in patterns:
                 runs.append(FinishedRun(record.work, count, entry.url))
     return Earlier(shards, runs)
+
+
+def run_ids(folder: str) -> set[str | None]:
+    """Return the ids of the runs that have a record in a folder.
+
+    Raises:
+        DataError, StreamError, TemporaryStreamError: the folder, or a record, cannot be read.
+    """
+    return {read_run_record(entry).work for entry in _entries(folder) if is_run_record(entry.name)}
+
+
+def check_alone(folder: str, plan: str, before: Collection[str | None]) -> None:
+    """Check that no other run has begun to write into a folder since this one has begun.
+
+    Each run writes its record before its outputs. So of several runs, the one that ends last finds
+    the records of the others, or misses its own.
+
+    Args:
+        folder: folder of the outputs.
+        plan: id of the plan of this run.
+        before: ids of the runs that had records when this run began to write.
+
+    Raises:
+        MixedOutputsError: another run has.
+        DataError, StreamError, TemporaryStreamError: the folder, or a record, cannot be read.
+    """
+    found = run_ids(folder)
+    if plan not in found or found - {plan, *before}:
+        raise MixedOutputsError(
+            f"{printable(redact(folder))}: another run has written into this folder at the same time, so its shards "
+            "may be of both; run one of the commands again, with --force"
+        )
 
 
 def remove_other_outputs(folder: str, plan: str, outputs: int, settings: ExchangeSettings) -> None:

@@ -360,3 +360,40 @@ def test_very_little_memory(tmp_path: Path) -> None:
     exchange(urls, tmp_path / "right").run()
     exchange(urls, tmp_path / "out", mem=1).run()
     assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+
+
+@pytest.mark.parametrize("method", ["_scatter_all", "_gather_all", "_gathered"])
+def test_another_run_in_the_same_folder_at_once_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """With a work folder of its own; else shards of both would be there, and both runs succeed."""
+    urls = numbered_inputs(tmp_path / "in", [3, 4, 5])
+    out, real = tmp_path / "out", getattr(Exchange, method)
+
+    def beside(self: Exchange, *given: Any) -> Any:
+        monkeypatch.undo()
+        assert exchange(urls, out, Shuffle(1), work=tmp_path / "second", shards=2).run().outputs == 2
+        return real(self, *given)
+
+    monkeypatch.setattr(Exchange, method, beside)
+    with pytest.raises(TarkitError, match=r"shards of another run|another run has written into this folder"):
+        exchange(urls, out, work=tmp_path / "first").run()
+
+
+def test_another_run_that_begins_between_two_outputs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4, 5])
+    out, real = tmp_path / "out", GatheredOutput._publish
+
+    def beside(self: GatheredOutput) -> Any:
+        found = real(self)
+        monkeypatch.undo()
+        exchange(urls, out, Shuffle(1), work=tmp_path / "second", force=True).run()
+        return found
+
+    monkeypatch.setattr(GatheredOutput, "_publish", beside)
+    with pytest.raises(TarkitError, match="another run has written into this folder at the same time"):
+        exchange(urls, out, work=tmp_path / "first").run()
+    # Run again with --force, all outputs are of one run.
+    exchange(urls, tmp_path / "right").run()
+    exchange(urls, out, force=True).run()
+    assert files_of(out) == files_of(tmp_path / "right")
