@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tarkit.errors import EXIT_FAILED, TarkitError
 from tarkit.mapping.parallel import Batch, ordered_map
-from tarkit.mapping.scratch import Scratch
+from tarkit.mapping.scratch import Scratch, sweep
 from tarkit.samples.sample import Sample
 
 _WINDOW = 1 << 30
@@ -70,20 +71,24 @@ def task_results(
             if failed is None:
                 yield [{"__key__": str(number)}]
 
-    with Scratch() as scratch, PythonPool(mapper, scratch.path, slots=slots) as pool:
-        for item in ordered_map(batches(), pool, window=_WINDOW):
-            if failed is not None or not isinstance(item, tuple):
-                # Tasks that have begun are not killed, since they would leave files.
-                continue
-            _, outcome = item
-            for output in (outcome.printed.stdout, outcome.printed.stderr):
-                output.show(_show)
-            if outcome.failure is not None:
-                raise StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
-            found = json.loads(outcome.made[0][0]["json"])
-            if "error" in found:
-                failed = StageTaskError(found["error"], found["code"])
-            else:
-                yield found["result"]
+    try:
+        with Scratch() as scratch, PythonPool(mapper, scratch.path, slots=slots) as pool:
+            for item in ordered_map(batches(), pool, window=_WINDOW):
+                if failed is not None or not isinstance(item, tuple):
+                    # Tasks that have begun are not killed, since they would leave files.
+                    continue
+                _, outcome = item
+                for output in (outcome.printed.stdout, outcome.printed.stderr):
+                    output.show(_show)
+                if outcome.failure is not None:
+                    raise StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
+                found = json.loads(outcome.made[0][0]["json"])
+                if "error" in found:
+                    failed = StageTaskError(found["error"], found["code"])
+                else:
+                    yield found["result"]
+    finally:
+        # Processes that were killed have left their spilled samples.
+        sweep(tempfile.gettempdir())
     if failed is not None:
         raise failed
