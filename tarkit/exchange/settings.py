@@ -11,6 +11,7 @@ from tarkit.errors import UsageError, counted
 from tarkit.formats.tally import check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.samples.sample import REPEATED_KEY_POLICIES, key_rule
+from tarkit.samples.tarwriter import default_mtime
 from tarkit.specs.inputset import InputSet
 
 OUTPUT_NAME = "shard-{:06d}.tar"
@@ -76,6 +77,7 @@ class ExchangeSettings:
         found = asdict(self)
         # The step has the names.
         del found["max_errors"], found["outputs"]
+        found["mtime"] = default_mtime() if self.mtime is None else int(self.mtime)
         return found
 
     def name(self, number: int) -> str:

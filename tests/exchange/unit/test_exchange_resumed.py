@@ -397,3 +397,15 @@ def test_another_run_that_begins_between_two_outputs_is_found(tmp_path: Path, mo
     exchange(urls, tmp_path / "right").run()
     exchange(urls, out, force=True).run()
     assert files_of(out) == files_of(tmp_path / "right")
+
+
+def test_outputs_of_another_source_date_epoch_are_not_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = numbered_inputs(tmp_path / "in", [3, 4])
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000")
+    exchange(urls, tmp_path / "out", rekey=True).run()
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "2000")
+    with pytest.raises(UsageError, match="has 3 shards of another run"):
+        exchange(urls, tmp_path / "out", rekey=True).run()
+    assert exchange(urls, tmp_path / "out", rekey=True, mtime=1000.0).run().done_before == 3
