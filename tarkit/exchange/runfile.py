@@ -29,6 +29,8 @@ PREFIX = "__exchange__/"
 ROW_BYTES = 320
 """Memory that a sample takes in addition to its own bytes: objects of its row."""
 _PIECE = 256 * 1024
+_READ = 16 << 20
+"""Most bytes of a read, unless a block is larger."""
 _HEAD = struct.Struct(">QQ")  # number of samples, bytes of positions
 _BLOCK = struct.Struct(">QQQIII")  # offset, bytes of table, bytes of samples, samples, CRC-32, bytes of position
 
@@ -196,7 +198,7 @@ class RunFile:
         return data
 
     def rows(self, blocks: Sequence[Block]) -> Iterator[Row]:
-        """Yield the samples of adjacent blocks, which are read with one request.
+        """Yield the samples of adjacent blocks, which are read with a request for each 16 MiB.
 
         A sample of more than 32 MiB, which has a block of its own, is kept in a file.
 
@@ -209,12 +211,11 @@ class RunFile:
             for block in blocks:
                 yield from self._large(block) if block not in small else self.rows([block])
             return
-        if not blocks:
-            return
-        data = memoryview(self.read(blocks[0].offset, blocks[-1].end))
-        for block in blocks:
-            start = block.offset - blocks[0].offset
-            yield from self._rows(block, data[start : start + block.table + block.size])
+        for adjacent in _reads(blocks):
+            data = memoryview(self.read(adjacent[0].offset, adjacent[-1].end))
+            for block in adjacent:
+                start = block.offset - adjacent[0].offset
+                yield from self._rows(block, data[start : start + block.table + block.size])
 
     def _rows(self, block: Block, data: memoryview) -> Iterator[Row]:
         if crc32(data) != block.crc:
@@ -240,6 +241,17 @@ class RunFile:
             raise damaged(self.url, block.offset, "a block has another checksum")
         _, (position,), (words,) = _table(memoryview(head))
         yield Row(position, (content,), block.size, words)
+
+
+def _reads(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    """Cut adjacent blocks into parts that are read at once: these bytes are in memory twice."""
+    start = 0
+    for number, block in enumerate(blocks):
+        if block.end - blocks[start].offset > _READ and number > start:
+            yield blocks[start:number]
+            start = number
+    if blocks:
+        yield blocks[start:]
 
 
 def _table(member: memoryview) -> tuple[Sequence[int], list[bytes], list[bytes]]:

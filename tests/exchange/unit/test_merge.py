@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from exchangeruns import exchange, files_of, numbered_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarkit.exchange import runfile
 from tarkit.exchange.merge import Merge
 from tarkit.exchange.positions import failed_position, failure, ordinal, shard_and_number, text_of, text_value
 from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
@@ -127,3 +129,21 @@ def test_a_position_knows_its_place(shard: int, number: int, reason: str) -> Non
     assert shard_and_number(failed) == (shard, number)
     assert failure(failed) is not None and failure(text_value(b"\xff" * 9) + place) is None
     assert failed > text_value(b"\xff" * 20) + place
+
+
+def test_a_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read at once is in memory twice, so it is not all that a gather holds."""
+    urls = numbered_inputs(tmp_path / "in", [60], most=900)
+    exchange(urls, tmp_path / "right", shards=2, slices=1, block_size=3000).run()
+    monkeypatch.setattr(runfile, "_READ", 10_000)
+    sizes: list[int] = []
+
+    def read(self: RunFile, start: int, stop: int, crc: int | None = None, real: Any = RunFile.read) -> bytes:
+        if crc is None:
+            sizes.append(stop - start)
+        return cast(bytes, real(self, start, stop, crc))
+
+    monkeypatch.setattr(RunFile, "read", read)
+    exchange(urls, tmp_path / "out", shards=2, slices=1, block_size=3000).run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+    assert 5_000 < max(sizes) <= 10_000
