@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -16,39 +16,26 @@ from typing import Any
 
 from tarkit.errors import DataError, UsageError, counted, printable
 from tarkit.exchange.digests import Digests, DigestScatter
-from tarkit.exchange.exchange import Exchange, SlicesFailedError, StageProgress
+from tarkit.exchange.exchange import Exchange, StageProgress
 from tarkit.exchange.filtering import DUPLICATES, DedupResult, Filter
-from tarkit.exchange.matching import (
-    DUPLICATE,
-    MATCH_PATTERN,
-    REFUSED,
-    UNCOMPARED,
-    Match,
-    finished_match,
-    match_url,
-    read_marks,
-)
+from tarkit.exchange.matching import DUPLICATE, REFUSED, UNCOMPARED, Match, read_marks
 from tarkit.exchange.merge import Merge
-from tarkit.exchange.plan import RUN_PATTERN, Plan, make_plan
+from tarkit.exchange.plan import Plan, make_plan
 from tarkit.exchange.runfile import RunFile
-from tarkit.exchange.scatter import finished_run
 from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES, finished_records
 from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import check_alone, remove_other_runs, remove_work, run_ids, shards_of_other_runs
 from tarkit.mapping.scratch import Scratch
-from tarkit.names.outputnames import done_record_url, output_name, plan_outputs
+from tarkit.names.outputnames import output_name, plan_outputs
 from tarkit.names.redaction import redact
-from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.runrecord import RunRecord
 from tarkit.specs.inputset import InputSet
 from tarkit.specs.outputcheck import check_folder, check_other_than, check_pairs
 from tarkit.specs.shardspec import take_slice
-from tarkit.store.entries import stat
 from tarkit.store.publish import open_publish
-from tarkit.store.waits import Workers
 
-_AT_ONCE = 16
-_AHEAD = 2_000
 _FILTERS = 4
 """Number of tasks of the filter for each process."""
 
@@ -159,9 +146,9 @@ class Dedup(Exchange):
 
     def _compared(self, plan: Plan) -> tuple[int, list[RunFile]]:
         """Run the stages before the filter; return the number of samples, and the marks."""
-        records = self._stage("scatter", RUN_PATTERN, plan, finished_run, partial(self.write_digests, plan))
+        records = self._stage("scatter", RUN_FILES, plan, partial(self.write_digests, plan))
         digests = self.digests(records)
-        records = self._stage("match", MATCH_PATTERN, plan, finished_match, partial(self.write_marks, plan, digests))
+        records = self._stage("match", MARK_FILES, plan, partial(self.write_marks, plan, digests))
         marks = self.marks(records)
         self.write_listing(marks)
         return digests.samples, marks
@@ -178,7 +165,7 @@ class Dedup(Exchange):
             TooManyFailedError: too many samples have failed.
             DataError: no sample has a digest.
         """
-        scattered = self._scattered(dict(enumerate(records)))
+        scattered = self._scattered(records)
         outputs = [record.output or {} for record in records]
         samples = scattered.merge.samples
         if samples and sum(each["uncompared"] for each in outputs) == samples:
@@ -192,52 +179,15 @@ class Dedup(Exchange):
 
     def marks(self, records: Sequence[DoneRecord]) -> list[RunFile]:
         """Return the marks of all parts, from their records."""
-        outputs = [record.output or {} for record in records]
-        return [
-            RunFile(match_url(self.work, number), each["size"], each["blocks"]) for number, each in enumerate(outputs)
-        ]
+        return MARK_FILES.opened(self.work, records)
 
-    def _stage(
-        self,
-        stage: str,
-        pattern: str,
-        plan: Plan,
-        finished: Callable[[Plan, str, int], DoneRecord | None],
-        make: Callable[[int], DoneRecord],
-    ) -> list[DoneRecord]:
-        """Make the files of a stage that are not made yet, and return the records of all.
-
-        Raises:
-            SlicesFailedError: one cannot be made.
-        """
-        self._publish_record(plan, self.work, InputSet(plan.slices, (pattern.format(plan.slices - 1),)), plan.run_id)
-        records = {number: finished(plan, self.work, number) for number in range(plan.slices)}
-        missing = [number for number, record in records.items() if record is None]
-        results = task_results(lambda number: asdict(make(number)), missing, self.parallel)
-        for number, found in zip(missing, results, strict=True):
-            records[number] = DoneRecord(**found)
-            self._report(stage, sum(each is not None for each in records.values()), len(records))
-        made = {number: record for number, record in records.items() if record is not None}
-        if failed := {number: record for number, record in made.items() if record.state != "done"}:
-            raise SlicesFailedError(failed)
-        return [*made.values()]
-
-    def finished(self, plan: Plan, numbers: range) -> list[DoneRecord | None]:
+    def finished(self, plan: Plan, numbers: Iterable[int]) -> list[DoneRecord | None]:
         """Return the records of outputs that were made by this plan; None for the others.
 
         Raises:
             StreamError, TemporaryStreamError: a record cannot be read.
         """
-
-        def look(number: int) -> DoneRecord | None:
-            url = self.outputs[number]
-            record = read_record(done_record_url(url))
-            if record is None or record.why_stale(lambda: stat(url).size, work=plan.id) is not None:
-                return None
-            return record
-
-        with Workers(_AT_ONCE, "records") as workers:
-            return [*workers.ahead(look, numbers, _AHEAD)]
+        return [*finished_records((self.outputs[number] for number in numbers), plan.id)]
 
     def filter(self, plan: Plan, marks: Sequence[RunFile], numbers: range) -> DedupResult:
         """Write the outputs of some inputs that are not made yet.

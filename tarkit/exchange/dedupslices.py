@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
-from tarkit.errors import counted
 from tarkit.exchange.dedup import Dedup
-from tarkit.exchange.exchange import Result, SlicesFailedError
-from tarkit.exchange.matching import finished_match
-from tarkit.exchange.plan import Plan, make_plan, read_plan
-from tarkit.exchange.scatter import finished_run
+from tarkit.exchange.exchange import Result
+from tarkit.exchange.plan import make_plan, read_plan
 from tarkit.exchange.slices import ExchangeSlice
+from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES
 from tarkit.exchange.workfolder import remove_work
-from tarkit.runs.donerecord import DoneRecord
 from tarkit.specs.shardspec import take_slice
-
-_SHOWN = 5
 
 
 class DedupSlice(Dedup, ExchangeSlice):
@@ -46,7 +41,8 @@ class DedupSlice(Dedup, ExchangeSlice):
             plan = self._agreed_plan(fresh)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
-        return self._made(plan, range(number, min(number + 1, plan.slices)), finished_run, self.write_digests)
+        numbers = range(number, min(number + 1, plan.slices))
+        return self._made(plan, RUN_FILES, numbers, partial(self.write_digests, plan))
 
     def match(self, number: int, slices: int) -> Result:
         """Write the marks of one slice of the digests.
@@ -60,10 +56,10 @@ class DedupSlice(Dedup, ExchangeSlice):
             SlicesFailedError: the marks cannot be written.
         """
         plan = self._waited(self._own_plan, "slice 0 of the scatter has not made the plan yet")
-        runs = self._waited(lambda: self._all_runs(plan), lambda: self._why_not_scattered(plan))
+        runs = self._waited(lambda: self._all_made(plan, RUN_FILES), lambda: self._why_not_scattered(plan))
         digests = self.digests(runs)
         parts = take_slice(plan.slices, number, slices)
-        return self._made(plan, parts, finished_match, lambda plan, part: self.write_marks(plan, digests, part))
+        return self._made(plan, MARK_FILES, parts, partial(self.write_marks, plan, digests))
 
     def gather(self, number: int, slices: int) -> Result:
         """Write the outputs of one slice of the inputs; slice 0 writes the listing, too.
@@ -85,37 +81,13 @@ class DedupSlice(Dedup, ExchangeSlice):
             if all(records := self.finished(fresh, own)):
                 return self._result(records)
         plan = self._waited(self._own_plan, "slice 0 of the scatter has not made the plan yet")
-        marks = self.marks(self._waited(lambda: self._all_matches(plan), lambda: self._why_not_matched(plan)))
+        matched = self._waited(
+            lambda: self._all_made(plan, MARK_FILES), lambda: self._why_not(plan, MARK_FILES, "part", "matched")
+        )
+        marks = self.marks(matched)
         if number == 0:
             self.write_listing(marks)
         result = self.filter(plan, marks, own)
         if all(self.finished(plan, everything)):
             remove_work(self.work)
         return result
-
-    def _made(
-        self,
-        plan: Plan,
-        numbers: range,
-        finished: Callable[[Plan, str, int], DoneRecord | None],
-        make: Callable[[Plan, int], DoneRecord],
-    ) -> Result:
-        """Make the files of a stage that are not made yet."""
-        result = Result()
-        for number in numbers:
-            before = finished(plan, self.work, number)
-            record = before or make(plan, number)
-            if record.state != "done":
-                raise SlicesFailedError({number: record})
-            result.enter(record, before=before is not None)
-        return result
-
-    def _all_matches(self, plan: Plan) -> list[DoneRecord] | None:
-        """Return the records of all parts, or None if one is missing."""
-        found = [finished_match(plan, self.work, number) for number in range(plan.slices)]
-        return None if None in found else [record for record in found if record is not None]
-
-    def _why_not_matched(self, plan: Plan) -> str:
-        missing = [number for number in range(plan.slices) if finished_match(plan, self.work, number) is None]
-        shown = ", ".join(map(str, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
-        return f"{counted(len(missing), 'part')} of {plan.slices} not matched yet ({shown})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -19,12 +19,13 @@ from tarkit.errors import (
     exit_code_of_all,
     printable,
 )
-from tarkit.exchange.gather import Gather, Scattered, finished_output
+from tarkit.exchange.gather import Gather, Scattered
 from tarkit.exchange.keys import BUCKETS, check_keys
-from tarkit.exchange.plan import RUN_PATTERN, Plan, agreed_plan, check_plan, make_plan, read_plan
+from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
 from tarkit.exchange.positions import MOST_SHARDS
-from tarkit.exchange.scatter import Scatter, finished_run
+from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import Cuts, ExchangeSettings
+from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_records
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import (
@@ -52,9 +53,6 @@ WORK = "_exchange"
 """Name of the work folder in the folder of the outputs."""
 _SHARE = 0.6
 """Part of the memory that is for samples."""
-_LOOK_EVERY = 30.0
-"""Seconds between two looks for the slices that are missing."""
-_SHOWN = 5
 _READS = 8
 """Number of run files in a store that a process reads at once."""
 _GATHERS = 2
@@ -266,40 +264,71 @@ class Exchange:
             check_work_folder(self.work)
         return agreed_plan(self.work, self.request, self.urls, fresh)
 
-    def _finished(self, plan: Plan, runs: Sequence[FinishedRun]) -> Result | None:
-        """Return the result of an earlier run of the same exchange that is complete, or None."""
+    def _finished(self, plan: Plan, runs: Sequence[FinishedRun], number: int = 0, slices: int = 1) -> Result | None:
+        """Return the result of a slice of an earlier run of the same exchange.
+
+        None if there was no such run, or the slice is not complete.
+        """
         for run in runs:
             if run.id == plan.id:
                 found = Result(run.outputs)
-                for number in range(run.outputs):
-                    record = finished_output(plan.id, self.outdir, self.settings.name(number))
+                for record in self._records(plan, take_slice(run.outputs, number, slices)):
                     if record is None:
                         return None
                     found.enter(record, before=True)
                 return found
         return None
 
+    def _records(self, plan: Plan, numbers: Iterable[int]) -> Iterator[DoneRecord | None]:
+        """Yield the records of outputs that are made by this plan, and None for the others."""
+        return finished_records((join(self.outdir, self.settings.name(number)) for number in numbers), plan.id)
+
+    def _made_before(self, plan: Plan, count: int, numbers: range) -> tuple[Result, list[int]]:
+        """Return the result of the outputs that are made, and the numbers of those that are not.
+
+        Args:
+            count: number of all outputs.
+            numbers: numbers of those that are asked for.
+        """
+        result, missing = Result(count), list[int]()
+        for number, record in zip(numbers, self._records(plan, numbers), strict=True):
+            if record is None:
+                missing.append(number)
+            else:
+                result.enter(record, before=True)
+        return result, missing
+
     def _scatter_all(self, plan: Plan) -> Scattered:
         """Scatter all slices that are not scattered yet."""
-        self._publish_run_names(plan)
-        records = {number: finished_run(plan, self.work, number) for number in range(plan.slices)}
+        return self._scattered(
+            self._stage("scatter", RUN_FILES, plan, lambda number: self._scatter(plan, number, self.mem))
+        )
+
+    def _scatter(self, plan: Plan, number: int, mem: int) -> DoneRecord:
+        return Scatter(plan, self.step, self.settings, self.urls, number, self.work, mem).run()
+
+    def _stage(self, stage: str, files: StageFiles, plan: Plan, make: Callable[[int], DoneRecord]) -> list[DoneRecord]:
+        """Make the files of a stage that are not made yet, and return the records of all.
+
+        Raises:
+            SlicesFailedError: some cannot be made.
+        """
+        self._publish_names(plan, files)
+        records = dict(enumerate(files.records(plan, self.work)))
         missing = [number for number, record in records.items() if record is None]
-
-        def scatter(number: int) -> dict[str, Any]:
-            return asdict(Scatter(plan, self.step, self.settings, self.urls, number, self.work, self.mem).run())
-
-        for done, found in enumerate(task_results(scatter, missing, self.parallel), 1):
-            record = DoneRecord(**found)
-            records[missing[done - 1]] = record
-            self._report("scatter", len(records) - len(missing) + done, len(records))
-        return self._scattered(records)
-
-    def _scattered(self, records: dict[int, DoneRecord | None]) -> Scattered:
-        failed = {number: record for number, record in records.items() if record and record.state != "done"}
-        if failed:
+        results = task_results(lambda number: asdict(make(number)), missing, self.parallel)
+        for done, (number, found) in enumerate(zip(missing, results, strict=True), 1 + len(records) - len(missing)):
+            records[number] = DoneRecord(**found)
+            self._report(stage, done, len(records))
+        made = {number: record for number, record in records.items() if record is not None}
+        if failed := {number: record for number, record in made.items() if record.state != "done"}:
             raise SlicesFailedError(failed)
+        return [*made.values()]
+
+    def _scattered(self, records: Sequence[DoneRecord]) -> Scattered:
+        """Return the result of the scatter; check that not too many samples have failed."""
         reads = 1 if local_path(self.work) is not None else _READS
-        scattered = Scattered([record for record in records.values() if record], self.work, self.mem, reads)
+        scattered = Scattered(records, self.work, self.mem, reads)
         self._check_failed(scattered.failed, scattered.merge.samples, scattered.first_failure)
         return scattered
 
@@ -340,14 +369,7 @@ class Exchange:
         return result
 
     def _gathered(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
-        result = Result(cuts.count)
-        missing = list[int]()
-        for number in numbers:
-            record = finished_output(plan.id, self.outdir, self.settings.name(number))
-            if record is None:
-                missing.append(number)
-            else:
-                result.enter(record, before=True)
+        result, missing = self._made_before(plan, cuts.count, numbers)
         made = Gather(
             plan, self.step, self.settings, scattered, self.outdir, replaces=self._replaces, parallel=parallel
         )
@@ -368,10 +390,9 @@ class Exchange:
             self._report("gather", result.done + result.done_before, len(numbers))
         return result
 
-    def _publish_run_names(self, plan: Plan) -> None:
-        """Write the run record of the run files."""
-        runs = InputSet(plan.slices, (RUN_PATTERN.format(plan.slices - 1),))
-        self._publish_record(plan, self.work, runs, plan.run_id)
+    def _publish_names(self, plan: Plan, files: StageFiles) -> None:
+        """Write the run record of the files of a stage."""
+        self._publish_record(plan, self.work, files.names(plan), plan.run_id)
 
     def _publish_record(self, plan: Plan, folder: str, names: InputSet, work: str) -> None:
         """Write a run record, by which ``tarkit status`` knows what is missing."""

@@ -11,14 +11,12 @@ from tarkit.exchange.merge import Merge, number_at
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import value_of
-from tarkit.exchange.runfile import Row, RunFile
-from tarkit.exchange.scatter import run_url
+from tarkit.exchange.runfile import Row
 from tarkit.exchange.settings import Cuts, ExchangeSettings
+from tarkit.exchange.stagefiles import RUN_FILES
 from tarkit.exchange.step import Step
-from tarkit.names.outputnames import done_record_url
 from tarkit.names.url import join
-from tarkit.runs.donerecord import DoneRecord, read_record
-from tarkit.store.entries import stat
+from tarkit.runs.donerecord import DoneRecord
 from tarkit.store.waits import Workers
 
 
@@ -41,15 +39,13 @@ class Scattered:
 
     def __init__(self, records: Sequence[DoneRecord], folder: str, mem: int, parallel: int = 1) -> None:
         outputs = [record.output or {} for record in records]
-        self.runs = [
-            RunFile(run_url(folder, number), each["size"], each["blocks"]) for number, each in enumerate(outputs)
-        ]
+        runs = RUN_FILES.opened(folder, records)
         self.keys = [
             (run, RunKeys(each["keys"][0], each["keys"][1 : 1 + BUCKETS], each["keys"][1 + BUCKETS :]))
-            for run, each in zip(self.runs, outputs, strict=True)
-            if each.get("keys")
+            for run, each in zip(runs, outputs, strict=True)
+            if each["keys"]
         ]
-        self.merge, self.mem = Merge(self.runs, mem, parallel), mem
+        self.merge, self.mem = Merge(runs, mem, parallel), mem
         self._placed = Counter[int]()
         for each in outputs:
             self._placed.update({int(number): count for number, count in each["placed"].items()})
@@ -63,19 +59,6 @@ class Scattered:
         """Return where the outputs begin; failed samples are behind all others."""
         samples, size = self.merge.samples - self.failed, self.merge.size - self._failed_size
         return settings.cuts(samples, size, self.largest, self._placed)
-
-
-def finished_output(plan: str, folder: str, name: str) -> DoneRecord | None:
-    """Return the record of an output that was made by the plan of this id, or None.
-
-    Raises:
-        StreamError, TemporaryStreamError: the record cannot be read.
-    """
-    url = join(folder, name)
-    record = read_record(done_record_url(url))
-    if record is None or record.why_stale(lambda: stat(url).size, work=plan) is not None:
-        return None
-    return record
 
 
 class Gather:

@@ -17,15 +17,10 @@ from tarkit.exchange.positions import FAILED, ORDINAL, failure, ordinal, shard_a
 from tarkit.exchange.runfile import Row, RunFile
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.stagefiles import MARK_FILES
 from tarkit.exchange.step import Step
-from tarkit.names.outputnames import done_record_url
-from tarkit.names.url import join
-from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.specs.shardspec import take_slice
-from tarkit.store.entries import stat
 
-MATCH_NAME = "match-{:06d}.tar"
-MATCH_PATTERN = "match-{{000000..{:06d}}}.tar"
 DUPLICATE, UNCOMPARED, REFUSED = b"D", b"K", b"R"
 """Kinds of marks: the sample equals an earlier one; it is kept without a digest; it has failed."""
 
@@ -54,24 +49,6 @@ class Mark(NamedTuple):
     digest: bytes = b""
 
 
-def match_url(folder: str, number: int) -> str:
-    """Return the URL of the marks of a part."""
-    return join(folder, MATCH_NAME.format(number))
-
-
-def finished_match(plan: Plan, folder: str, number: int) -> DoneRecord | None:
-    """Return the record of a part that was matched by this plan, or None.
-
-    Raises:
-        StreamError, TemporaryStreamError: the record cannot be read.
-    """
-    url = match_url(folder, number)
-    record = read_record(done_record_url(url))
-    if record is None or record.why_stale(lambda: stat(url).size, work=plan.run_id) is not None:
-        return None
-    return record
-
-
 class Match(Scatter):
     """The match of one of as many parts as there are slices.
 
@@ -80,15 +57,13 @@ class Match(Scatter):
         number: number of the part.
     """
 
+    files = MARK_FILES
+
     def __init__(
         self, plan: Plan, step: Step, settings: ExchangeSettings, digests: Merge, number: int, folder: str, mem: int
     ) -> None:
         super().__init__(plan, step, settings, (), number, folder, mem)
         self._digests = digests
-        self._url = match_url(folder, number)
-
-    def _write(self) -> dict[str, object]:
-        return {**super()._write(), "name": MATCH_NAME.format(self._number)}
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield what the part finds, with positions."""

@@ -32,8 +32,6 @@ from tarkit.store.read import read_whole
 from tarkit.store.waits import Workers
 
 PLAN = "plan.json"
-RUN_NAME = "run-{:06d}.tar"
-RUN_PATTERN = "run-{{000000..{:06d}}}.tar"
 PLAN_FORMAT = "tarkit-exchange-"
 """Beginning of the format of plans of all versions."""
 _FORMAT = f"{PLAN_FORMAT}1"

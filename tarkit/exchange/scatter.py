@@ -6,49 +6,26 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
+from typing import ClassVar
 
 from tarkit.errors import TarkitError
 from tarkit.exchange.keys import KeyDigests
 from tarkit.exchange.merge import Merge
-from tarkit.exchange.plan import RUN_NAME, Plan
+from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import OUTPUT_BYTES, LeftOutError, failed_position, ordinal
 from tarkit.exchange.rekeying import Rekeyed
 from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
 from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.stagefiles import RUN_FILES, StageFiles
 from tarkit.exchange.step import Step
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.raw import FarReachingError
 from tarkit.mapping.scratch import Scratch
-from tarkit.names.outputnames import done_record_url
-from tarkit.names.url import join
-from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.runs.donerecord import DoneRecord
 from tarkit.samples.sample import key_rule
-from tarkit.store.entries import stat
 from tarkit.store.publish import open_publish
 
 _position = itemgetter(0)
-
-
-def run_url(folder: str, number: int) -> str:
-    """Return the URL of the run file of a slice."""
-    return join(folder, RUN_NAME.format(number))
-
-
-def run_record(folder: str, number: int) -> DoneRecord | None:
-    """Return the record of a slice, also of one that failed, or None if there is none."""
-    return read_record(done_record_url(run_url(folder, number)))
-
-
-def finished_run(plan: Plan, folder: str, number: int) -> DoneRecord | None:
-    """Return the record of a slice that was scattered by this plan, or None.
-
-    Raises:
-        StreamError, TemporaryStreamError: the record cannot be read.
-    """
-    url, record = run_url(folder, number), run_record(folder, number)
-    if record is None or record.why_stale(lambda: stat(url).size, work=plan.run_id) is not None:
-        return None
-    return record
 
 
 class Scatter:
@@ -70,6 +47,8 @@ class Scatter:
         placed: first bytes of positions -> number of samples, if these name outputs.
     """
 
+    files: ClassVar[StageFiles] = RUN_FILES
+
     def __init__(
         self,
         plan: Plan,
@@ -82,7 +61,7 @@ class Scatter:
     ) -> None:
         self._plan, self._step, self._settings = plan, step, settings
         self._urls, self._number, self._mem = urls, number, mem
-        self._url = run_url(folder, number)
+        self._url = self.files.url(folder, number)
         self.tally = Tally()
         self.keys = KeyDigests() if step.needs_keys(settings) else None
         self.failed: list[tuple[str, int]] = []
@@ -99,7 +78,7 @@ class Scatter:
         from importlib.metadata import version
 
         # As the run record names it.
-        record = DoneRecord("done", {"url": RUN_NAME.format(self._number)}, self._plan.run_id, version("tarkit"))
+        record = DoneRecord("done", {"url": self.files.name(self._number)}, self._plan.run_id, version("tarkit"))
         try:
             record.output = self._write()
         except TarkitError as error:
@@ -150,7 +129,7 @@ class Scatter:
                 keys = [writer.add("keys", digests)[0], *ends, *crcs]
             blocks = writer.end()
         return {
-            "name": RUN_NAME.format(self._number),
+            "name": self.files.name(self._number),
             "size": output.bytes_written,
             "blocks": blocks,
             "keys": keys,

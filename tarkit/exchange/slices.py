@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TypeVar
 
 from tarkit.errors import MissingInputError, TemporaryStreamError, counted
 from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
-from tarkit.exchange.gather import finished_output
 from tarkit.exchange.plan import Plan, check_plan, make_plan, read_plan
-from tarkit.exchange.scatter import Scatter, finished_run, run_record
+from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_record
 from tarkit.exchange.workfolder import earlier_outputs, remove_work
 from tarkit.names.outputnames import done_record_url
-from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.specs.shardspec import take_slice
 from tarkit.store.entries import entries
 
@@ -60,21 +60,12 @@ class ExchangeSlice(Exchange):
             fresh = make_plan(self.request, self.urls, slices=slices, mem=mem)
             self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
             plan = self._agreed_plan(fresh)
-            self._publish_run_names(plan)
+            self._publish_names(plan, RUN_FILES)
         else:
             plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
-        result = Result()
         # With fewer inputs than slices, the last slices have none.
-        if number < plan.slices:
-            record = finished_run(plan, self.work, number)
-            result.enter(record or self._scattered_now(plan, number, mem), before=record is not None)
-        return result
-
-    def _scattered_now(self, plan: Plan, number: int, mem: int) -> DoneRecord:
-        record = Scatter(plan, self.step, self.settings, self.urls, number, self.work, mem).run()
-        if record.state != "done":
-            raise SlicesFailedError({number: record})
-        return record
+        numbers = range(number, min(number + 1, plan.slices))
+        return self._made(plan, RUN_FILES, numbers, lambda each: self._scatter(plan, each, mem))
 
     def gather(self, number: int, slices: int) -> Result:
         """Make one slice of the outputs.
@@ -105,8 +96,8 @@ class ExchangeSlice(Exchange):
 
         plan = self._waited(lambda: looked(self._own_plan()), "slice 0 of the scatter has not made the plan yet")
         self._check_folder(plan, earlier_outputs(self.outdir, self.settings))
-        runs = self._waited(lambda: looked(self._all_runs(plan)), lambda: self._why_not_scattered(plan))
-        scattered = self._scattered(dict(enumerate(runs)))
+        runs = self._waited(lambda: looked(self._all_made(plan, RUN_FILES)), lambda: self._why_not_scattered(plan))
+        scattered = self._scattered(runs)
         cuts = scattered.cuts(self.settings)
         outputs = take_slice(cuts.count, number, slices)
         if cuts.count and not outputs:
@@ -117,10 +108,12 @@ class ExchangeSlice(Exchange):
         self._check_keys(scattered, plan, part, parts, 1)
         result = self._gather(plan, scattered, cuts, outputs, self.parallel)
         names = {entry.name for entry in entries(self.outdir)}
-        made = [self.settings.name(each) for each in range(cuts.count)]
+        everything = range(cuts.count)
         # Without outputs, the other slices could not know that all is done.
-        if (made or slices == 1) and all(
-            done_record_url(name) in names and finished_output(plan.id, self.outdir, name) for name in made
+        if (
+            (everything or slices == 1)
+            and all(done_record_url(self.settings.name(each)) in names for each in everything)
+            and all(self._records(plan, everything))
         ):
             remove_work(self.work)
         return result
@@ -131,17 +124,8 @@ class ExchangeSlice(Exchange):
             return None
         runs = earlier_outputs(self.outdir, self.settings).runs
         # The id of a plan does not depend on its slices, but on the inputs as they are now.
-        plan = make_plan(self.request, self.urls, slices=slices, mem=self.mem).id if runs else None
-        for run in (run for run in runs if run.id == plan):
-            found = Result(run.outputs)
-            for each in take_slice(run.outputs, number, slices):
-                record = finished_output(run.id, self.outdir, self.settings.name(each))
-                if record is None:
-                    break
-                found.enter(record, before=True)
-            else:
-                return found
-        return None
+        plan = make_plan(self.request, self.urls, slices=slices, mem=self.mem) if runs else None
+        return self._finished(plan, runs, number, slices) if plan else None
 
     def _own_plan(self) -> Plan | None:
         plan = read_plan(self.work)
@@ -149,24 +133,37 @@ class ExchangeSlice(Exchange):
             check_plan(plan, self.work, self.request, self.urls)
         return plan
 
-    def _all_runs(self, plan: Plan) -> list[DoneRecord] | None:
-        """Return the records of all slices, or None if one is missing."""
-        found = list[DoneRecord]()
-        for number in range(plan.slices):
-            record = finished_run(plan, self.work, number)
-            if record is None:
-                return None
-            found.append(record)
-        return found
+    def _made(self, plan: Plan, files: StageFiles, numbers: range, make: Callable[[int], DoneRecord]) -> Result:
+        """Make some files of a stage that are not made yet.
+
+        Raises:
+            SlicesFailedError: one cannot be made.
+        """
+        result = Result()
+        for number in numbers:
+            before = finished_record(files.url(self.work, number), plan.run_id)
+            record = before or make(number)
+            if record.state != "done":
+                raise SlicesFailedError({number: record})
+            result.enter(record, before=before is not None)
+        return result
+
+    def _all_made(self, plan: Plan, files: StageFiles) -> list[DoneRecord] | None:
+        """Return the records of all files of a stage, or None if one is missing."""
+        found = [*takewhile(bool, files.records(plan, self.work))]
+        return [record for record in found if record] if len(found) == plan.slices else None
 
     def _why_not_scattered(self, plan: Plan) -> str:
-        missing = [number for number in range(plan.slices) if finished_run(plan, self.work, number) is None]
-        failed = next(
-            (record.error for each in missing if (record := run_record(self.work, each)) and record.error), None
-        )
+        return self._why_not(plan, RUN_FILES, "slice", "scattered")
+
+    def _why_not(self, plan: Plan, files: StageFiles, unit: str, made: str) -> str:
+        """Return which files of a stage are missing, as in "3 slices of 9 not scattered yet"."""
+        missing = [number for number, each in enumerate(files.records(plan, self.work)) if each is None]
+        records = (read_record(done_record_url(files.url(self.work, number))) for number in missing)
+        error = next((record.error for record in records if record and record.error), None)
         shown = ", ".join(map(str, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
-        why = f"; one has failed: {failed}" if failed else ""
-        return f"{counted(len(missing), 'slice')} of {plan.slices} not scattered yet ({shown}){why}"
+        why = f"; one has failed: {error}" if error else ""
+        return f"{counted(len(missing), unit)} of {plan.slices} not {made} yet ({shown}){why}"
 
     def _waited(self, look: Callable[[], T | None], why: str | Callable[[], str]) -> T:
         """Return what another process makes, when it is there."""

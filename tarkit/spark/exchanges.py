@@ -11,7 +11,6 @@ from typing import Any
 
 from tarkit.errors import StreamError, UsageError, counted
 from tarkit.exchange.exchange import Exchange, Result
-from tarkit.exchange.gather import finished_output
 from tarkit.exchange.keys import BUCKETS, check_samples
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import shard_and_number
@@ -176,14 +175,7 @@ class SparkExchange(Exchange):
 
     def _gather_outputs(self, job: ExchangeJob, count: int, samples: int, beginnings: Sequence[Beginning]) -> Result:
         self._publish_record(job.plan, self.outdir, self.settings.names(count), job.plan.id)
-        result = Result(count)
-        missing = list[int]()
-        for number in range(count):
-            record = finished_output(job.plan.id, self.outdir, self.settings.name(number))
-            if record is None:
-                missing.append(number)
-            else:
-                result.enter(record, before=True)
+        result, missing = self._made_before(job.plan, count, range(count))
         if missing:
             self._remove_earlier(missing)
             starts = [each.position for each in beginnings]

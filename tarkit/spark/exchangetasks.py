@@ -15,7 +15,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, TarkitError, counted
-from tarkit.exchange.gather import finished_output
 from tarkit.exchange.keys import repeated_digests, samples_with_digests
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
@@ -23,6 +22,7 @@ from tarkit.exchange.positions import FAILED, value_of
 from tarkit.exchange.runfile import Row, joined
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import Cuts, ExchangeSettings
+from tarkit.exchange.stagefiles import finished_record
 from tarkit.exchange.step import Step
 from tarkit.names.url import join
 from tarkit.runs.donerecord import DoneRecord
@@ -204,10 +204,9 @@ class ExchangeJob:
 
     def _gathered(self, number: int, samples: int, rows: Iterator[Row]) -> DoneRecord:
         # Another attempt of this task may have made it.
-        name = self.settings.name(number)
-        if (found := finished_output(self.plan.id, self.outdir, name)) is not None:
+        url = join(self.outdir, self.settings.name(number))
+        if (found := finished_record(url, self.plan.id)) is not None:
             return found
-        url = join(self.outdir, name)
         output = GatheredOutput(url, self.plan, self.settings)
         try:
             output.fill(self.step.write, _batches(rows))

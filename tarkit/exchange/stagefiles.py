@@ -1,0 +1,78 @@
+"""Files that are done: those of a stage in the work folder, and outputs, each with its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tarkit.exchange.plan import Plan
+from tarkit.exchange.runfile import RunFile
+from tarkit.names.outputnames import done_record_url
+from tarkit.names.url import join
+from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.specs.inputset import InputSet
+from tarkit.store.entries import stat
+from tarkit.store.waits import Workers
+
+_AT_ONCE = 16
+
+
+def finished_record(url: str, work: str) -> DoneRecord | None:
+    """Return the record of a file that is done, or None.
+
+    Args:
+        url: path or URL of the file.
+        work: id of the plan by which it must have been made.
+
+    Raises:
+        StreamError, TemporaryStreamError: the record cannot be read.
+    """
+    record = read_record(done_record_url(url))
+    if record is None or record.why_stale(lambda: stat(url).size, work=work) is not None:
+        return None
+    return record
+
+
+def finished_records(urls: Iterable[str], work: str) -> Iterator[DoneRecord | None]:
+    """Yield :func:`finished_record` of each file, in order; several are read at once."""
+    with Workers(_AT_ONCE, "records") as workers:
+        yield from workers.ahead(lambda url: finished_record(url, work), urls, 2 * _AT_ONCE)
+
+
+class StageFiles(NamedTuple):
+    """The files of a stage: one for each slice of the plan, in the work folder.
+
+    Attributes:
+        stem: beginning of their names.
+    """
+
+    stem: str
+
+    def name(self, number: int) -> str:
+        """Return the name of the file of a slice."""
+        return f"{self.stem}-{number:06d}.tar"
+
+    def names(self, plan: Plan) -> InputSet:
+        """Return the names of all files, for a run record."""
+        return InputSet(plan.slices, (f"{self.stem}-{{000000..{plan.slices - 1:06d}}}.tar",))
+
+    def url(self, folder: str, number: int) -> str:
+        """Return the URL of the file of a slice."""
+        return join(folder, self.name(number))
+
+    def records(self, plan: Plan, folder: str) -> Iterator[DoneRecord | None]:
+        """Yield the record of each slice that is done by this plan, and None for the others.
+
+        Raises:
+            StreamError, TemporaryStreamError: a record cannot be read.
+        """
+        return finished_records((self.url(folder, number) for number in range(plan.slices)), plan.run_id)
+
+    def opened(self, folder: str, records: Sequence[DoneRecord]) -> list[RunFile]:
+        """Return the files of all slices, from their records."""
+        outputs = [record.output or {} for record in records]
+        return [RunFile(self.url(folder, number), each["size"], each["blocks"]) for number, each in enumerate(outputs)]
+
+
+RUN_FILES, MARK_FILES = StageFiles("run"), StageFiles("match")
+"""The files of a scatter, and of the match of a dedup."""
