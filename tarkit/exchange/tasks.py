@@ -81,7 +81,8 @@ def task_results(
                 for output in (outcome.printed.stdout, outcome.printed.stderr):
                     output.show(_show)
                 if outcome.failure is not None:
-                    raise StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
+                    failed = StageTaskError(f"{outcome.failure.message}; run the same command again", EXIT_FAILED)
+                    continue
                 found = json.loads(outcome.made[0][0]["json"])
                 if "error" in found:
                     failed = StageTaskError(found["error"], found["code"])

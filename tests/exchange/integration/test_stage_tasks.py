@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,21 @@ def test_the_files_of_a_task_that_was_killed_are_removed(tmp_path: Path, monkeyp
     with pytest.raises(StageTaskError):
         list(task_results(task, range(3), 2))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_task_that_has_begun_ends_after_the_process_of_another_was_killed(tmp_path: Path) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+
+    def task(number: int) -> None:
+        if number == 1:
+            begun.touch()
+            time.sleep(0.3)
+            ended.touch()
+            return
+        while not begun.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(StageTaskError, match="run the same command again"):
+        list(task_results(task, range(2), 2))
+    assert ended.exists()
