@@ -10,19 +10,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from tarkit.errors import RepeatedKeyError, StreamError, UsageError, printable
 from tarkit.exchange.exchange import Exchange, Result
+from tarkit.exchange.inputreader import InputReader
 from tarkit.exchange.keys import HINT
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan, make_plan
-from tarkit.exchange.rekeying import Rekeyed
 from tarkit.exchange.runfile import ROW_BYTES, Row
 from tarkit.exchange.shuffle import Shuffle
 from tarkit.exchange.workfolder import check_alone, earlier_outputs, remove_other_outputs, run_ids
-from tarkit.formats.tally import Tally
-from tarkit.formats.tar.raw import FarReachingError
 from tarkit.names.redaction import redact
 from tarkit.names.url import join
-from tarkit.samples.rawsamples import RawSample, raw_samples
-from tarkit.samples.sample import key_rule
+from tarkit.samples.rawsamples import RawSample
 from tarkit.steps.counting import count_shards
 
 T = TypeVar("T")
@@ -97,9 +94,9 @@ class BlockShuffle(Exchange):
         return result
 
     def _write(self, plan: Plan) -> Result:
-        tally, result = Tally(), Result()
+        inputs, result = InputReader(plan, self.step, self.settings, self.urls), Result()
         begins = self._begins()
-        with closing(self._shuffled(plan, tally)) as samples:
+        with closing(self._shuffled(inputs)) as samples:
             output: _BlockOutput | None = None
             try:
                 for number, held in enumerate(samples):
@@ -120,7 +117,7 @@ class BlockShuffle(Exchange):
                 "make the indexes of the inputs again (tarkit index)"
             )
         result.outputs = result.done
-        result.counts.met = tally
+        result.counts.met = inputs.tally
         return result
 
     def _begins(self) -> frozenset[int]:
@@ -144,13 +141,13 @@ class BlockShuffle(Exchange):
             return output.size + held.sample.size > settings.maxsize
         return number in begins
 
-    def _shuffled(self, plan: Plan, tally: Tally) -> Generator[_Held, None, None]:
+    def _shuffled(self, inputs: InputReader) -> Generator[_Held, None, None]:
         """Yield all samples, each at a random time after it was read."""
         # Of random(), Python promises the same numbers in all versions.
         draw = random.Random(self.step.seed).random
         held, size = list[_Held](), 0
 
-        with closing(self._read(plan, tally, draw)) as samples:
+        with closing(self._read(inputs, draw)) as samples:
             for each in samples:
                 held.append(each)
                 size += each.sample.size + ROW_BYTES
@@ -161,23 +158,15 @@ class BlockShuffle(Exchange):
         while held:
             yield _drawn(held, draw)
 
-    def _read(self, plan: Plan, tally: Tally, draw: Callable[[], float]) -> Generator[_Held, None, None]:
+    def _read(self, inputs: InputReader, draw: Callable[[], float]) -> Generator[_Held, None, None]:
         """Yield the samples of all shards, which come in a random order."""
-        rule = key_rule(self.settings.key_rule)
-        rekeyed = Rekeyed(rule, self.settings.mtime, self.settings.format) if self.settings.rekey else None
-        globals_seen: list[FarReachingError] = []
         order, left = list[int](), [*range(len(self.urls))]
         while left:
             order.append(_drawn(left, draw))
         for done, shard in enumerate(order, 1):
-            url = self.urls[shard]
-            plan.check_identity(shard, url)
-            with closing(raw_samples(url, rule=rule, tally=tally, globals_seen=globals_seen)) as samples:
+            with closing(inputs.samples(shard)) as samples:
                 for sample in samples:
-                    yield _Held(shard, sample if rekeyed is None else rekeyed(sample, shard, url))
-            if globals_seen:  # its samples would lose the header
-                raise globals_seen[0]
-            plan.check_identity(shard, url)
+                    yield _Held(shard, sample)
             self._report("read", done, len(order))
 
 

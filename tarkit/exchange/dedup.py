@@ -207,7 +207,7 @@ class Dedup(Exchange):
         parts = [[missing[each] for each in take_slice(len(missing), part, tasks)] for part in range(tasks)]
 
         def write(part: int) -> list[dict[str, Any]]:
-            made = Filter(plan, self.settings, self.urls, self.outputs, marks, self.mem)
+            made = Filter(plan, self.step, self.settings, self.urls, self.outputs, marks, self.mem)
             return [asdict(record) for record in made.run(parts[part])]
 
         for found in task_results(write, range(tasks), self.parallel):

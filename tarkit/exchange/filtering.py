@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from tarkit.errors import DataError, printable
 from tarkit.exchange.exchange import Result
+from tarkit.exchange.inputreader import InputReader
 from tarkit.exchange.matching import DUPLICATE, REFUSED, Mark, read_marks
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.runfile import Row, RunFile
 from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.step import Step
 from tarkit.formats.tally import Tally
 from tarkit.names.outputnames import has_index_name
 from tarkit.runs.donerecord import DoneRecord
-from tarkit.samples.rawsamples import RawSample, raw_samples
-from tarkit.samples.sample import key_rule
+from tarkit.samples.rawsamples import RawSample
 
 DUPLICATES = "duplicates"
 """Reason under which the samples that are left out are counted."""
@@ -70,15 +71,15 @@ class Filter:
     def __init__(
         self,
         plan: Plan,
+        step: Step,
         settings: ExchangeSettings,
         urls: Sequence[str],
         outputs: Sequence[str],
         marks: Sequence[RunFile],
         mem: int,
     ) -> None:
-        self._plan, self._settings, self._urls, self._outputs = plan, settings, urls, outputs
-        self._marks, self._mem = marks, mem
-        self._rule = key_rule(settings.key_rule)
+        self._plan, self._step, self._settings = plan, step, settings
+        self._urls, self._outputs, self._marks, self._mem = urls, outputs, marks, mem
 
     def run(self, numbers: Sequence[int]) -> Iterator[DoneRecord]:
         """Write the outputs of inputs, by ascending numbers, and yield the record of each.
@@ -92,26 +93,21 @@ class Filter:
         for number in numbers:
             while mark is not None and mark.shard < number:
                 mark = next(marks, None)
-            self._plan.check_identity(number, self._urls[number])
-            tally = Tally()
-            output = _FilteredOutput(self._plan, self._settings, self._outputs[number], number, tally)
+            inputs = InputReader(self._plan, self._step, self._settings, self._urls)
+            output = _FilteredOutput(self._plan, self._settings, self._outputs[number], number, inputs.tally)
             try:
-                with closing(self._samples(number, tally)) as samples:
+                with closing(inputs.samples(number)) as samples:
                     for at, sample in enumerate(samples):
                         if mark is not None and (mark.shard, mark.number) == (number, at):
                             output.take(sample, mark)
                             mark = next(marks, None)
                         else:
                             output.take(sample, None)
-                self._plan.check_identity(number, self._urls[number])
                 if mark is not None and mark.shard == number:
                     raise DataError("the input has fewer samples than before", url=self._urls[number])
                 yield output.publish()
             finally:
                 output.discard()
-
-    def _samples(self, number: int, tally: Tally) -> Generator[RawSample, None, None]:
-        return raw_samples(self._urls[number], rule=self._rule, tally=tally, globals_seen=[])
 
 
 class _FilteredOutput(GatheredOutput):

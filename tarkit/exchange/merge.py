@@ -12,8 +12,6 @@ from tarkit.exchange.runfile import ROW_BYTES, Block, Row, RunFile
 from tarkit.store.waits import Workers
 
 _position = itemgetter(0)
-
-
 _BATCH = 256
 """Most samples that are passed on at once."""
 

@@ -9,20 +9,17 @@ from operator import itemgetter
 from typing import ClassVar
 
 from tarkit.errors import TarkitError
+from tarkit.exchange.inputreader import InputReader
 from tarkit.exchange.keys import KeyDigests
 from tarkit.exchange.merge import Merge
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import OUTPUT_BYTES, LeftOutError, failed_position, ordinal
-from tarkit.exchange.rekeying import Rekeyed
 from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles
 from tarkit.exchange.step import Step
-from tarkit.formats.tally import Tally
-from tarkit.formats.tar.raw import FarReachingError
 from tarkit.mapping.scratch import Scratch
 from tarkit.runs.donerecord import DoneRecord
-from tarkit.samples.sample import key_rule
 from tarkit.store.publish import open_publish
 
 _position = itemgetter(0)
@@ -60,9 +57,10 @@ class Scatter:
         mem: int,
     ) -> None:
         self._plan, self._step, self._settings = plan, step, settings
-        self._urls, self._number, self._mem = urls, number, mem
+        self._number, self._mem = number, mem
         self._url = self.files.url(folder, number)
-        self.tally = Tally()
+        self._inputs = InputReader(plan, step, settings, urls)
+        self.tally = self._inputs.tally
         self.keys = KeyDigests() if step.needs_keys(settings) else None
         self.failed: list[tuple[str, int]] = []
         self.first_failure = ""
@@ -141,24 +139,16 @@ class Scatter:
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield the samples of the slice with their positions, in the order of the inputs."""
-        globals_seen: list[FarReachingError] = []
-        settings = self._settings
-        rule = key_rule(settings.key_rule)
-        rekeyed = Rekeyed(rule, settings.mtime, settings.format) if settings.rekey else None
+        with_outputs = bool(self._settings.outputs)
         for shard in self._plan.shards(self._number):
-            url = self._urls[shard]
-            self._plan.check_identity(shard, url)
             place_of = self._step.place_of(shard)
-            found = self._step.samples(shard, url, self._settings, self.tally, globals_seen)
-            with closing(found) as samples:
+            with closing(self._inputs.samples(shard)) as samples:
                 for number, sample in enumerate(samples):
-                    if rekeyed is not None:
-                        sample = rekeyed(sample, shard, url)
                     if self.keys is not None:
                         self.keys.add(sample.key)
                     try:
                         position = place_of(sample, number)
-                        if self._settings.outputs:
+                        if with_outputs:
                             self.placed[position[:OUTPUT_BYTES]] += 1
                     except LeftOutError as error:
                         position, sample = error.position, sample._replace(parts=(), size=0)
@@ -167,9 +157,6 @@ class Scatter:
                         self.failed_size += sample.size
                     self.largest = max(self.largest, sample.size)
                     yield Row(position, sample.parts, sample.size, sample.words)
-            if globals_seen:  # its samples would lose the header, and other samples could get it
-                raise globals_seen[0]
-            self._plan.check_identity(shard, url)
 
     def _fail(self, key: str, reason: str, place: bytes) -> bytes:
         """Count a failed sample, and return its position."""

@@ -1,4 +1,4 @@
-"""ExchangeSettings that all steps have: how outputs are cut, and what happens to repeated keys."""
+"""Settings that all steps have: how outputs are cut, and what happens to repeated keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTPUT_PATTERN = "shard-{{000000..{:06d}}}.tar"
 
 @dataclass(frozen=True)
 class ExchangeSettings:
-    """ExchangeSettings of an exchange.
+    """Settings of an exchange.
 
     Attributes:
         shards: number of outputs; the numbers of their samples differ by at most one.

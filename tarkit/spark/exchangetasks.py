@@ -7,7 +7,7 @@ the content, to find where outputs begin. Then the samples themselves go through
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby
@@ -119,10 +119,6 @@ class ExchangeJob:
         """Return the scatter of a slice, of which only the reading is used."""
         return Scatter(self.plan, self.step, self.settings, self.urls, number, self.outdir, 0)
 
-    def _rows(self, number: int) -> Generator[Row, None, None]:
-        """Yield the samples of a slice, in the order of the inputs."""
-        return self._scatter(number).rows()
-
     def places(self, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
         """Yield what the first reading of slices gives.
 
@@ -162,7 +158,7 @@ class ExchangeJob:
         """Yield (0, (key, position)) for the samples of slices whose keys have these digests."""
         rule = key_rule(self.settings.key_rule)
         for number in numbers:
-            with closing(self._rows(number)) as rows:
+            with closing(self._scatter(number).rows()) as rows:
                 for found in samples_with_digests(digests, ((row.key(rule), row.position) for row in rows)):
                     yield 0, found
 
@@ -177,7 +173,7 @@ class ExchangeJob:
             numbers: numbers of the slices.
         """
         for number in numbers:
-            with closing(self._rows(number)) as rows:
+            with closing(self._scatter(number).rows()) as rows:
                 for row in rows:
                     if bisect_right(starts, row.position) in wanted:
                         yield from _in_pieces(row)
