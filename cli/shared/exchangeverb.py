@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tarkit.exchange.placing import Placement
     from tarkit.exchange.settings import ExchangeSettings
     from tarkit.exchange.step import Step
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _SETTINGS = (
     "shard_count",
@@ -57,6 +59,52 @@ _HOW = """
 """End of the help of all these verbs."""
 _CUTS = ("shard_count", "maxcount", "maxsize")
 
+index_option = click.option(
+    "--index/--no-index", default=True, help="Write the index of each shard beside it.  [default: yes]"
+)
+
+
+def stage_options(*stages: str, held: str) -> Callable[[F], F]:
+    """Return a decorator that gives a command the options for memory, work folder and stages.
+
+    Args:
+        stages: names of the stages.
+        held: what memory holds, for the help.
+    """
+    return option_group(
+        click.option("--work", metavar="DIR", help="Folder or URL for run files.  [default: _exchange in -O DIR]"),
+        click.option("--mem", type=size, default="1G", show_default=True, help=f"Memory for {held}, of all processes."),
+        click.option("--force", is_flag=True, help="Replace shards of another run in DIR; remove its run files."),
+        dry_run_option,
+        click.option("--stage", type=click.Choice(stages), help="Run one slice of one stage, as on a cluster."),
+        click.option(
+            "--slice", "stage_slice", metavar="I/W", help="Slice I of W; W alone: I is JOB_COMPLETION_INDEX."
+        ),
+        click.option(
+            "--wait", type=Seconds(), default=0, show_default=True, metavar="SECONDS",
+            help="With --stage, wait for the slices of the stage before.",
+        ),
+    )  # fmt: skip
+
+
+def slice_of_stage(stage: str | None, stage_slice: str | None) -> tuple[int, int]:
+    """Return number and count of the slices of :func:`stage_options`; (0, 1) without a stage.
+
+    Raises:
+        UsageError: options do not go together.
+    """
+    if (stage is None) != (stage_slice is None):
+        raise UsageError("--stage and --slice go together: the stage, and I/W for slice I of W")
+    reject_options([] if stage else ["wait"], "goes with --stage")
+    reject_options(["dry_run", "force"] if stage else [], "does not go with --stage")
+    if stage_slice is None:
+        return 0, 1
+    from tarkit.runs.process import with_index
+    from tarkit.specs.inputslice import parse_slice
+
+    return parse_slice(with_index(stage_slice))
+
+
 _options = option_group(
     click.option("-O", "--outdir", metavar="DIR", required=True, help="Folder or URL for the shards."),
     shard_count_option,
@@ -64,23 +112,12 @@ _options = option_group(
     click.option("--maxsize", type=size, metavar="SIZE", help="Most bytes of tar in a shard."),
     click.option("--rekey", "number_keys", is_flag=True, help="Put the number of its SHARD before a key: 000012/KEY."),
     work_option("on_repeated_key"),
-    click.option("--index/--no-index", default=True, help="Write the index of each shard beside it.  [default: yes]"),
+    index_option,
     work_option("mtime"),
     work_option("format"),
     work_option("max_errors"),
-    click.option("--work", metavar="DIR", help="Folder or URL for run files.  [default: _exchange in -O DIR]"),
-    click.option("--mem", type=size, default="1G", show_default=True, help="Memory for samples, of all processes."),
-    click.option("--force", is_flag=True, help="Replace shards of another run in DIR; remove its run files."),
-    dry_run_option,
-    click.option(
-        "--stage", type=click.Choice(["scatter", "gather"]), help="Run one slice of one stage, as on a cluster."
-    ),
-    click.option("--slice", "stage_slice", metavar="I/W", help="Slice I of W; W alone: I is JOB_COMPLETION_INDEX."),
-    click.option(
-        "--wait", type=Seconds(), default=0, show_default=True, metavar="SECONDS",
-        help="With --stage, wait for the slices of the stage before.",
-    ),
-)  # fmt: skip
+    stage_options("scatter", "gather", held="samples"),
+)
 
 
 placing_options = option_group(
@@ -130,10 +167,7 @@ class ExchangeVerb:
         from tarkit.exchange.slices import ExchangeSlice
 
         options = self.options
-        if (options["stage"] is None) != (options["stage_slice"] is None):
-            raise UsageError("--stage and --slice go together: the stage, and I/W for slice I of W")
-        reject_options([] if options["stage"] else ["wait"], "goes with --stage")
-        reject_options(["dry_run", "force"] if options["stage"] else [], "does not go with --stage")
+        number, slices = slice_of_stage(options["stage"], options["stage_slice"])
         exchange = ExchangeSlice(
             step, urls, options["outdir"], self._settings(step), work=options["work"], parallel=self.parallel,
             mem=options["mem"], force=options["force"], report=self._report,
@@ -145,10 +179,6 @@ class ExchangeVerb:
         if options["stage"] is None:
             result = exchange.run()
         else:
-            from tarkit.runs.process import with_index
-            from tarkit.specs.inputslice import parse_slice
-
-            number, slices = parse_slice(with_index(options["stage_slice"]))
             result = (exchange.scatter if options["stage"] == "scatter" else exchange.gather)(number, slices)
         self._note(result)
         if options["stage"] is None:

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.errors import EXIT_OK, UsageError, counted
+from tarkit.errors import EXIT_OK, counted
 from tarkit.names.redaction import redact
 
-from ..shared.program import (
-    Seconds,
-    dry_run_notes,
-    dry_run_option,
-    names_in,
-    refuse_mixed_output,
-    reject_options,
-    size,
-    work_option,
-)
+from ..shared.exchangeverb import index_option, slice_of_stage, stage_options
+from ..shared.program import dry_run_notes, names_in, refuse_mixed_output, work_option
 from ..shared.results import counted_names
 from ..shared.shardverb import VerbRun, shard_verb
 
@@ -50,22 +42,9 @@ Examples:
     help="A sample without the field is a failed sample, or is kept.",
 )  # fmt: skip
 @click.option("--report", "listing", metavar="FILE", help="List in JSON lines what is left out, and what it equals.")
-@click.option("--index/--no-index", default=True, help="Write the index of each shard beside it.  [default: yes]")
+@index_option
 @work_option("max_errors")
-@click.option("--work", metavar="DIR", help="Folder or URL for run files.  [default: _exchange in -O DIR]")
-@click.option("--mem", type=size, default="1G", show_default=True, help="Memory for digests, of all processes.")
-@click.option("--force", is_flag=True, help="Replace shards of another run in DIR; remove its run files.")
-@dry_run_option
-@click.option(
-    "--stage",
-    type=click.Choice(["scatter", "match", "gather"]),
-    help="Run one slice of one stage, as on a cluster.",
-)
-@click.option("--slice", "stage_slice", metavar="I/W", help="Slice I of W; W alone: I is JOB_COMPLETION_INDEX.")
-@click.option(
-    "--wait", type=Seconds(), default=0, show_default=True, metavar="SECONDS",
-    help="With --stage, wait for the slices of the stage before.",
-)  # fmt: skip
+@stage_options("scatter", "match", "gather", held="digests")
 def command(
     run: VerbRun,
     parallel: int,
@@ -105,10 +84,7 @@ def command(
     compares the digests, then gather, which writes the shards.
     """
     refuse_mixed_output(listing or "", run.as_json)
-    if (stage is None) != (stage_slice is None):
-        raise UsageError("--stage and --slice go together: the stage, and I/W for slice I of W")
-    reject_options([] if stage else ["wait"], "goes with --stage")
-    reject_options(["dry_run", "force"] if stage else [], "does not go with --stage")
+    number, slices = slice_of_stage(stage, stage_slice)
     from tarkit.exchange.dedupslices import DedupSlice
     from tarkit.exchange.digests import Digests
 
@@ -123,14 +99,11 @@ def command(
         listing=listing, dry_run=dry_run, work=work, parallel=parallel, mem=mem, force=force, report=show,
     )  # fmt: skip
     dedup.wait = wait
-    if stage is None or stage_slice is None:
-        result: Result = dedup.run()
+    result: Result
+    if stage is None:
+        result = dedup.run()
     else:
-        from tarkit.runs.process import with_index
-        from tarkit.specs.inputslice import parse_slice
-
-        made = {"scatter": dedup.scatter, "match": dedup.match, "gather": dedup.gather}[stage]
-        result = made(*parse_slice(with_index(stage_slice)))
+        result = {"scatter": dedup.scatter, "match": dedup.match, "gather": dedup.gather}[stage](number, slices)
     _note(run, result, outdir, "run file" if stage in ("scatter", "match") else "shard")
     # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
     return EXIT_OK if stage in ("scatter", "match") else result.counts.exit_code
