@@ -287,7 +287,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
             return most()
 
     peak(400)
-    assert peak(8000) < peak(2000) + 300_000
+    assert peak(4000) < peak(1200) + 200_000
 
 
 def test_the_library_of_perceptual_hashes_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
