@@ -164,7 +164,7 @@ class Exchange:
         if one_name(self.work) == one_name(outdir):
             raise UsageError(f"--work is {printable(redact(outdir))}, the folder of the outputs; name another folder")
         if step.outputs != settings.outputs:
-            raise UsageError("outputs of the settings are those that the step names")
+            raise UsageError("the settings have other outputs than the step; give them outputs=step.outputs")
         if len(self.urls) >= MOST_SHARDS:
             raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
         if (reason := step.why_not(self.urls, settings)) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from tarkit.exchange.keys import BUCKETS, RunKeys
-from tarkit.exchange.merge import Merge, number_at
+from tarkit.exchange.merge import Merge, count_before, measure
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import value_of
@@ -151,8 +151,7 @@ class _Rows:
         while (batch := self._left or next(self._batches, None)) is not None:
             self._left = None
             at, rows = batch
-            sizes = [row.size for row in rows] if self._of_size else None
-            cut = len(rows) if end is None else number_at(sizes, len(rows), end - at)
+            cut = len(rows) if end is None else count_before(rows, end - at, self._of_size)
             if self._in_groups:
                 last = value_of(rows[cut - 1].position) if cut else last
                 while cut < len(rows) and value_of(rows[cut].position) == last:
@@ -160,5 +159,5 @@ class _Rows:
             if cut:
                 yield rows[:cut]
             if cut < len(rows):
-                self._left = at + (cut if sizes is None else sum(sizes[:cut])), rows[cut:]
+                self._left = at + measure(rows[:cut], self._of_size), rows[cut:]
                 return

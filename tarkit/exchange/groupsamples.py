@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
+from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, write_run
 from tarkit.samples.sample import Sample
-from tarkit.store.publish import open_publish
 
 _BLOCK_SIZE = 256 * 1024
 
@@ -46,11 +45,7 @@ class GroupSamples:
         self.count = len(first)
 
     def _written(self, rows: Iterable[Row]) -> RunFile:
-        with open_publish(self._path, sync=False) as output:
-            writer = RunWriter(output, _BLOCK_SIZE)
-            writer.write(rows)
-            blocks = writer.end()
-        run = RunFile(self._path, output.bytes_written, blocks)
+        run = write_run(self._path, rows, _BLOCK_SIZE)
         self.count = sum(block.samples for block in run.blocks)
         return run
 

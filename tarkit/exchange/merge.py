@@ -53,12 +53,12 @@ class Merge:
         """
         at, begin = self._begin(start, of_size)
         for rows in self._sorted(begin):
-            sizes = [row.size for row in rows] if of_size else None
-            skipped = number_at(sizes, len(rows), start - at)
-            first = at + (skipped if sizes is None else sum(sizes[:skipped]))
-            at += len(rows) if sizes is None else sum(sizes)
-            if skipped < len(rows):
-                yield first, rows[skipped:] if skipped else rows
+            if skipped := count_before(rows, start - at, of_size):
+                at += measure(rows[:skipped], of_size)
+                del rows[:skipped]
+            if rows:
+                yield at, rows
+                at += measure(rows, of_size)
 
     def _begin(self, start: int, of_size: bool) -> tuple[int, list[int]]:
         """Return the first block to read of each run file, and the number of its samples before.
@@ -121,14 +121,19 @@ class Merge:
             )
 
 
-def number_at(sizes: Sequence[int] | None, count: int, number: int) -> int:
+def measure(rows: Sequence[Row], of_size: bool) -> int:
+    """Return the bytes of samples, or their number."""
+    return sum(row.size for row in rows) if of_size else len(rows)
+
+
+def count_before(rows: Sequence[Row], number: int, of_size: bool) -> int:
     """Return how many of some samples come before a number that is counted from their first.
 
     Args:
-        sizes: their sizes, if numbers are bytes; None if they are samples.
-        count: number of the samples.
+        rows: the samples.
         number: the number; below 0: none come before.
+        of_size: numbers are those of bytes, not of samples.
     """
-    if sizes is None:
-        return min(max(0, number), count)
-    return bisect_left([*accumulate(sizes, initial=0)], number, 0, count)
+    if number <= 0 or not of_size:
+        return min(max(0, number), len(rows))
+    return bisect_left([*accumulate((row.size for row in rows), initial=0)], number, 0, len(rows))

@@ -20,7 +20,7 @@ from tarkit.samples.rawsamples import RawSample
 from tarkit.samples.sample import KeyRule, Sample
 from tarkit.store.checksums import crc32
 from tarkit.store.fieldfile import LARGE, FieldFile
-from tarkit.store.publish import PublishStream
+from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.rangedfile import open_range
 from tarkit.store.read import read_range
 
@@ -156,6 +156,24 @@ class RunWriter:
         self._output.write(END_OF_ARCHIVE)
         self._output.write(bytes(-self._output.bytes_written % RECORD))
         return found
+
+
+def write_run(path: str, rows: Iterable[Row], block_size: int) -> RunFile:
+    """Write sorted rows into a temporary run file, and return it.
+
+    Args:
+        path: path of the file.
+        rows: rows that are sorted by their positions.
+        block_size: bytes of samples in a block, at least.
+
+    Raises:
+        StreamError: the file cannot be written.
+    """
+    with open_publish(path, sync=False) as output:
+        writer = RunWriter(output, block_size)
+        writer.write(rows)
+        blocks = writer.end()
+    return RunFile(path, output.bytes_written, blocks)
 
 
 def joined(parts: Iterable[bytes | FieldFile]) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from tarkit.exchange.keys import KeyDigests
 from tarkit.exchange.merge import Merge
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import OUTPUT_BYTES, LeftOutError, failed_position, ordinal
-from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
+from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter, write_run
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles
 from tarkit.exchange.step import Step
@@ -109,12 +109,9 @@ class Scatter:
 
     def _spill(self, path: str, rows: list[Row]) -> RunFile:
         rows.sort(key=_position)
-        with open_publish(path, sync=False) as output:
-            writer = RunWriter(output, self._plan.block_size)
-            writer.write(rows)
-            blocks = writer.end()
+        spilled = write_run(path, rows, self._plan.block_size)
         rows.clear()
-        return RunFile(path, output.bytes_written, blocks)
+        return spilled
 
     def _publish(self, rows: Iterator[Row]) -> dict[str, object]:
         # Not waited for: after a loss of power, checksums show what is missing.
