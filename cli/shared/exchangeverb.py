@@ -111,7 +111,10 @@ _options = option_group(
     maxcount_option,
     click.option("--maxsize", type=size, metavar="SIZE", help="Most bytes of tar in a shard."),
     click.option("--rekey", "number_keys", is_flag=True, help="Put the number of its SHARD before a key: 000012/KEY."),
-    work_option("on_repeated_key"),
+    work_option(
+        "on_repeated_key",
+        help="If samples of several SHARDs have the same key: stop, or write each of them, as samples of their own.",
+    ),
     index_option,
     work_option("mtime"),
     work_option("format"),

@@ -27,8 +27,9 @@ from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES, finished_records
 from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import check_alone, remove_other_runs, remove_work, run_ids, shards_of_other_runs
 from tarkit.mapping.scratch import Scratch
-from tarkit.names.outputnames import output_name, plan_outputs
+from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, SHARD_SUFFIX, output_name, plan_outputs
 from tarkit.names.redaction import redact
+from tarkit.names.url import one_name
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.runrecord import RunRecord
 from tarkit.specs.inputset import InputSet
@@ -96,6 +97,20 @@ class Dedup(Exchange):
         if listing is not None:
             check_folder(listing)
             check_other_than([listing], self.urls)
+            self._check_listing(listing)
+
+    def _check_listing(self, listing: str) -> None:
+        """Check that the listing is not a file of an output, which would replace it.
+
+        Raises:
+            UsageError: it is.
+        """
+        folder, _, name = listing.rpartition("/")
+        # Endings of the files beside a shard are added to its name, or replace that of a tar.
+        shards = {name, *(name.removesuffix(end) for end in (DONE_SUFFIX, FAILED_SUFFIX))}
+        shards |= {f"{name.removesuffix('.idx')}{SHARD_SUFFIX}"} if name.endswith(".idx") else set()
+        if one_name(folder or ".") == one_name(self.outdir) and shards & {*self._names}:
+            raise UsageError(f"{printable(redact(listing))} is a file of an output; name another one for the report")
 
     def run(self) -> DedupResult:
         """Run all stages, and remove the work folder; finished parts of an earlier run are kept.

@@ -29,6 +29,10 @@ _COLUMNS = ("key", "output")
 _MOST_OUTPUTS = 1 << 20
 _LONGEST = 200
 _NOT_A_NAME = re.compile(r"[/\\?#\0-\x1f\x7f\ud800-\udfff]|\A\.|\.(gz|tgz|zst|bz2|xz|lz4|idx)\Z")
+_A_NAME = (
+    "it is a file name in -O DIR, such as train or train.tar, "
+    "without a slash, not hidden, not compressed, and not that of a record"
+)
 _LEFT_OUT = "keys that the map does not list"
 
 
@@ -64,12 +68,15 @@ class Placement:
         check_policy("unlisted", unlisted, UNLISTED_POLICIES)
         self.url, self._unlisted = file_of_keys(source), unlisted
         self._number: dict[str, int] = {}
-        names = dict[str, int]()
+        names, of_name = dict[str, int](), dict[str, str]()
         digest = hashlib.sha256()
         for row, key, output in self._rows(source):
             number = names.get(output)
             if number is None:
                 number = names[output] = len(names)
+                if (name := _output(output)) is None:
+                    raise self._wrong(row, f"an output cannot have the name {printable(output)!r}: {_A_NAME}")
+                of_name[output] = name
                 if number >= _MOST_OUTPUTS:
                     raise self._wrong(row, f"there are more than {_MOST_OUTPUTS} outputs")
             if self._number.setdefault(key, number) != number:
@@ -79,7 +86,6 @@ class Placement:
             raise UsageError(f"--to {quoted(source)}: the table has no rows")
         self._digest = digest.hexdigest()
         self.keys = len(self._number)
-        of_name = {output: _output(output) for output in names}
         self.outputs = tuple(sorted({*of_name.values()}))
         rank = {name: number for number, name in enumerate(self.outputs)}
         self._prefixes = [rank[of_name[output]].to_bytes(OUTPUT_BYTES, "big") for output in names]
@@ -196,17 +202,10 @@ class PlacedStep(Step):
         return self.to.unmatched(counts) if self.to else {}
 
 
-def _output(name: str) -> str:
-    """Return the file name of an output, which ends in ``.tar``.
-
-    Raises:
-        DataError: an output cannot have this name.
-    """
+def _output(name: str) -> str | None:
+    """Return the file name of an output, which ends in ``.tar``, or None if it cannot have it."""
     plain = name.removesuffix(SHARD_SUFFIX)
     reserved = name.endswith((DONE_SUFFIX, FAILED_SUFFIX)) or plain.endswith((DONE_SUFFIX, FAILED_SUFFIX, ".failed"))
     if not plain or _NOT_A_NAME.search(plain) or reserved or len(name.encode("utf-8", "replace")) > _LONGEST:
-        raise DataError(
-            f"--to: an output cannot have the name {printable(name)!r}: it is a file name in -O DIR, such as train or "
-            "train.tar, without a slash, not hidden, not compressed, and not that of a record"
-        )
+        return None
     return plain + SHARD_SUFFIX

@@ -132,7 +132,7 @@ def test_numbers_are_keys_and_outputs(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_output_cannot_have_the_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=r"an output cannot have the name .* in -O DIR"):
+    with pytest.raises(DataError, match=r"m\.csv: row 3: an output cannot have the name .* in -O DIR"):
         Placement(write_map(tmp_path / "m.csv", [("k", "good"), ("k2", name)]))
 
 

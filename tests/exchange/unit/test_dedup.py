@@ -387,3 +387,14 @@ def test_a_slice_of_a_damaged_input_fails(inputs: list[str], tmp_path: Path) -> 
     made.scatter(1, 2)
     with pytest.raises(TemporaryStreamError, match=r"1 slice of 2 not scattered yet \(0\); one has failed: .*cut\.tar"):
         made.match(0, 1)
+
+
+@pytest.mark.parametrize("end", ["", ".done.json", ".failed.tar", ".idx"])
+def test_the_listing_is_not_a_file_of_an_output(inputs: list[str], tmp_path: Path, end: str) -> None:
+    """The output would replace it without a word."""
+    name = Path(inputs[0]).name
+    name = f"{name.removesuffix('.tar')}.idx" if end == ".idx" else name + end
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UsageError, match="is a file of an output; name another one for the report"):
+        dedup(inputs, tmp_path / "out", "bin", listing=str(tmp_path / "out" / name))
+    dedup(inputs, tmp_path / "out", "bin", listing=str(tmp_path / "out" / "gone.jsonl"))
