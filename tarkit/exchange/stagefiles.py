@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.runfile import RunFile
-from tarkit.names.outputnames import done_record_url
+from tarkit.names.outputnames import done_record_url, output_name
 from tarkit.names.url import join
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.specs.inputset import InputSet
@@ -30,7 +30,8 @@ def finished_record(url: str, work: str) -> DoneRecord | None:
     record = read_record(done_record_url(url))
     if record is None or record.why_stale(lambda: stat(url).size, work=work) is not None:
         return None
-    return record
+    # That of another file, copied with it, would repeat its samples and lose others.
+    return record if (record.output or {}).get("name") == output_name(url) else None
 
 
 def finished_records(urls: Iterable[str], work: str) -> Iterator[DoneRecord | None]:

@@ -128,7 +128,8 @@ SAME: dict[str, set[str]] = {
     "outdir": {"pick", "shuffle", "join", "sort", "reduce"},
     "number": set(),
     "against": set(), "draw_seed": set(), "source_format": set(), "shard_count": set(), "maxcount": set(),
-    "manifest": {"check", "index"}, "on_damage": {"recordio-gen"}, "on_repeated_key": {"shuffle", "join", "sort", "reduce"},
+    "manifest": {"check", "index"}, "on_damage": {"recordio-gen"},
+    "on_repeated_key": {"shuffle", "join", "sort", "reduce"},
     "where": set(),
 }  # fmt: skip
 

@@ -409,3 +409,17 @@ def test_outputs_of_another_source_date_epoch_are_not_taken_for_its_own(
     with pytest.raises(UsageError, match="has 3 shards of another run"):
         exchange(urls, tmp_path / "out", rekey=True).run()
     assert exchange(urls, tmp_path / "out", rekey=True, mtime=1000.0).run().done_before == 3
+
+
+def test_files_that_were_copied_over_others_with_their_records_are_made_again(begun: list[str], tmp_path: Path) -> None:
+    """Else samples would come twice, others would be lost, and the counts would add up."""
+    exchange(begun, tmp_path / "right").run()
+    out = tmp_path / "out"
+    for first, second in (
+        ("_exchange/run-000001.tar", "_exchange/run-000000.tar"),
+        ("shard-000000.tar", "shard-000001.tar"),
+    ):
+        for end in ("", ".done.json"):
+            (out / (second + end)).write_bytes((out / (first + end)).read_bytes())
+    exchange(begun, out, force=True).run()
+    assert files_of(out) == files_of(tmp_path / "right")
