@@ -135,7 +135,8 @@ class Dedup(Exchange):
             self._check_folder_of([plan is not None or record is not None for record in records])
             if plan is None:
                 plan = self._agreed_plan(fresh)
-            _, marks = self._compared(plan)
+            with self._useless_files_removed(plan):
+                _, marks = self._compared(plan)
             result = self.filter(plan, marks, range(len(self.urls)))
         if self._force:
             remove_other_runs(self.outdir, {*self._names}, fresh.id)

@@ -6,12 +6,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from tarkit.errors import (
+    EXIT_DATA,
     MissingInputError,
     TarkitError,
     UsageError,
@@ -27,7 +28,7 @@ from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import Cuts, ExchangeSettings
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_records
 from tarkit.exchange.step import Step
-from tarkit.exchange.tasks import task_results
+from tarkit.exchange.tasks import needs_other_options, task_results
 from tarkit.exchange.workfolder import (
     Earlier,
     FinishedRun,
@@ -55,6 +56,8 @@ _SHARE = 0.6
 """Part of the memory that is for samples."""
 _READS = 8
 """Number of run files in a store that a process reads at once."""
+_FEW_KEYS = 100_000
+"""Number of keys that are compared before other processes have started."""
 _GATHERS = 2
 """Number of tasks of a gather for each process."""
 
@@ -69,12 +72,23 @@ class SlicesFailedError(TarkitError):
     def __init__(self, failed: dict[int, DoneRecord]) -> None:
         first = next(iter(failed.values()))
         more = f" (and {counted(len(failed) - 1, 'more slice')})" if len(failed) > 1 else ""
-        super().__init__(f"{first.error}{more}; nothing was gathered. Run the same command again after it is fixed")
         self.exit_code = exit_code_of_all(record.exit_code for record in failed.values())
+        # An input that is written again is another one, by which the plan is not valid any more.
+        again = "add --force or remove the work folder" if self.exit_code == EXIT_DATA else "run the same command again"
+        super().__init__(f"{first.error}{more}; nothing was gathered. After it is fixed, {again}")
 
 
 class TooManyFailedError(TarkitError):
-    """More samples have no position than the limit allows."""
+    """More samples have no position than the limit allows.
+
+    Args:
+        message: one line.
+        of_all: no sample has a position, so a higher limit would not help.
+    """
+
+    def __init__(self, message: str, *, of_all: bool = False) -> None:
+        super().__init__(message)
+        self.of_all = of_all
 
 
 @dataclass
@@ -194,12 +208,30 @@ class Exchange:
             if plan is None:
                 plan = self._agreed_plan(fresh)
             self._replaces = self._force
-            result = self._make(plan)
+            with self._useless_files_removed(plan):
+                result = self._make(plan)
         if self._force:
             remove_other_outputs(self.outdir, fresh.id, result.outputs, self.settings)
         # Without a plan, too: the slower one of two runs may have written run files after it.
         remove_work(self.work)
         return result
+
+    @contextmanager
+    def _useless_files_removed(self, plan: Plan) -> Iterator[None]:
+        """Remove the work folder after an error that the same command would meet again.
+
+        The options have to change then, and with other options its files would be refused.
+        """
+        try:
+            yield
+        except SlicesFailedError:
+            if all(finished_run(plan, self.work, number) is None for number in range(plan.slices)):
+                remove_work(self.work)
+            raise
+        except TarkitError as error:
+            if needs_other_options(error) or (isinstance(error, TooManyFailedError) and error.of_all):
+                remove_work(self.work)
+            raise
 
     def _check_folder(self, plan: Plan, earlier: Earlier) -> None:
         """Check that all shards in the folder of the outputs are of this exchange.
@@ -338,13 +370,15 @@ class Exchange:
         if failed and (failed == samples or limit.exceeded(failed, samples, at_end=True)):
             raise TooManyFailedError(
                 f"{failed} of {samples} samples failed, the first: {first}; "
-                f"--max-errors is {limit}; nothing was gathered"
+                f"--max-errors is {limit}; nothing was gathered",
+                of_all=failed == samples,
             )
 
     def _gather_all(self, plan: Plan, scattered: Scattered) -> Result:
         """Make all outputs that are not made yet."""
         cuts = scattered.cuts(self.settings)
-        self._check_keys(scattered, plan, 0, 1, self.parallel)
+        parallel = self.parallel if scattered.merge.samples > _FEW_KEYS else 1
+        self._check_keys(scattered, plan, 0, 1, parallel)
         return self._gather(plan, scattered, cuts, range(cuts.count), self.parallel)
 
     def _check_keys(self, scattered: Scattered, plan: Plan, number: int, count: int, parallel: int) -> None:

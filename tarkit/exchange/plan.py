@@ -187,11 +187,10 @@ def check_plan(plan: Plan, folder: str, request: Mapping[str, Any], urls: Sequen
         UsageError: it is not.
     """
     shown = printable(redact(folder))
-    other = next((name for name in {**plan.request, **request} if plan.request.get(name) != request.get(name)), None)
-    if other is not None:
+    if plan.request != request:
         raise UsageError(
-            f"{shown} has the run files of another exchange ({other}: {plan.request.get(other)!r}, now "
-            f"{request.get(other)!r}); finish that one, use --work for another folder, or --force, which removes them"
+            f"{shown} has the run files of another exchange ({_difference(plan.request, request)}); "
+            "finish that one, use --work for another folder, or --force, which removes them"
         )
     if len(urls) != len(plan.inputs) or any(
         redact(url) != each[0] for url, each in zip(urls, plan.inputs, strict=True)
@@ -200,3 +199,11 @@ def check_plan(plan: Plan, folder: str, request: Mapping[str, Any], urls: Sequen
             f"{shown} has the run files of {counted(len(plan.inputs), 'other input')}; "
             "use --work for another folder, or --force, which removes them"
         )
+
+
+def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the first option in which two requests differ, with both values."""
+    name = next(name for name in {**then, **now} if then.get(name) != now.get(name))
+    if isinstance(then.get(name), dict) and isinstance(now.get(name), dict):
+        return _difference(then[name], now[name])
+    return f"{name}: {then.get(name)!r}, now {now.get(name)!r}"

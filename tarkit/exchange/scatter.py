@@ -8,7 +8,7 @@ from contextlib import closing
 from operator import itemgetter
 from typing import ClassVar
 
-from tarkit.errors import TarkitError
+from tarkit.errors import LocatedError, TarkitError
 from tarkit.exchange.inputreader import InputReader
 from tarkit.exchange.keys import KeyDigests
 from tarkit.exchange.merge import Merge
@@ -18,6 +18,7 @@ from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter, write_ru
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles
 from tarkit.exchange.step import Step
+from tarkit.formats.tally import SKIP_DAMAGE
 from tarkit.mapping.scratch import Scratch
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.store.publish import open_publish
@@ -76,10 +77,14 @@ class Scatter:
         from importlib.metadata import version
 
         # As the run record names it.
-        record = DoneRecord("done", {"url": self.files.name(self._number)}, self._plan.run_id, version("tarkit"))
+        name = self.files.name(self._number)
+        record = DoneRecord("done", {"url": name}, self._plan.run_id, version("tarkit"), files=[])
         try:
             record.output = self._write()
         except TarkitError as error:
+            if isinstance(error, LocatedError) and error.hint is not None:
+                # An exchange has no such option: it moves whole samples.
+                error.hint = error.hint.replace(SKIP_DAMAGE, "tarkit cat --on-damage skip")
             record.state, record.error, record.exit_code = "failed", str(error), error.exit_code
         samples = self.tally.samples
         record.samples = {"in": samples, "out": samples - len(self.failed), "failed": len(self.failed)}

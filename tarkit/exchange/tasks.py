@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tarkit.errors import EXIT_FAILED, TarkitError
+from tarkit.errors import EXIT_FAILED, DuplicateFieldError, RepeatedKeyError, TarkitError, UsageError
 from tarkit.mapping.parallel import Batch, ordered_map
 from tarkit.mapping.scratch import Scratch, sweep
 from tarkit.samples.sample import Sample
 
 _WINDOW = 1 << 30
+_OF_OPTIONS = (UsageError, RepeatedKeyError, DuplicateFieldError)
 
 
 class StageTaskError(TarkitError):
@@ -23,11 +24,17 @@ class StageTaskError(TarkitError):
     Args:
         message: one line.
         code: exit code.
+        of_options: see :func:`needs_other_options`.
     """
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int, *, of_options: bool = False) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.exit_code, self.of_options = code, of_options
+
+
+def needs_other_options(error: TarkitError) -> bool:
+    """Return True if the same command would meet an error again, until an option is another."""
+    return error.of_options if isinstance(error, StageTaskError) else isinstance(error, _OF_OPTIONS)
 
 
 def _show(text: bytes) -> None:
@@ -61,7 +68,7 @@ def task_results(
         try:
             found = {"result": task(int(sample["__key__"]))}
         except TarkitError as error:
-            found = {"error": str(error), "code": error.exit_code}
+            found = {"error": str(error), "code": error.exit_code, "of_options": needs_other_options(error)}
         return {"__key__": sample["__key__"], "json": json.dumps(found).encode()}
 
     failed: TarkitError | None = None
@@ -85,7 +92,7 @@ def task_results(
                     continue
                 found = json.loads(outcome.made[0][0]["json"])
                 if "error" in found:
-                    failed = StageTaskError(found["error"], found["code"])
+                    failed = StageTaskError(found["error"], found["code"], of_options=found["of_options"])
                 else:
                     yield found["result"]
     finally:
