@@ -12,6 +12,7 @@ import click
 
 from tarkit.errors import UsageError, counted
 from tarkit.names.redaction import redact
+from tarkit.names.url import join
 
 from .program import Seconds, dry_run_notes, dry_run_option, is_default, option_group, reject_options, size, work_option
 from .results import met
@@ -239,6 +240,8 @@ class ExchangeVerb:
         made = counted(result.done, "run file" if self.options["stage"] == "scatter" else "shard")
         before = f", {result.done_before} done before" if result.done_before else ""
         run.notes.append(f"{made}{before}, {result.size} bytes; samples: {counts.sum_of_samples()}")
+        if counts.failed and self.options["stage"] != "scatter":
+            run.notes.append(f"failed samples are in {redact(join(self.options['outdir'], '*.failed.tar'))}")
         # What a step counts in addition to what it drops may have the same name, and number.
         run.notes += [f"{reason}: {number}" for reason, number in sorted({**result.dropped, **result.noted}.items())]
         run.notes += met(counts.met)

@@ -9,6 +9,7 @@ import click
 
 from tarkit.errors import EXIT_OK, counted
 from tarkit.names.redaction import redact
+from tarkit.names.url import join
 
 from ..shared.exchangeverb import index_option, slice_of_stage, stage_options
 from ..shared.program import dry_run_notes, names_in, refuse_mixed_output, work_option
@@ -117,6 +118,11 @@ def _note(run: VerbRun, result: Result, outdir: str, unit: str) -> None:
     run.notes = [
         *(dry_run_notes() or [f"{counted(result.done, unit)}{before}, {result.size} bytes"]),
         f"samples: {counts.sum_of_samples()}",
+        *(
+            [f"failed samples are in {redact(join(outdir, '*.failed.tar'))}"]
+            if counts.failed and unit == "shard"
+            else []
+        ),
         *(f"{reason}: {number}" for reason, number in sorted(result.dropped.items())),
         *counts.met.phrases(),
     ]

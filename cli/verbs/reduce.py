@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import printable
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, printable
 
 from ..shared.exchangeverb import ExchangeVerb, exchange_verb
 from ..shared.program import work_option, write_message
@@ -48,6 +48,7 @@ _MOST_LINES = 10
 @work_option("shell")
 @work_option("shell_flags")
 @work_option("timeout", help="Fail a group whose command runs longer.  [default: no limit]")
+@work_option("allow_empty", help="Do not exit with 3 if no group has a result.")
 def command(exchange: ExchangeVerb, by: str, **options: Any) -> int | None:
     """Make one sample of each group of samples, by a command or a Python function.
 
@@ -69,11 +70,17 @@ def command(exchange: ExchangeVerb, by: str, **options: Any) -> int | None:
     counts groups. Shards are cut by the samples that come in, and never within a group. With
     --rekey, keys have the number of their shard for --by, too: --on-repeated-key allow lets equal
     keys of several shards be in one group.
+
+    If no sample comes out, the exit code is 3.
     """
     from tarkit.exchange.reduce import Reduce
 
     reporter = _reporter(exchange.run.meter)
-    return exchange.do(Reduce(by, reporter=reporter, **options), exchange.names(exchange.run.inputs))
+    code = exchange.do(Reduce(by, reporter=reporter, **options), exchange.names(exchange.run.inputs))
+    if exchange.options["dry_run"] or exchange.options["stage"] or exchange.run.allow_empty:
+        return code
+    # As of a command of tarproc: one that leaves nothing of all samples is rarely meant so.
+    return code or (EXIT_OK if exchange.run.found["samples"]["out"] else EXIT_SET_ASIDE)
 
 
 def _reporter(meter: Meter) -> Reporter:

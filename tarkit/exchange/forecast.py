@@ -50,9 +50,8 @@ class Forecast:
         """Return the numbers in one line."""
         return (
             f"{counted(self.samples, 'sample')}, {self.content} bytes of content; "
-            f"{counted(self.outputs, 'shard')} from "
-            f"{counted(self.slices, 'run file')} of {self.space} bytes in all; memory {self.memory}; in a store "
-            f"{self.gets} GET and {self.puts} PUT requests"
+            f"{counted(self.outputs, 'shard')} from {counted(self.slices, 'run file')} of {self.space} bytes in all; "
+            f"{self.memory} bytes of memory for samples; in a store {self.gets} GET and {self.puts} PUT requests"
         )
 
 

@@ -118,7 +118,8 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
         name = output_name(url)
         if name in seen:
             raise UsageError(
-                f"{display_name(seen[name])} and {display_name(url)} would both become {name}; use separate runs"
+                f"{display_name(seen[name])} and {display_name(url)} would both become {name}; "
+                "rename one, or use separate runs"
             )
         is_failed = name.endswith(FAILED_SUFFIX) and name.removesuffix(FAILED_SUFFIX) in seen
         if is_failed or name + FAILED_SUFFIX in seen:
