@@ -278,6 +278,6 @@ def exchange_verb(name: str, keys: str = _KEYS, **frame: Any) -> Callable[[Calla
         processors = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
         parallel = (processors, "Number of processes; the output is the same.")
         common: dict[str, Any] = {"inputs": "SHARD...", "reader": ("key_rule", "allow_pipe"), "selects": False}
-        return shard_verb(name, only_messages=True, parallel=parallel, **common | frame)(call)
+        return shard_verb(name, only_messages=True, reads_twice=True, parallel=parallel, **common | frame)(call)
 
     return decorate

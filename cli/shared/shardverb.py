@@ -44,7 +44,7 @@ READER = ("key_rule", *_POLICIES, "allow_pipe")
 """Options of :class:`tarkit.runs.work.Work` for reading shards."""
 JOINER = ("key_rule", "on_repeated_key", "on_damage", "allow_pipe")
 """Those of the verbs that copy the bytes of members."""
-_INPUT = "a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, dataset.json (a manifest), or -"
+_INPUT = "a path, a URL, a spec such as train-{0000..0147}.tgz, @list.txt, "
 _EMPTY = "Accept a selection of no sample: do not exit with 3."
 
 against_option = functools.partial(
@@ -218,6 +218,7 @@ def shard_verb(
     reader: Sequence[str] = READER,
     may_be_empty: bool = True,
     is_described: bool = True,
+    reads_twice: bool = False,
     only_messages: bool = False,
     cls: type[click.Command] = LongHelp,
 ) -> Callable[[Callable[..., int | None]], click.Command]:
@@ -236,6 +237,7 @@ def shard_verb(
         reader: options for reading shards.
         may_be_empty: False if a selection without samples ends with 3 without --allow-empty.
         is_described: True to end the help with a paragraph on the forms of the inputs.
+        reads_twice: True if the inputs must be files or objects, and cannot be streams.
         only_messages: True if standard output has only messages, see :class:`Results`.
         cls: class of the command.
     """
@@ -291,7 +293,9 @@ def shard_verb(
         text = inspect.cleandoc(function.__doc__ or "")
         if is_described:
             word = "SHARD" if inputs is None else inputs.strip("[].")
-            text += f"\n\n{word} is {_INPUT}{' (the default).' if inputs == f'[{word}]...' and default else '.'}"
+            last = "or dataset.json (a manifest)" if reads_twice else "dataset.json (a manifest), or -"
+            end = " (the default)." if inputs == f"[{word}]..." and default else "."
+            text += f"\n\n{word} is {_INPUT}{last}{end}"
         return click.command(name, cls=cls, help=text, epilog=epilog)(call)
 
     return decorate

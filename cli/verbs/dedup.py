@@ -29,6 +29,7 @@ Examples:
 
 @shard_verb(
     "dedup", epilog=_EPILOG, reader=("key_rule", "allow_pipe"), selects=False, only_messages=True, inputs="SHARD...",
+    reads_twice=True,
     parallel=(os.cpu_count() or 1, "Number of processes; the output is the same."),
 )  # fmt: skip
 @click.option(

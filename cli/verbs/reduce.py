@@ -80,7 +80,8 @@ def command(exchange: ExchangeVerb, by: str, **options: Any) -> int | None:
     if exchange.options["dry_run"] or exchange.options["stage"] or exchange.run.allow_empty:
         return code
     # As of a command of tarproc: one that leaves nothing of all samples is rarely meant so.
-    return code or (EXIT_OK if exchange.run.found["samples"]["out"] else EXIT_SET_ASIDE)
+    samples = exchange.run.found["samples"]
+    return code or (EXIT_SET_ASIDE if samples["in"] and not samples["out"] else EXIT_OK)
 
 
 def _reporter(meter: Meter) -> Reporter:

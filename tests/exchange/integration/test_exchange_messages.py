@@ -32,6 +32,18 @@ def test_a_reduce_without_results(shard: str, more: list[str], code: int) -> Non
     assert main(["reduce", shard, "-O", "out", "--by", "key", "-c", "true", "-p", "1", *more]) == code
 
 
+def test_a_reduce_of_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_shard(tmp_path / "in.tar", [])
+    assert main(["reduce", "in.tar", "-O", "out", "--by", "key", "-c", "true", "-p", "1"]) == 0
+
+
+@pytest.mark.parametrize("verb", ["shuffle", "sort", "join", "reduce", "dedup"])
+def test_no_help_offers_standard_input(verb: str, capfd: pytest.CaptureFixture[str]) -> None:
+    main([verb, "--help"])
+    assert "or dataset.json (a manifest)." in " ".join(capfd.readouterr().out.split())
+
+
 def test_a_dry_run_names_the_unit_of_memory(shard: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shuffle", shard, "-O", "out", "--dry-run", "--mem", "100M"]) == 0
     assert " bytes of memory for samples; in a store " in capsys.readouterr().err
