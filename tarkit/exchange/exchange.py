@@ -225,7 +225,7 @@ class Exchange:
         try:
             yield
         except SlicesFailedError:
-            if all(finished_run(plan, self.work, number) is None for number in range(plan.slices)):
+            if not any(RUN_FILES.records(plan, self.work)):
                 remove_work(self.work)
             raise
         except TarkitError as error:
