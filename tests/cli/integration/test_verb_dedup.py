@@ -49,7 +49,7 @@ def test_failed_samples_end_with_3_and_kept_ones_are_counted(run: Run, tmp_path:
     shard, rest = write_tar(tmp_path / "in.tar", samples), write_tar(tmp_path / "rest.tar", [("d", {"x": b"1"})])
     failed = run("tarkit", "dedup", shard, rest, "-O", tmp_path / "a", "--by", "x")
     assert failed.code == 3
-    counts = "in 4 = out 1 + filtered 2 + failed 1; duplicates: 2"
+    counts = f"in 4 = out 1 + filtered 2 + failed 1; failed samples are in {tmp_path}/a/*.failed.tar; duplicates: 2"
     assert failed.stderr.endswith(f"{counts}; shards that are empty now: 1, the first rest.tar\n")
     assert (tmp_path / "a" / "in.tar.failed.tar").exists()
     assert run("tarkit", "status", tmp_path / "a").code == 3
