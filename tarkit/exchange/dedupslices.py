@@ -6,7 +6,7 @@ from functools import partial
 
 from tarkit.exchange.dedup import Dedup
 from tarkit.exchange.exchange import Result
-from tarkit.exchange.plan import make_plan, read_plan
+from tarkit.exchange.plan import Plan, make_plan, read_plan
 from tarkit.exchange.slices import ExchangeSlice
 from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES
 from tarkit.exchange.workfolder import remove_work
@@ -33,16 +33,14 @@ class DedupSlice(Dedup, ExchangeSlice):
             SlicesFailedError: an input cannot be read.
             UsageError: a folder has the run files or shards of another run.
         """
-        if number == 0:
-            fresh = make_plan(self.request, self.urls, slices=slices, mem=self.mem * self.parallel)
-            is_begun = read_plan(self.work) is not None
-            records = self.finished(fresh, range(len(self.urls)))
-            self._check_folder_of([is_begun or record is not None for record in records])
-            plan = self._agreed_plan(fresh)
-        else:
-            plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
+        plan = self._plan_of_scatter(number, slices)
         numbers = range(number, min(number + 1, plan.slices))
         return self._made(plan, RUN_FILES, numbers, partial(self.write_digests, plan))
+
+    def _check_outputs(self, fresh: Plan) -> None:
+        is_begun = read_plan(self.work) is not None
+        records = self.finished(fresh, range(len(self.urls)))
+        self._check_folder_of([is_begun or record is not None for record in records])
 
     def match(self, number: int, slices: int) -> Result:
         """Write the marks of one slice of the digests.

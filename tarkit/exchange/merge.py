@@ -70,10 +70,10 @@ class Merge:
         begin, passed = [-1] * len(self._runs), 0
         total = 0
         for block, run in self._by_first([0] * len(self._runs)):
-            measure = block.size if of_size else block.samples
-            if total + measure > start:
+            length = block.size if of_size else block.samples
+            if total + length > start:
                 break
-            total += measure
+            total += length
             if begin[run] >= 0:
                 last = self._runs[run].blocks[begin[run]]
                 passed += last.size if of_size else last.samples

@@ -55,17 +55,25 @@ class ExchangeSlice(Exchange):
             SlicesFailedError: an input cannot be read.
             UsageError: a folder has the run files or shards of another exchange.
         """
-        mem = self.mem * self.parallel
-        if number == 0:
-            fresh = make_plan(self.request, self.urls, slices=slices, mem=mem)
-            self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
-            plan = self._agreed_plan(fresh)
-            self._publish_names(plan, RUN_FILES)
-        else:
-            plan = self._waited(self._own_plan, "slice 0 has not made the plan yet")
+        plan = self._plan_of_scatter(number, slices)
         # With fewer inputs than slices, the last slices have none.
         numbers = range(number, min(number + 1, plan.slices))
+        mem = self.mem * self.parallel
         return self._made(plan, RUN_FILES, numbers, lambda each: self._scatter(plan, each, mem))
+
+    def _plan_of_scatter(self, number: int, slices: int) -> Plan:
+        """Return the plan, which slice 0 makes."""
+        if number:
+            return self._waited(self._own_plan, "slice 0 has not made the plan yet")
+        fresh = make_plan(self.request, self.urls, slices=slices, mem=self.mem * self.parallel)
+        self._check_outputs(fresh)
+        plan = self._agreed_plan(fresh)
+        self._publish_names(plan, RUN_FILES)
+        return plan
+
+    def _check_outputs(self, fresh: Plan) -> None:
+        """Check that the folder of the outputs has none of another run."""
+        self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
 
     def gather(self, number: int, slices: int) -> Result:
         """Make one slice of the outputs.
