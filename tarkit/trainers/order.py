@@ -21,9 +21,9 @@ from typing import NamedTuple
 from tarkit.errors import UsageError
 from tarkit.formats.tally import check_policy
 
-ORDER_VERSION = 2
-"""Version of the order. In version 1, each epoch began with the first run: its states can be used
-at the start of an epoch.
+ORDER_VERSION = 3
+"""Version of the order. In version 1, each epoch began with the first run; up to version 2, the
+first block of each stretch was a whole one. States of those can be used at the start of an epoch.
 """
 EQUALIZE = ("drop", "pad", "repeat")
 _MOST_RUNS = 10**8
@@ -45,7 +45,8 @@ class OrderSettings:
         turns: number of consecutive batches that are read side by side, too; best a multiple of the
             number of workers of a rank.
         run: number of samples of a shard that stay together when shards are shuffled.
-        block: number of samples of a lane that are shuffled among each other.
+        block: number of samples of a lane that are shuffled among each other; fewer in its first
+            block, so that the lanes do not all need a new block in the same batch.
         equalize: treatment of the samples that fill no batch: "drop" leaves them out; "pad" and
             "repeat" fill the last batch with samples of the epoch's beginning, which "pad" marks.
             With a seed these are other samples in each epoch.
@@ -89,6 +90,29 @@ class OrderSettings:
             hint = "; equalize='pad' or 'repeat' fills it" if samples else ""
             raise UsageError(f"{samples} samples do not fill a batch of {self.batch}{hint}")
         return number
+
+    def block_of(self, stretch: int, at: int) -> tuple[int, int, int]:
+        """Return the block of a place in a stretch: its number, first place and end.
+
+        Args:
+            stretch: number of the stretch, ``lane * turns + turn``.
+            at: place in the stretch.
+        """
+        block = (at - self._first_block(stretch)) // self.block + 1
+        return block, *self.bounds_of_block(stretch, block)
+
+    def bounds_of_block(self, stretch: int, block: int) -> tuple[int, int]:
+        """Return the first place of a block in a stretch, and its end (exclusive)."""
+        end = self._first_block(stretch) + block * self.block
+        return max(0, end - self.block), end
+
+    def _first_block(self, stretch: int) -> int:
+        """Return the number of samples in the first block of a stretch.
+
+        It grows from stretch to stretch: if all were equal, all stretches would begin each block
+        in the same batch, which then would need many remote samples at once.
+        """
+        return max(1, self.block * (stretch + 1) // (self.lanes * self.turns))
 
     def check_world(self, world: int) -> None:
         """Check that a batch has a sample for each rank.
@@ -187,21 +211,21 @@ class EpochOrder:
 
     def _in_lane(self, lane: int, at: int, count: int) -> Iterable[int]:
         """Yield the positions of the samples at some places of a lane and turn."""
-        size, start = self.settings.block, self._starts[lane]
+        start = self._starts[lane]
         if self.settings.seed is None:
             yield from range(start + at, start + at + count)
             return
         while count:
-            block, inside = divmod(at, size)
-            some = min(count, size - inside)
-            begin = start + at - inside
+            block, begin, end = self.settings.block_of(lane, at)
+            inside, some, begin = at - begin, min(count, end - at), start + begin
             yield from [begin + each for each in self._shuffled(lane, block)[inside : inside + some]]
             at, count = at + some, count - some
 
     def _shuffle(self, lane: int, block: int) -> list[int]:
         """Shuffle a block of a lane with random numbers that are equal in all Python releases."""
         settings = self.settings
-        size = min(settings.block, self._lengths[lane] - block * settings.block)
+        begin, end = settings.bounds_of_block(lane, block)
+        size = min(end, self._lengths[lane]) - begin
         draw = Random(_hash(settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)).random
         drawn = [draw() for _ in range(size)]
         return sorted(range(size), key=drawn.__getitem__)

@@ -342,8 +342,8 @@ def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any]
         dataset(shards, **change).loader().load_state_dict(state)
     with pytest.raises(UsageError, match="another order: the shards are others"):
         dataset(shards.replace("{0..3}", "{0..2}")).loader().load_state_dict(state)
-    with pytest.raises(UsageError, match="version of the state is 3, and here it is 2"):
-        dataset(shards).load_state_dict({**state, "version": 3})
+    with pytest.raises(UsageError, match="version of the state is 4, and here it is 3"):
+        dataset(shards).load_state_dict({**state, "version": 4})
 
 
 def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_path: Path) -> None:

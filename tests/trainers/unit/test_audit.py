@@ -287,7 +287,7 @@ def test_an_audit_of_an_earlier_version_of_the_order_is_refused(shards: str, tmp
         earlier = [{**line, "begin": {**line["begin"], "version": 1}} if "begin" in line else line for line in found]
         path.write_bytes(b"".join(map(audit_line, earlier)))
     with pytest.raises(
-        DataError, match="this audit is of version 1 of the order, and here it is 2; use the version of"
+        DataError, match="this audit is of version 1 of the order, and here it is 3; use the version of"
     ):
         audit_folder(str(tmp_path))
 

@@ -96,12 +96,12 @@ def test_another_batch_begins_with_an_epoch(shards: str, equalize: str) -> None:
 def test_a_state_of_an_earlier_version_is_of_another_order_within_an_epoch(shards: str) -> None:
     each = loader(shards)
     state = {**each.state_dict(), "version": 1}
-    with pytest.raises(UsageError, match=r"another order: version is 2, and it has 1; it can .* as set_epoch\(1\)$"):
+    with pytest.raises(UsageError, match=r"another order: version is 3, and it has 1; it can .* as set_epoch\(1\)$"):
         each.load_state_dict({**state, "next_batch": 2})
     each.load_state_dict({**state, "epoch": 3})
-    assert each.state_dict() == {**state, "epoch": 3, "version": 2}
-    with pytest.raises(UsageError, match=r"^version of the state is 3, and here it is 2$"):
-        each.load_state_dict({**state, "version": 3})
+    assert each.state_dict() == {**state, "epoch": 3, "version": 3}
+    with pytest.raises(UsageError, match=r"^version of the state is 4, and here it is 3$"):
+        each.load_state_dict({**state, "version": 4})
 
 
 def test_a_source_goes_to_another_process(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,18 @@ def test_other_samples_fill_the_last_batch_in_each_epoch(equalize: str) -> None:
     assert not set.intersection(*twice) and len(set.union(*twice)) == 95
 
 
+def test_lanes_do_not_begin_their_blocks_in_one_batch() -> None:
+    """The shards that are first needed in a batch are about one block's, not one of each lane."""
+    order = EpochOrder([100] * 400, OrderSettings(40, lanes=8, run=100, block=1000), 0)
+    seen: set[int] = set()
+    new = []
+    for batch in range(order.batches):
+        needed = {place.shard for place in order.batch(batch)} - seen
+        seen |= needed
+        new.append(len(needed))
+    assert sum(new) == 400 and max(new[1:]) <= 15
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
