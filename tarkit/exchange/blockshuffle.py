@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from tarkit.errors import RepeatedKeyError, StreamError, UsageError, printable
+from tarkit.exchange.earlieroutputs import check_alone, earlier_outputs, remove_other_outputs, run_ids
 from tarkit.exchange.exchange import Exchange, Result
 from tarkit.exchange.inputreader import InputReader
 from tarkit.exchange.keys import HINT
@@ -16,7 +17,6 @@ from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan, make_plan
 from tarkit.exchange.runfile import ROW_BYTES, Row
 from tarkit.exchange.shuffle import Shuffle
-from tarkit.exchange.workfolder import check_alone, earlier_outputs, remove_other_outputs, run_ids
 from tarkit.names.redaction import redact
 from tarkit.names.url import join
 from tarkit.samples.rawsamples import RawSample

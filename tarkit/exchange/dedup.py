@@ -16,6 +16,7 @@ from typing import Any
 
 from tarkit.errors import DataError, UsageError, counted, printable
 from tarkit.exchange.digests import Digests, DigestScatter
+from tarkit.exchange.earlieroutputs import check_alone, remove_other_runs, run_ids, shards_of_other_runs
 from tarkit.exchange.exchange import Exchange, StageProgress
 from tarkit.exchange.filtering import DUPLICATES, DedupResult, Filter
 from tarkit.exchange.matching import DUPLICATE, REFUSED, UNCOMPARED, Match, read_marks
@@ -25,7 +26,7 @@ from tarkit.exchange.runfile import RunFile
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES, finished_records
 from tarkit.exchange.tasks import task_results
-from tarkit.exchange.workfolder import check_alone, remove_other_runs, remove_work, run_ids, shards_of_other_runs
+from tarkit.exchange.workfolder import remove_work
 from tarkit.mapping.scratch import Scratch
 from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, SHARD_SUFFIX, output_name, plan_outputs
 from tarkit.names.redaction import redact

@@ -20,6 +20,14 @@ from tarkit.errors import (
     exit_code_of_all,
     printable,
 )
+from tarkit.exchange.earlieroutputs import (
+    Earlier,
+    FinishedRun,
+    check_alone,
+    earlier_outputs,
+    remove_other_outputs,
+    run_ids,
+)
 from tarkit.exchange.gather import Gather, Scattered
 from tarkit.exchange.keys import BUCKETS, check_keys
 from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
@@ -29,16 +37,7 @@ from tarkit.exchange.settings import Cuts, ExchangeSettings
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_records
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import needs_other_options, task_results
-from tarkit.exchange.workfolder import (
-    Earlier,
-    FinishedRun,
-    check_alone,
-    check_work_folder,
-    earlier_outputs,
-    remove_other_outputs,
-    remove_work,
-    run_ids,
-)
+from tarkit.exchange.workfolder import check_work_folder, remove_work
 from tarkit.names.redaction import redact
 from tarkit.names.url import join, local_path, one_name
 from tarkit.runs.counts import Counts, Limit

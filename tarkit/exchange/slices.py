@@ -8,10 +8,11 @@ from itertools import takewhile
 from typing import TypeVar
 
 from tarkit.errors import MissingInputError, TemporaryStreamError, counted
+from tarkit.exchange.earlieroutputs import earlier_outputs
 from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
 from tarkit.exchange.plan import Plan, check_plan, make_plan, read_plan
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_record
-from tarkit.exchange.workfolder import earlier_outputs, remove_work
+from tarkit.exchange.workfolder import remove_work
 from tarkit.names.outputnames import done_record_url
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.specs.shardspec import take_slice

@@ -1,23 +1,19 @@
-"""What earlier runs left: outputs in their folder, and run files in the work folder."""
+"""The files of an exchange in its work folder: plan, run files and records."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
-from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError, printable
+from tarkit.errors import DataError, MissingInputError, UsageError, printable
 from tarkit.exchange.plan import PLAN, PLAN_FORMAT
 from tarkit.exchange.runfile import PREFIX
-from tarkit.exchange.settings import OUTPUT_PATTERN, ExchangeSettings
 from tarkit.formats.tar.headers import BLOCK
-from tarkit.names.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
 from tarkit.names.redaction import redact
-from tarkit.names.url import join, local_path
+from tarkit.names.url import local_path
 from tarkit.runs.runrecord import is_run_record, read_run_record
-from tarkit.steps.shardsoutput import remove_shard
 from tarkit.store.entries import Entry, entries, remove
 from tarkit.store.read import read_range, read_whole
 from tarkit.store.trees import remove_if_empty
@@ -25,149 +21,6 @@ from tarkit.store.trees import remove_if_empty
 _OF_WORK = re.compile(r"plan\.json|(run|match)-[0-9]{6,}\.tar(\.done\.json)?")
 _RUN = re.compile(r"run-[0-9]{6,}\.tar")
 _OF_STAGE = re.compile(r"(run|match)-\{0{6,}\.\.")
-_OUTPUT = re.compile(r"shard-([0-9]{6,})\.tar")
-
-
-class MixedOutputsError(TarkitError):
-    """Two runs have written into the same folder."""
-
-
-class FinishedRun(NamedTuple):
-    """An exchange that was run into a folder.
-
-    Attributes:
-        id: id of its plan.
-        outputs: number of its outputs.
-        url: URL of its record.
-    """
-
-    id: str
-    outputs: int
-    url: str
-
-
-class Earlier(NamedTuple):
-    """What is in a folder of outputs.
-
-    Attributes:
-        shards: names of shards.
-        runs: exchanges that were run into it.
-    """
-
-    shards: Sequence[str]
-    runs: Sequence[FinishedRun]
-
-
-def earlier_outputs(folder: str, settings: ExchangeSettings) -> Earlier:
-    """Return the shards in a folder of outputs, and the exchanges that made them.
-
-    These are the numbered ones, and those with the names of the settings.
-
-    Raises:
-        StreamError, TemporaryStreamError: the folder cannot be listed.
-    """
-    shards, runs, named = list[str](), list[FinishedRun](), {*settings.outputs}
-    for entry in _entries(folder):
-        if _OUTPUT.fullmatch(entry.name) or entry.name in named:
-            shards.append(entry.name)
-        elif is_run_record(entry.name):
-            record = read_run_record(entry)
-            count = record.inputs.count
-            patterns = (OUTPUT_PATTERN.format(count - 1),), settings.names(count).patterns
-            if record.work is not None and record.inputs.patterns in patterns:
-                runs.append(FinishedRun(record.work, count, entry.url))
-    return Earlier(shards, runs)
-
-
-def run_ids(folder: str) -> set[str | None]:
-    """Return the ids of the runs that have a record in a folder.
-
-    Raises:
-        DataError, StreamError, TemporaryStreamError: the folder, or a record, cannot be read.
-    """
-    return {read_run_record(entry).work for entry in _entries(folder) if is_run_record(entry.name)}
-
-
-def check_alone(folder: str, plan: str, before: Collection[str | None]) -> None:
-    """Check that no other run has begun to write into a folder since this one has begun.
-
-    Each run writes its record before its outputs. So of several runs, the one that ends last finds
-    the records of the others, or misses its own.
-
-    Args:
-        folder: folder of the outputs.
-        plan: id of the plan of this run.
-        before: ids of the runs that had records when this run began to write.
-
-    Raises:
-        MixedOutputsError: another run has.
-        DataError, StreamError, TemporaryStreamError: the folder, or a record, cannot be read.
-    """
-    found = run_ids(folder)
-    if plan not in found or found - {plan, *before}:
-        raise MixedOutputsError(
-            f"{printable(redact(folder))}: another run has written into this folder at the same time, so its shards "
-            "may be of both; run one of the commands again, with --force"
-        )
-
-
-def remove_other_outputs(folder: str, plan: str, outputs: int, settings: ExchangeSettings) -> None:
-    """Remove the outputs of other exchanges that were not replaced, and their records.
-
-    Args:
-        folder: folder of the outputs.
-        plan: id of the plan whose outputs stay.
-        outputs: number of these.
-    """
-    found, named = earlier_outputs(folder, settings), {*settings.outputs}
-    for name in found.shards:
-        match = _OUTPUT.fullmatch(name)
-        if name not in named if named else match is not None and int(match[1]) >= outputs:
-            url = join(folder, name)
-            for each in (done_record_url(url), failed_samples_url(url)):
-                with suppress(MissingInputError):
-                    remove(each)
-            remove_shard(url)
-    for run in found.runs:
-        if run.id != plan or run.outputs != outputs:
-            with suppress(MissingInputError):
-                remove(run.url)
-
-
-def shards_of_other_runs(folder: str, outputs: Mapping[str, bool]) -> list[str]:
-    """Return the names of shards in a folder that runs other than this one have made.
-
-    Args:
-        folder: folder of the outputs.
-        outputs: name of each output of this run -> True if this run has made it.
-
-    Raises:
-        StreamError, TemporaryStreamError: the folder cannot be listed.
-    """
-    names = {entry.name for entry in _entries(folder)}
-    recorded = {name.removesuffix(DONE_SUFFIX) for name in names if name.endswith(DONE_SUFFIX)}
-    return sorted((recorded - outputs.keys()) | {name for name in names if not outputs.get(name, True)})
-
-
-def remove_other_runs(folder: str, outputs: Collection[str], plan: str) -> None:
-    """Remove the recorded shards that are not outputs of this run, and the records of other runs.
-
-    Args:
-        folder: folder of the outputs.
-        outputs: names of the outputs of this run.
-        plan: id of its plan.
-    """
-    for entry in [*_entries(folder)]:
-        name = entry.name.removesuffix(DONE_SUFFIX)
-        if name != entry.name and name not in outputs:
-            url = join(folder, name)
-            remove_shard(url)
-            for each in (failed_samples_url(url), entry.url):
-                with suppress(MissingInputError):
-                    remove(each)
-        elif is_run_record(entry.name) and read_run_record(entry).work != plan:
-            with suppress(MissingInputError):
-                remove(entry.url)
 
 
 def check_work_folder(folder: str) -> None:
@@ -177,7 +30,7 @@ def check_work_folder(folder: str) -> None:
         UsageError: a file has the name of a run file, or of its record, and is another one.
         StreamError, TemporaryStreamError: the folder cannot be read.
     """
-    for entry in _entries(folder):
+    for entry in entries_of(folder):
         if _OF_WORK.fullmatch(entry.name) and not _is_of_exchange(entry):
             raise UsageError(
                 f"{printable(redact(folder))} has a file {entry.name} that is not of an exchange, and would be "
@@ -190,7 +43,7 @@ def remove_work(folder: str) -> None:
 
     The plan goes last: while it is there, a run that was killed meanwhile is resumed.
     """
-    all_entries = [*_entries(folder)]
+    all_entries = [*entries_of(folder)]
     # Where a plan was written, no other file has such a name; see check_work_folder().
     is_known = any(entry.name == PLAN and _is_of_exchange(entry) for entry in all_entries)
     found = list[Entry]()
@@ -237,6 +90,7 @@ def _is_of_stage(entry: Entry) -> bool:
         return False
 
 
-def _entries(folder: str) -> Iterator[Entry]:
+def entries_of(folder: str) -> Iterator[Entry]:
+    """Yield the entries of a folder; none if it does not exist."""
     with suppress(MissingInputError):
         yield from entries(folder)
