@@ -220,7 +220,6 @@ class ExchangeVerb:
         from tarkit.exchange.settings import ExchangeSettings
 
         found = {name: self.options[name] for name in _SETTINGS}
-        found["outputs"] = step.outputs
         if step.outputs:
             reject_options(_CUTS, "does not go with --to, which names the shards")
         # --rekey is not that of the verbs that select, which takes a text.

@@ -79,7 +79,7 @@ class BlockShuffle(Exchange):
         # The buffer's size in bytes changes the order.
         request = {**self.request, "block": True, "mem": self.mem}
         plan = make_plan(request, self.urls, slices=1, mem=self.mem)
-        earlier = earlier_outputs(self.outdir, self.settings)
+        earlier = earlier_outputs(self.outdir, self.outputs)
         result = self._finished(plan, earlier.runs)
         if result is None:
             self._check_folder(plan, earlier)
@@ -87,10 +87,10 @@ class BlockShuffle(Exchange):
             result = self._write(plan)
             # Their number is known only now. Of two runs, the one that ends last finds the other's.
             if result.outputs:
-                self._publish_record(plan, self.outdir, self.settings.names(result.outputs), plan.id)
+                self._publish_record(plan, self.outdir, self.outputs.names(result.outputs), plan.id)
                 check_alone(self.outdir, plan.id, before)
         if self._force:
-            remove_other_outputs(self.outdir, plan.id, result.outputs, self.settings)
+            remove_other_outputs(self.outdir, plan.id, result.outputs, self.outputs)
         return result
 
     def _write(self, plan: Plan) -> Result:
@@ -130,7 +130,7 @@ class BlockShuffle(Exchange):
                 raise count.error
             total += count.samples
         self._counted = total
-        cuts = self.settings.cuts(total, 0, 0)
+        cuts = self.outputs.cuts(total, 0, 0)
         return frozenset(map(cuts.begin, range(cuts.count)))
 
     def _is_full(self, output: _BlockOutput, number: int, begins: frozenset[int], held: _Held) -> bool:
@@ -186,7 +186,7 @@ class _BlockOutput(GatheredOutput):
 
     def __init__(self, shuffle: BlockShuffle, plan: Plan, number: int) -> None:
         # After --force, and after a run that was killed, those of an earlier run may be there.
-        super().__init__(join(shuffle.outdir, shuffle.settings.name(number)), plan, shuffle.settings, replaces=True)
+        super().__init__(join(shuffle.outdir, shuffle.outputs.name(number)), plan, shuffle.settings, replaces=True)
         self.size = 0
         self._urls = shuffle.urls
         self._shards: dict[str, int] | None = {} if shuffle.settings.on_repeated_key == "error" else None

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tarkit.errors import DataError, UsageError, counted, printable
-from tarkit.exchange.digests import Digests, DigestScatter
+from tarkit.exchange.digests import DigestReader, Digests
 from tarkit.exchange.earlieroutputs import check_alone, remove_other_runs, run_ids, shards_of_other_runs
 from tarkit.exchange.exchange import Exchange, StageProgress
 from tarkit.exchange.filtering import DUPLICATES, DedupResult, Filter
@@ -23,6 +23,7 @@ from tarkit.exchange.matching import DUPLICATE, REFUSED, UNCOMPARED, Match, read
 from tarkit.exchange.merge import Merge
 from tarkit.exchange.plan import Plan, make_plan
 from tarkit.exchange.runfile import RunFile
+from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES, finished_records
 from tarkit.exchange.tasks import task_results
@@ -92,8 +93,8 @@ class Dedup(Exchange):
         )
         pairs = [*plan_outputs(self.urls, outdir)]
         check_pairs(pairs)
-        self.outputs = [output for _, output in pairs]
-        self._names = [output_name(output) for output in self.outputs]
+        self._output_urls = [output for _, output in pairs]
+        self._names = [output_name(output) for output in self._output_urls]
         self._listing, self._dry_run = listing, dry_run
         if listing is not None:
             check_folder(listing)
@@ -172,7 +173,8 @@ class Dedup(Exchange):
 
     def write_digests(self, plan: Plan, number: int) -> DoneRecord:
         """Write the digests of a slice of the inputs, and return the record."""
-        return DigestScatter(plan, self.step, self.settings, self.urls, number, self.work, self.mem).run()
+        source = DigestReader(plan, self.step, self.settings, self.urls, number)
+        return Scatter(plan, source, RUN_FILES, number, self.work, self.mem).run()
 
     def digests(self, records: Sequence[DoneRecord]) -> Merge:
         """Return the digests of all slices, from their records.
@@ -192,7 +194,8 @@ class Dedup(Exchange):
 
     def write_marks(self, plan: Plan, digests: Merge, number: int) -> DoneRecord:
         """Write the marks of a part of the digests, and return the record."""
-        return Match(plan, self.step, self.settings, digests, number, self.work, self.mem).run()
+        source = Match(digests, number, plan.slices)
+        return Scatter(plan, source, MARK_FILES, number, self.work, self.mem).run()
 
     def marks(self, records: Sequence[DoneRecord]) -> list[RunFile]:
         """Return the marks of all parts, from their records."""
@@ -204,7 +207,7 @@ class Dedup(Exchange):
         Raises:
             StreamError, TemporaryStreamError: a record cannot be read.
         """
-        return [*finished_records((self.outputs[number] for number in numbers), plan.id)]
+        return [*finished_records((self._output_urls[number] for number in numbers), plan.id)]
 
     def filter(self, plan: Plan, marks: Sequence[RunFile], numbers: range) -> DedupResult:
         """Write the outputs of some inputs that are not made yet.
@@ -224,7 +227,7 @@ class Dedup(Exchange):
         parts = [[missing[each] for each in take_slice(len(missing), part, tasks)] for part in range(tasks)]
 
         def write(part: int) -> list[dict[str, Any]]:
-            made = Filter(plan, self.step, self.settings, self.urls, self.outputs, marks, self.mem)
+            made = Filter(plan, self.step, self.settings, self.urls, self._output_urls, marks, self.mem)
             return [asdict(record) for record in made.run(parts[part])]
 
         for found in task_results(write, range(tasks), self.parallel):
@@ -235,7 +238,7 @@ class Dedup(Exchange):
         return result
 
     def _result(self, records: Sequence[DoneRecord | None]) -> DedupResult:
-        result = DedupResult(len(self.outputs))
+        result = DedupResult(len(self._output_urls))
         for record in records:
             if record is not None:
                 result.enter(record, before=True)
@@ -243,7 +246,7 @@ class Dedup(Exchange):
 
     def _found(self, samples: int, marks: Sequence[RunFile]) -> DedupResult:
         """Return the result of a run that writes no outputs."""
-        result = DedupResult(len(self.outputs))
+        result = DedupResult(len(self._output_urls))
         counts = result.counts
         for mark in read_marks(marks, range(len(self.urls)), self.mem):
             counts.filtered += mark.kind == DUPLICATE

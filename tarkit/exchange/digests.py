@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 from tarkit.errors import UsageError
 from tarkit.exchange.picturehash import hash_library, picture_hash
+from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import PlaceOf, ordinal, value_of
 from tarkit.exchange.runfile import Row
-from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.slicereader import SliceReader
 from tarkit.exchange.step import Step
 from tarkit.formats.tally import check_policy
 from tarkit.samples.rawsamples import RawSample
@@ -115,24 +116,26 @@ def fields_digest(fields: Mapping[str, bytes | FieldFile]) -> bytes:
     return digest.digest()
 
 
-class DigestScatter(Scatter):
-    """The scatter of one slice of which only positions and keys are kept."""
+class DigestReader(SliceReader):
+    """The samples of one slice, of which only positions and keys are kept."""
 
-    _uncompared = 0
-    _first_uncompared = ""
+    def __init__(self, plan: Plan, step: Step, settings: ExchangeSettings, urls: Sequence[str], number: int) -> None:
+        super().__init__(plan, step, settings, urls, number)
+        self._rule = key_rule(settings.key_rule)
+        self._uncompared = 0
+        self._first_uncompared = ""
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield the samples with their keys instead of their members."""
-        rule = key_rule(self._settings.key_rule)
         with closing(super().rows()) as rows:
             for row in rows:
-                key = row.key(rule)
+                key = row.key(self._rule)
                 if row.position.startswith(KEPT):
                     self._uncompared += 1
                     reason = value_of(row.position)[1:].decode("utf-8", "surrogateescape")
                     self._first_uncompared = self._first_uncompared or f"key {key!r}: {reason}"
                 yield Row(row.position, (), 0, key.encode("utf-8", "surrogateescape"))
 
-    def _write(self) -> dict[str, object]:
-        found = super()._write()
-        return {**found, "uncompared": self._uncompared, "first_uncompared": self._first_uncompared}
+    def facts(self) -> dict[str, Any]:
+        """Return what the record of the run file has in addition, after all rows."""
+        return {**super().facts(), "uncompared": self._uncompared, "first_uncompared": self._first_uncompared}

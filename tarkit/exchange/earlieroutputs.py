@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import MissingInputError, TarkitError, printable
-from tarkit.exchange.settings import OUTPUT_PATTERN, ExchangeSettings
+from tarkit.exchange.cuts import Outputs, numbered_names
 from tarkit.exchange.workfolder import entries_of
 from tarkit.names.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
 from tarkit.names.redaction import redact
@@ -50,22 +50,22 @@ class Earlier(NamedTuple):
     runs: Sequence[FinishedRun]
 
 
-def earlier_outputs(folder: str, settings: ExchangeSettings) -> Earlier:
+def earlier_outputs(folder: str, outputs: Outputs) -> Earlier:
     """Return the shards in a folder of outputs, and the exchanges that made them.
 
-    These are the numbered ones, and those with the names of the settings.
+    These are the numbered ones, and those with the names that the step gives.
 
     Raises:
         StreamError, TemporaryStreamError: the folder cannot be listed.
     """
-    shards, runs, named = list[str](), list[FinishedRun](), {*settings.outputs}
+    shards, runs, named = list[str](), list[FinishedRun](), {*outputs.named}
     for entry in entries_of(folder):
         if _OUTPUT.fullmatch(entry.name) or entry.name in named:
             shards.append(entry.name)
         elif is_run_record(entry.name):
             record = read_run_record(entry)
             count = record.inputs.count
-            patterns = (OUTPUT_PATTERN.format(count - 1),), settings.names(count).patterns
+            patterns = numbered_names(count).patterns, outputs.names(count).patterns
             if record.work is not None and record.inputs.patterns in patterns:
                 runs.append(FinishedRun(record.work, count, entry.url))
     return Earlier(shards, runs)
@@ -103,25 +103,26 @@ def check_alone(folder: str, plan: str, before: Collection[str | None]) -> None:
         )
 
 
-def remove_other_outputs(folder: str, plan: str, outputs: int, settings: ExchangeSettings) -> None:
+def remove_other_outputs(folder: str, plan: str, count: int, outputs: Outputs) -> None:
     """Remove the outputs of other exchanges that were not replaced, and their records.
 
     Args:
         folder: folder of the outputs.
         plan: id of the plan whose outputs stay.
-        outputs: number of these.
+        count: number of these.
+        outputs: the outputs of its exchange.
     """
-    found, named = earlier_outputs(folder, settings), {*settings.outputs}
+    found, named = earlier_outputs(folder, outputs), {*outputs.named}
     for name in found.shards:
         match = _OUTPUT.fullmatch(name)
-        if name not in named if named else match is not None and int(match[1]) >= outputs:
+        if name not in named if named else match is not None and int(match[1]) >= count:
             url = join(folder, name)
             for each in (done_record_url(url), failed_samples_url(url)):
                 with suppress(MissingInputError):
                     remove(each)
             remove_shard(url)
     for run in found.runs:
-        if run.id != plan or run.outputs != outputs:
+        if run.id != plan or run.outputs != count:
             with suppress(MissingInputError):
                 remove(run.url)
 

@@ -20,6 +20,7 @@ from tarkit.errors import (
     exit_code_of_all,
     printable,
 )
+from tarkit.exchange.cuts import Cuts, Outputs
 from tarkit.exchange.earlieroutputs import (
     Earlier,
     FinishedRun,
@@ -33,7 +34,8 @@ from tarkit.exchange.keys import BUCKETS, check_keys
 from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
 from tarkit.exchange.positions import MOST_SHARDS
 from tarkit.exchange.scatter import Scatter
-from tarkit.exchange.settings import Cuts, ExchangeSettings
+from tarkit.exchange.settings import ExchangeSettings
+from tarkit.exchange.slicereader import SliceReader
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_records
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import needs_other_options, task_results
@@ -151,7 +153,8 @@ class Exchange:
 
     Attributes:
         mem: bytes of memory for the samples of each process.
-        request: step and settings that decide the outputs.
+        outputs: names and cuts of the outputs.
+        request: step and settings that decide them.
 
     Raises:
         UsageError: an input is in the folder of the outputs, there are too many, or the step does
@@ -172,12 +175,11 @@ class Exchange:
         report: StageProgress = _silent,
     ) -> None:
         self.step, self.outdir, self.settings = step, outdir, settings
+        self.outputs = Outputs(step.outputs, settings)
         self.work = join(outdir, WORK) if work is None else work
         self.urls = [*outside([outdir, self.work], urls)]
         if one_name(self.work) == one_name(outdir):
             raise UsageError(f"--work is {printable(redact(outdir))}, the folder of the outputs; name another folder")
-        if step.outputs != settings.outputs:
-            raise UsageError("the settings have other outputs than the step; give them outputs=step.outputs")
         if len(self.urls) >= MOST_SHARDS:
             raise UsageError(f"{len(self.urls)} inputs are more than {MOST_SHARDS - 1}; run an exchange for each part")
         if (reason := step.why_not(self.urls, settings)) is not None:
@@ -199,7 +201,7 @@ class Exchange:
             TarkitError: other errors of the step or the store.
         """
         fresh = make_plan(self.request, self.urls, slices=None, mem=self.mem)
-        earlier = earlier_outputs(self.outdir, self.settings)
+        earlier = earlier_outputs(self.outdir, self.outputs)
         plan = self._plan_to_resume(fresh)
         result = self._finished(fresh, earlier.runs)
         if result is None:
@@ -210,7 +212,7 @@ class Exchange:
             with self._useless_files_removed(plan):
                 result = self._make(plan)
         if self._force:
-            remove_other_outputs(self.outdir, fresh.id, result.outputs, self.settings)
+            remove_other_outputs(self.outdir, fresh.id, result.outputs, self.outputs)
         # Without a plan, too: the slower one of two runs may have written run files after it.
         remove_work(self.work)
         return result
@@ -251,7 +253,7 @@ class Exchange:
         Raises:
             UsageError: another run has written outputs since this one was begun.
         """
-        earlier = earlier_outputs(self.outdir, self.settings)
+        earlier = earlier_outputs(self.outdir, self.outputs)
         self._check_folder(plan, earlier)
         for run in earlier.runs:
             if run.id != plan.id and not earlier.shards:
@@ -312,7 +314,7 @@ class Exchange:
 
     def _records(self, plan: Plan, numbers: Iterable[int]) -> Iterator[DoneRecord | None]:
         """Yield the records of outputs that are made by this plan, and None for the others."""
-        return finished_records((join(self.outdir, self.settings.name(number)) for number in numbers), plan.id)
+        return finished_records((join(self.outdir, self.outputs.name(number)) for number in numbers), plan.id)
 
     def _made_before(self, plan: Plan, count: int, numbers: range) -> tuple[Result, list[int]]:
         """Return the result of the outputs that are made, and the numbers of those that are not.
@@ -336,7 +338,8 @@ class Exchange:
         )
 
     def _scatter(self, plan: Plan, number: int, mem: int) -> DoneRecord:
-        return Scatter(plan, self.step, self.settings, self.urls, number, self.work, mem).run()
+        source = SliceReader(plan, self.step, self.settings, self.urls, number)
+        return Scatter(plan, source, RUN_FILES, number, self.work, mem).run()
 
     def _stage(self, stage: str, files: StageFiles, plan: Plan, make: Callable[[int], DoneRecord]) -> list[DoneRecord]:
         """Make the files of a stage that are not made yet, and return the records of all.
@@ -375,7 +378,7 @@ class Exchange:
 
     def _gather_all(self, plan: Plan, scattered: Scattered) -> Result:
         """Make all outputs that are not made yet."""
-        cuts = scattered.cuts(self.settings)
+        cuts = scattered.cuts(self.outputs)
         parallel = self.parallel if scattered.merge.samples > _FEW_KEYS else 1
         self._check_keys(scattered, plan, 0, 1, parallel)
         return self._gather(plan, scattered, cuts, range(cuts.count), self.parallel)
@@ -395,7 +398,7 @@ class Exchange:
             pass
 
     def _gather(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
-        before = self._begin_outputs(plan, self.settings.names(cuts.count))
+        before = self._begin_outputs(plan, self.outputs.names(cuts.count))
         result = self._gathered(plan, scattered, cuts, numbers, parallel)
         if cuts.count:
             check_alone(self.outdir, plan.id, before)
@@ -403,9 +406,7 @@ class Exchange:
 
     def _gathered(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
         result, missing = self._made_before(plan, cuts.count, numbers)
-        made = Gather(
-            plan, self.step, self.settings, scattered, self.outdir, replaces=self._replaces, parallel=parallel
-        )
+        made = Gather(plan, self.step, self.outputs, scattered, self.outdir, replaces=self._replaces, parallel=parallel)
         if self.step.runs_commands:
             for part in _adjacent(missing, len(missing)):
                 for record in made.run(part):

@@ -83,7 +83,7 @@ def forecast(exchange: Exchange, *, slices: int | None = None) -> Forecast:
                 members += len(sizes)
     # A header, and on average half a block of padding.
     size = content + members * (BLOCK + BLOCK // 2)
-    cuts = exchange.settings.cuts(samples, size, size // max(1, samples))
+    cuts = exchange.outputs.cuts(samples, size, size // max(1, samples))
     memory = exchange.mem * exchange.parallel
     units = max(exchange.parallel, -(-(size + samples * ROW_BYTES) // max(1, exchange.mem)))
     gets = len(plan.inputs) + plan.slices * (units + 2)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
+from tarkit.exchange.cuts import Cuts, Outputs
 from tarkit.exchange.keys import BUCKETS, RunKeys
 from tarkit.exchange.merge import Merge, count_before, measure
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import value_of
 from tarkit.exchange.runfile import Row
-from tarkit.exchange.settings import Cuts, ExchangeSettings
 from tarkit.exchange.stagefiles import RUN_FILES
 from tarkit.exchange.step import Step
 from tarkit.names.url import join
@@ -55,10 +55,10 @@ class Scattered:
         self.first_failure = next((each["first_failure"] for each in outputs if each["first_failure"]), "")
         self.skipped = sum((Counter(record.skipped_members) for record in records), Counter[str]())
 
-    def cuts(self, settings: ExchangeSettings) -> Cuts:
+    def cuts(self, outputs: Outputs) -> Cuts:
         """Return where the outputs begin; failed samples are behind all others."""
         samples, size = self.merge.samples - self.failed, self.merge.size - self._failed_size
-        return settings.cuts(samples, size, self.largest, self._placed)
+        return outputs.cuts(samples, size, self.largest, self._placed)
 
 
 class Gather:
@@ -74,15 +74,15 @@ class Gather:
         self,
         plan: Plan,
         step: Step,
-        settings: ExchangeSettings,
+        outputs: Outputs,
         scattered: Scattered,
         folder: str,
         *,
         replaces: bool,
         parallel: int = 1,
     ) -> None:
-        self._plan, self._step, self._settings, self._folder = plan, step, settings, folder
-        self._merge, self._cuts, self._replaces = scattered.merge, scattered.cuts(settings), replaces
+        self._plan, self._step, self._outputs, self._folder = plan, step, outputs, folder
+        self._merge, self._cuts, self._replaces = scattered.merge, scattered.cuts(outputs), replaces
         self._largest = scattered.largest
         self._mem, self._parallel = scattered.mem, parallel
 
@@ -100,7 +100,7 @@ class Gather:
                 is_last = number == self._cuts.count - 1
                 end = None if is_last else self._cuts.begin(number + 1)
                 output = GatheredOutput(
-                    join(self._folder, self._settings.name(number)), self._plan, self._settings,
+                    join(self._folder, self._outputs.name(number)), self._plan, self._outputs.settings,
                     replaces=self._replaces, mem=self._mem, parallel=self._parallel,
                 )  # fmt: skip
                 try:

@@ -12,13 +12,9 @@ from typing import NamedTuple
 
 from tarkit.exchange.digests import KEPT
 from tarkit.exchange.merge import Merge
-from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import FAILED, ORDINAL, failure, ordinal, shard_and_number, value_of
 from tarkit.exchange.runfile import Row, RunFile
-from tarkit.exchange.scatter import Scatter
-from tarkit.exchange.settings import ExchangeSettings
-from tarkit.exchange.stagefiles import MARK_FILES
-from tarkit.exchange.step import Step
+from tarkit.exchange.slicereader import RowSource
 from tarkit.specs.shardspec import take_slice
 
 DUPLICATE, UNCOMPARED, REFUSED = b"D", b"K", b"R"
@@ -49,21 +45,19 @@ class Mark(NamedTuple):
     digest: bytes = b""
 
 
-class Match(Scatter):
+class Match(RowSource):
     """The match of one of as many parts as there are slices.
 
     Args:
         digests: the digests of all slices.
         number: number of the part.
+        parts: number of parts.
     """
 
-    files = MARK_FILES
-
-    def __init__(
-        self, plan: Plan, step: Step, settings: ExchangeSettings, digests: Merge, number: int, folder: str, mem: int
-    ) -> None:
-        super().__init__(plan, step, settings, (), number, folder, mem)
+    def __init__(self, digests: Merge, number: int, parts: int) -> None:
+        super().__init__()
         self._digests = digests
+        self._part = take_slice(digests.samples, number, parts)
 
     def rows(self) -> Generator[Row, None, None]:
         """Yield what the part finds, with positions."""
@@ -84,15 +78,14 @@ class Match(Scatter):
 
     def _own(self) -> Iterator[Row]:
         """Yield the rows of the values that begin in this part."""
-        part = take_slice(self._digests.samples, self._number, self._plan.slices)
         last, is_own = None, False
         # The row before shows if a value began there.
-        for number, row in self._digests.rows(max(0, part.start - 1)) if part else ():
+        for number, row in self._digests.rows(max(0, self._part.start - 1)) if self._part else ():
             value = value_of(row.position)
             if value != last:
-                if number >= part.stop:
+                if number >= self._part.stop:
                     return
-                last, is_own = value, number >= part.start
+                last, is_own = value, number >= self._part.start
             if is_own:
                 yield row
 

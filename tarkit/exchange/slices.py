@@ -74,7 +74,7 @@ class ExchangeSlice(Exchange):
 
     def _check_outputs(self, fresh: Plan) -> None:
         """Check that the folder of the outputs has none of another run."""
-        self._check_folder(fresh, earlier_outputs(self.outdir, self.settings))
+        self._check_folder(fresh, earlier_outputs(self.outdir, self.outputs))
 
     def gather(self, number: int, slices: int) -> Result:
         """Make one slice of the outputs.
@@ -104,10 +104,10 @@ class ExchangeSlice(Exchange):
             return found
 
         plan = self._waited(lambda: looked(self._own_plan()), "slice 0 of the scatter has not made the plan yet")
-        self._check_folder(plan, earlier_outputs(self.outdir, self.settings))
+        self._check_folder(plan, earlier_outputs(self.outdir, self.outputs))
         runs = self._waited(lambda: looked(self._all_made(plan, RUN_FILES)), lambda: self._why_not_scattered(plan))
         scattered = self._scattered(runs)
-        cuts = scattered.cuts(self.settings)
+        cuts = scattered.cuts(self.outputs)
         outputs = take_slice(cuts.count, number, slices)
         if cuts.count and not outputs:
             # The others may remove the run files at any time.
@@ -121,7 +121,7 @@ class ExchangeSlice(Exchange):
         # Without outputs, the other slices could not know that all is done.
         if (
             (everything or slices == 1)
-            and all(done_record_url(self.settings.name(each)) in names for each in everything)
+            and all(done_record_url(self.outputs.name(each)) in names for each in everything)
             and all(self._records(plan, everything))
         ):
             remove_work(self.work)
@@ -131,7 +131,7 @@ class ExchangeSlice(Exchange):
         """Return the result of this slice if it is done, and the run files are gone."""
         if read_plan(self.work) is not None:
             return None
-        runs = earlier_outputs(self.outdir, self.settings).runs
+        runs = earlier_outputs(self.outdir, self.outputs).runs
         # The id of a plan does not depend on its slices, but on the inputs as they are now.
         plan = make_plan(self.request, self.urls, slices=slices, mem=self.mem) if runs else None
         return self._finished(plan, runs, number, slices) if plan else None

@@ -10,11 +10,12 @@ from itertools import pairwise
 from typing import Any
 
 from tarkit.errors import StreamError, UsageError, counted
+from tarkit.exchange.cuts import Cuts
 from tarkit.exchange.exchange import Exchange, Result
 from tarkit.exchange.keys import BUCKETS, check_samples
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import shard_and_number
-from tarkit.exchange.settings import Cuts, ExchangeSettings
+from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.step import Step
 from tarkit.extras import library
 from tarkit.names.outputnames import failed_samples_url, index_url, output_name
@@ -91,7 +92,7 @@ def exchange(
     if not urls:
         raise UsageError("name the input shards")
     if settings is None:
-        settings = ExchangeSettings(outputs=step.outputs, maxcount=None if step.outputs else _MAXCOUNT)
+        settings = ExchangeSettings(maxcount=None if step.outputs else _MAXCOUNT)
     return SparkExchange(step, urls, outdir, settings, force=force, context=context).run()
 
 
@@ -120,7 +121,7 @@ class SparkExchange(Exchange):
 
     def _make(self, plan: Plan) -> Result:
         """Make all outputs of a plan that are not made yet."""
-        job = ExchangeJob(plan, self.step, self.settings, self._shared_urls, self.outdir)
+        job = ExchangeJob(plan, self.step, self.outputs, self._shared_urls, self.outdir)
         places = self._slices(plan).mapPartitions(job.places)
         places = places.persist(self._spark.StorageLevel.MEMORY_AND_DISK)
         try:
@@ -132,7 +133,7 @@ class SparkExchange(Exchange):
             placed = sum((Counter(each.placed) for each in found), Counter[int]())
             size -= sum(each.failed_size for each in found)
             largest = max((each.largest for each in found), default=0)
-            cuts = self.settings.cuts(samples - failed, size, largest, placed)
+            cuts = self.outputs.cuts(samples - failed, size, largest, placed)
             self._check_repeated(job, places, samples)
             beginnings = self._beginnings(places, found, cuts)
         finally:
@@ -174,7 +175,7 @@ class SparkExchange(Exchange):
         return search.beginnings(task_outcomes(positions.mapPartitionsWithIndex(search.find)), cuts.count)
 
     def _gather_outputs(self, job: ExchangeJob, count: int, samples: int, beginnings: Sequence[Beginning]) -> Result:
-        self._publish_record(job.plan, self.outdir, self.settings.names(count), job.plan.id)
+        self._publish_record(job.plan, self.outdir, self.outputs.names(count), job.plan.id)
         result, missing = self._made_before(job.plan, count, range(count))
         if missing:
             self._remove_earlier(missing)
@@ -201,7 +202,7 @@ class SparkExchange(Exchange):
         """
         if self._replaces:
             names = {entry.name for entry in entries(self.outdir)}
-            for url in (join(self.outdir, self.settings.name(number)) for number in numbers):
+            for url in (join(self.outdir, self.outputs.name(number)) for number in numbers):
                 for each in (failed_samples_url(url), index_url(url)):
                     if output_name(each) in names:
                         remove(each)
@@ -209,7 +210,7 @@ class SparkExchange(Exchange):
     def _check_shared(self, numbers: Sequence[int]) -> None:
         """Check that the outputs of the tasks are in the folder."""
         names = {entry.name for entry in entries(self.outdir)}
-        missing = [name for number in numbers if (name := self.settings.name(number)) not in names]
+        missing = [name for number in numbers if (name := self.outputs.name(number)) not in names]
         if missing:
             raise StreamError(
                 f"{missing[0]} was written on another machine and is not here ({counted(len(missing), 'file')} in all)",

@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, TarkitError, counted
+from tarkit.exchange.cuts import Cuts, Outputs
 from tarkit.exchange.keys import repeated_digests, samples_with_digests
 from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import Plan
 from tarkit.exchange.positions import FAILED, value_of
 from tarkit.exchange.runfile import Row, joined
-from tarkit.exchange.scatter import Scatter
-from tarkit.exchange.settings import Cuts, ExchangeSettings
+from tarkit.exchange.slicereader import SliceReader
 from tarkit.exchange.stagefiles import finished_record
 from tarkit.exchange.step import Step
 from tarkit.names.url import join
@@ -111,13 +111,13 @@ class ExchangeJob:
 
     plan: Plan
     step: Step
-    settings: ExchangeSettings
+    outputs: Outputs
     urls: Sequence[str]
     outdir: str
 
-    def _scatter(self, number: int) -> Scatter:
-        """Return the scatter of a slice, of which only the reading is used."""
-        return Scatter(self.plan, self.step, self.settings, self.urls, number, self.outdir, 0)
+    def _slice(self, number: int) -> SliceReader:
+        """Return the reader of a slice."""
+        return SliceReader(self.plan, self.step, self.outputs.settings, self.urls, number)
 
     def places(self, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
         """Yield what the first reading of slices gives.
@@ -132,10 +132,10 @@ class ExchangeJob:
                 yield SUMMARY, (error.exit_code, str(error))
 
     def _places(self, number: int) -> Iterator[tuple[int, Any]]:
-        scatter = self._scatter(number)
+        reader = self._slice(number)
         samples = size = 0
         stride, sampled = 1, list[bytes]()
-        with closing(scatter.rows()) as rows:
+        with closing(reader.rows()) as rows:
             for row in rows:
                 if not samples % stride:
                     sampled.append(row.position)
@@ -144,21 +144,21 @@ class ExchangeJob:
                         stride *= 2
                 samples, size = samples + 1, size + row.size
                 yield PLACE, (row.position, row.size)
-        for bucket, digests in enumerate(scatter.keys.parts() if scatter.keys is not None else ()):
+        for bucket, digests in enumerate(reader.keys.parts() if reader.keys is not None else ()):
             if digests:
                 yield KEYS, (bucket, digests)
         found = SliceSummary(
-            samples, size, len(scatter.failed), scatter.failed_size, scatter.largest, scatter.first_failure,
-            scatter.tally.skipped,
-            {int.from_bytes(prefix, "big"): count for prefix, count in scatter.placed.items()}, stride, sampled,
+            samples, size, len(reader.failed), reader.failed_size, reader.largest, reader.first_failure,
+            reader.tally.skipped,
+            {int.from_bytes(prefix, "big"): count for prefix, count in reader.placed.items()}, stride, sampled,
         )  # fmt: skip
         yield SUMMARY, (0, found)
 
     def with_keys(self, digests: set[int], numbers: Iterable[int]) -> Iterator[Outcome]:
         """Yield (0, (key, position)) for the samples of slices whose keys have these digests."""
-        rule = key_rule(self.settings.key_rule)
+        rule = key_rule(self.outputs.settings.key_rule)
         for number in numbers:
-            with closing(self._scatter(number).rows()) as rows:
+            with closing(self._slice(number).rows()) as rows:
                 for found in samples_with_digests(digests, ((row.key(rule), row.position) for row in rows)):
                     yield 0, found
 
@@ -173,7 +173,7 @@ class ExchangeJob:
             numbers: numbers of the slices.
         """
         for number in numbers:
-            with closing(self._scatter(number).rows()) as rows:
+            with closing(self._slice(number).rows()) as rows:
                 for row in rows:
                     if bisect_right(starts, row.position) in wanted:
                         yield from _in_pieces(row)
@@ -200,10 +200,10 @@ class ExchangeJob:
 
     def _gathered(self, number: int, samples: int, rows: Iterator[Row]) -> DoneRecord:
         # Another attempt of this task may have made it.
-        url = join(self.outdir, self.settings.name(number))
+        url = join(self.outdir, self.outputs.name(number))
         if (found := finished_record(url, self.plan.id)) is not None:
             return found
-        output = GatheredOutput(url, self.plan, self.settings)
+        output = GatheredOutput(url, self.plan, self.outputs.settings)
         try:
             output.fill(self.step.write, _batches(rows))
             if output.counts.read != samples:

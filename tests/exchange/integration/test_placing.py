@@ -20,6 +20,7 @@ from tarkit.cli.tarkit import main
 
 from tarkit import TarWriter, read_samples
 from tarkit.errors import DataError, UsageError
+from tarkit.exchange.cuts import Outputs
 from tarkit.exchange.placing import Placement
 from tarkit.exchange.settings import ExchangeSettings
 
@@ -268,4 +269,4 @@ def test_options_that_do_not_go_together(
 
 def test_settings_of_named_outputs() -> None:
     with pytest.raises(UsageError, match="shards does not go with outputs that are named"):
-        ExchangeSettings(shards=2, outputs=("a.tar",))
+        Outputs(("a.tar",), ExchangeSettings(shards=2))

@@ -107,9 +107,9 @@ def test_a_run_file_without_its_record(
     urls, out, right = scattered
     (out / "_exchange" / "run-000001.tar.done.json").unlink()
     made = []
-    monkeypatch.setattr(Scatter, "run", lambda self, real=Scatter.run: made.append(self._number) or real(self))
+    monkeypatch.setattr(Scatter, "run", lambda self, real=Scatter.run: made.append(self._name) or real(self))
     resumed(urls, out).run()
-    assert made == [1]
+    assert made == ["run-000001.tar"]
     assert files_of(out) == right
 
 

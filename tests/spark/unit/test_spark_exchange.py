@@ -96,7 +96,7 @@ def test_outputs_that_a_table_names(tmp_path: Path) -> None:
     (tmp_path / "to.csv").write_text("\n".join(["key,output", *rows, "nosuch,zero", ""]))
     step = Shuffle(to=Placement(f"{tmp_path}/to.csv", "skip"), seed=3)
     made = tarkit.spark.exchange(step, urls, str(tmp_path / "spark"), context=ShufflingContext())
-    assert made == here(step, urls, tmp_path / "here", outputs=step.outputs)
+    assert made == here(step, urls, tmp_path / "here")
     assert contents(tmp_path / "spark") == contents(tmp_path / "here")
     assert (made.counts.out, made.counts.filtered, made.outputs) == (45, 15, 4)
 
