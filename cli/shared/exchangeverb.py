@@ -184,7 +184,7 @@ class ExchangeVerb:
             result = exchange.run()
         else:
             result = (exchange.scatter if options["stage"] == "scatter" else exchange.gather)(number, slices)
-        self._note(result)
+        note_result(self.run, result, options["outdir"], "run file" if options["stage"] == "scatter" else "shard")
         if options["stage"] is None:
             unmatched = step.unmatched(result.counts)
             self.run.notes += [f"{what}: {number}" for what, number in unmatched.items()]
@@ -206,7 +206,7 @@ class ExchangeVerb:
             step, urls, options["outdir"], self._settings(step),
             mem=options["mem"], force=options["force"], report=self._report,
         ).run()  # fmt: skip
-        self._note(result)
+        note_result(self.run, result, options["outdir"], "shard")
         return result.counts.exit_code
 
     def _note_forecast(self, exchange: Exchange) -> None:
@@ -234,22 +234,28 @@ class ExchangeVerb:
             part = done / total if total else None
             self.run.meter.show(f"{done} of {total} {what}", part)
 
-    def _note(self, result: Result) -> None:
-        run, counts = self.run, result.counts
-        made = counted(result.done, "run file" if self.options["stage"] == "scatter" else "shard")
-        before = f", {result.done_before} done before" if result.done_before else ""
-        run.notes.append(f"{made}{before}, {result.size} bytes; samples: {counts.sum_of_samples()}")
-        if counts.failed and self.options["stage"] != "scatter":
-            run.notes.append(f"failed samples are in {redact(join(self.options['outdir'], '*.failed.tar'))}")
-        # What a step counts in addition to what it drops may have the same name, and number.
-        run.notes += [f"{reason}: {number}" for reason, number in sorted({**result.dropped, **result.noted}.items())]
-        run.notes += met(counts.met)
-        run.found |= {
-            "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
-            "samples": counts.as_dict(), "dropped": dict(result.dropped), "outdir": redact(self.options["outdir"]),
-            "skipped_members": counts.met.skipped,
-            **({"noted": dict(result.noted)} if result.noted else {}),
-        }  # fmt: skip
+
+def note_result(run: VerbRun, result: Result, outdir: str, unit: str) -> None:
+    """Note the result of an exchange, or of a slice of a stage.
+
+    Args:
+        outdir: path or URL of the folder of the outputs.
+        unit: what was made: shard, run file, or nothing by a dry run.
+    """
+    counts = result.counts
+    before = f", {result.done_before} done before" if result.done_before else ""
+    made = f"{counted(result.done, unit)}{before}, {result.size} bytes; " if unit else ""
+    run.notes.append(f"{made}samples: {counts.sum_of_samples()}")
+    if counts.failed and unit == "shard":
+        run.notes.append(f"failed samples are in {redact(join(outdir, '*.failed.tar'))}")
+    # What a step counts in addition to what it drops may have the same name, and number.
+    run.notes += [f"{reason}: {number}" for reason, number in sorted({**result.dropped, **result.noted}.items())]
+    run.notes += met(counts.met)
+    run.found |= {
+        "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
+        "samples": counts.as_dict(), "dropped": dict(result.dropped), "outdir": redact(outdir),
+        "skipped_members": counts.met.skipped, **({"noted": dict(result.noted)} if result.noted else {}),
+    }  # fmt: skip
 
 
 def exchange_verb(name: str, keys: str = _KEYS, **frame: Any) -> Callable[[Callable[..., int | None]], click.Command]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from tarkit.errors import EXIT_OK, counted
-from tarkit.names.redaction import redact
-from tarkit.names.url import join
+from tarkit.errors import EXIT_OK
 
-from ..shared.exchangeverb import index_option, slice_of_stage, stage_options
+from ..shared.exchangeverb import index_option, note_result, slice_of_stage, stage_options
 from ..shared.program import dry_run_notes, names_in, refuse_mixed_output, work_option
 from ..shared.results import counted_names
 from ..shared.shardverb import VerbRun, shard_verb
 
 if TYPE_CHECKING:
     from tarkit.exchange.exchange import Result
+    from tarkit.exchange.filtering import DedupResult
 
 _EPILOG = """\b
 Examples:
@@ -106,36 +105,18 @@ def command(
         result = dedup.run()
     else:
         result = {"scatter": dedup.scatter, "match": dedup.match, "gather": dedup.gather}[stage](number, slices)
-    _note(run, result, outdir, "run file" if stage in ("scatter", "match") else "shard")
+    run.notes += (notes := dry_run_notes())
+    note_result(run, result, outdir, "" if notes else "run file" if stage in ("scatter", "match") else "shard")
+    if stage is None or stage == "gather":
+        _note_kept(run, cast("DedupResult", result))
     # A sample that failed in a scatter is not lost: the gather writes it, and ends with 3.
     return EXIT_OK if stage in ("scatter", "match") else result.counts.exit_code
 
 
-def _note(run: VerbRun, result: Result, outdir: str, unit: str) -> None:
-    from tarkit.exchange.filtering import DedupResult
-
-    counts = result.counts
-    before = f", {result.done_before} done before" if result.done_before else ""
-    run.notes = [
-        *(dry_run_notes() or [f"{counted(result.done, unit)}{before}, {result.size} bytes"]),
-        f"samples: {counts.sum_of_samples()}",
-        *(
-            [f"failed samples are in {redact(join(outdir, '*.failed.tar'))}"]
-            if counts.failed and unit == "shard"
-            else []
-        ),
-        *(f"{reason}: {number}" for reason, number in sorted(result.dropped.items())),
-        *counts.met.phrases(),
+def _note_kept(run: VerbRun, result: DedupResult) -> None:
+    run.notes += [
+        f"kept {reason}: {number}, the first {result.first_kept[reason]}"
+        for reason, number in sorted(result.kept.items())
     ]
-    run.found = {
-        "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
-        "samples": counts.as_dict(), "dropped": dict(result.dropped), "skipped_members": counts.met.skipped,
-        "outdir": redact(outdir),
-    }  # fmt: skip
-    if isinstance(result, DedupResult):
-        run.notes += [
-            f"kept {reason}: {number}, the first {result.first_kept[reason]}"
-            for reason, number in sorted(result.kept.items())
-        ]
-        run.notes += counted_names("shards that are empty now", result.emptied)
-        run.found |= {"kept": dict(result.kept), "emptied": result.emptied}
+    run.notes += counted_names("shards that are empty now", result.emptied)
+    run.found |= {"kept": dict(result.kept), "emptied": result.emptied}

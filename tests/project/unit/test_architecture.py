@@ -42,8 +42,8 @@ LEVELS: tuple[dict[str, str], ...] = (
         "thumbnails where"
     },
     {
-        "exchange": "blockshuffle dedupslices digests exchange filtering forecast join keys output placing "
-        "plan positions reduce runfile scatter settings shuffle slices sort stagefiles step tableside"
+        "exchange": "blockshuffle cuts dedupslices digests exchange filtering forecast join keys output placing "
+        "plan positions reduce runfile slicereader settings shuffle slices sort stagefiles step tableside"
     },
     {"trainers": "arrays audit lasterror"},
     {"spark": "records"},
