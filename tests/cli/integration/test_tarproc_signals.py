@@ -206,7 +206,7 @@ def test_killed_by_its_own_command(bench: Bench, marker: str) -> None:
 
 def test_other_runs_are_left_alone(bench: Bench) -> None:
     """Cleaning up after the dead must not take from the living."""
-    wait = f"{ON}; until [ -e ../../../run/go ]; do sleep 0.01; done"
+    wait = f"{ON}; until [ -e ../../../run/go ]; do sleep 0.2; done"
     slow = bench.start("-c", wait, "in.tar", "-o", "slow.tar", "-p", "4")
     _await(bench, 4)
     for _ in range(2):
