@@ -10,6 +10,7 @@ from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource, SourceOptions
+from tarkit.trainers.streams import Stream
 
 
 def columns(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -29,7 +30,7 @@ def _column(values: tuple[Any, ...]) -> Any:
 
 @keywords_of(SourceOptions)
 def batches(
-    urls: str | os.PathLike[str] | Iterable[str],
+    urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
     *,
     batch: int,
     fields: str,
@@ -48,7 +49,8 @@ def batches(
 
     Args:
         urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
-            index beside it (``tarkit index``).
+            index beside it (``tarkit index``). Or streams, which are mixed: a list of
+            :class:`~tarkit.trainers.streams.Stream`.
         batch: samples of a global batch; each rank has its part of it.
         fields: names of the fields, one for each column; ``jpg;png`` takes the first one that a
             sample has.

@@ -26,7 +26,7 @@ from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, field_values
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
 from tarkit.trainers.delivery import GapCounts
-from tarkit.trainers.order import EpochOrder, Place, rank_slots
+from tarkit.trainers.order import BatchOrder, Place, rank_slots
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
 from tarkit.world import Consumer
 
@@ -93,7 +93,7 @@ class BatchMaker:
         self._lost.clear()
         self._reported.clear()
 
-    def make(self, order: EpochOrder, number: int, consumer: Consumer) -> tuple[Any, Evidence | None]:
+    def make(self, order: BatchOrder, number: int, consumer: Consumer) -> tuple[Any, Evidence | None]:
         """Return the rank's part of a global batch, and its evidence.
 
         Raises:
@@ -198,20 +198,19 @@ class BatchMaker:
             self._reported.add(shard)
             _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)
 
-    def _fill(self, order: EpochOrder, number: int, consumer: Consumer, values: list[Any]) -> dict[int, Place]:
+    def _fill(self, order: BatchOrder, number: int, consumer: Consumer, values: list[Any]) -> dict[int, Place]:
         """Fill the gaps of a rank's part, and return the fillers.
 
         With "drop", one gap is filled if all samples are missing, and others stay; otherwise each
         gap gets the next remaining sample of the global batch, the same for any number of ranks.
         """
-        batch = order.batch(number)
-        begin, _ = rank_slots(len(batch), *consumer)
+        begin, _ = rank_slots(order.settings.batch, *consumer)
         gaps = [at for at, value in enumerate(values) if value is None]
         if self._equalize == "drop":
             gaps = gaps[:1] if len(gaps) == len(values) else []
         fillers = {}
         for at in gaps:
-            for place in (*batch[begin + at + 1 :], *batch[: begin + at]):
+            for place in order.replacements(number, begin + at):
                 values[at] = self._attempt(place._replace(filler=self._equalize == "pad"), Counter())
                 if values[at] is not None:
                     fillers[at] = place

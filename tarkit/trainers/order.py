@@ -7,6 +7,7 @@ and the epoch's number; ranks and workers only decide which process reads which 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -139,48 +140,20 @@ class Place(NamedTuple):
     filler: bool = False
 
 
-class EpochOrder:
+class BatchOrder(ABC):
     """The global batches of an epoch.
 
-    >>> settings = OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4)
-    >>> order = EpochOrder([4] * 6, settings, epoch=0)
-    >>> [f"{place.shard}.{place.sample}" for place in order.batch(0)]
-    ['5.0', '5.1', '0.2', '0.1', '1.0', '1.1']
-
-    Args:
-        counts: number of samples of each shard.
-        epoch: number of the epoch, from 0.
-
-    Raises:
-        UsageError: no batch can be filled.
+    Attributes:
+        settings: settings of the order.
+        epoch: number of the epoch.
+        samples: number of samples of which the epoch's batches are made.
+        batches: number of batches.
     """
 
-    def __init__(self, counts: Sequence[int], settings: OrderSettings, epoch: int) -> None:
-        self.settings, self.epoch = settings, epoch
-        self.samples = sum(counts)
-        self.batches = settings.batches(self.samples)
-        self._share = settings.batch // settings.lanes
-        turns = (len(range(turn, self.batches, settings.turns)) for turn in range(settings.turns))
-        self._lengths = [turn * self._share for turn in turns] * settings.lanes
-        self._starts = [0, *accumulate(self._lengths)]
-        self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(self._shuffle)
-        runs = [
-            (shard, first, min(settings.run, count - first))
-            for shard, count in enumerate(counts)
-            for first in range(0, count, settings.run)
-        ]
-        if settings.seed is not None:
-            digests = _digests(f"{settings.seed} {epoch} run ", len(runs))
-            runs = [runs[number] for number in sorted(range(len(runs)), key=digests.__getitem__)]
-        self.runs = runs
-        """The runs in their order: shard, first sample, number of samples."""
-        self._ends = list(accumulate(length for _, _, length in runs))
-        unequal = 0 if settings.seed is None else abs(self.samples - self.batches * settings.batch)
-        self._begin = epoch * unequal
-        """Position in the sequence of runs where the epoch begins. If it always began with the
-        first run, the same samples of a data set of few runs would be left out or repeated in each
-        epoch.
-        """
+    settings: OrderSettings
+    epoch: int
+    samples: int
+    batches: int
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
         """Return the samples of a batch, or its slots from ``first`` up to ``end`` for a rank.
@@ -190,12 +163,57 @@ class EpochOrder:
         """
         if not 0 <= number < self.batches:
             raise IndexError(number)
-        end = self.settings.batch if end is None else end
-        return list(map(self._place, self._positions(number, first, end)))
+        return self._slots(number, first, self.settings.batch if end is None else end)
+
+    @abstractmethod
+    def _slots(self, number: int, first: int, end: int) -> list[Place]:
+        """Return the samples of slots of a batch that the epoch has."""
 
     def rank_batch(self, number: int, rank: int, world: int) -> list[Place]:
         """Return a rank's part of a batch."""
         return self.batch(number, *rank_slots(self.settings.batch, rank, world))
+
+    def replacements(self, number: int, slot: int) -> Iterator[Place]:
+        """Yield the samples that may take the place of one that is left out, the first one first.
+
+        They depend on the slot of the global batch only, and not on the rank.
+        """
+        batch = self.batch(number)
+        yield from (*batch[slot + 1 :], *batch[:slot])
+
+
+class RunOrder(BatchOrder):
+    """The global batches of an epoch of runs that follow each other.
+
+    Args:
+        runs: the runs in their order: shard, first sample, number of samples.
+        epoch: number of the epoch, from 0.
+
+    Raises:
+        UsageError: no batch can be filled.
+    """
+
+    def __init__(self, runs: list[tuple[int, int, int]], settings: OrderSettings, epoch: int) -> None:
+        self.settings, self.epoch = settings, epoch
+        self.runs = runs
+        """The runs in their order: shard, first sample, number of samples."""
+        self._ends = list(accumulate(length for _, _, length in runs))
+        self.samples = self._ends[-1] if runs else 0
+        self.batches = settings.batches(self.samples)
+        self._share = settings.batch // settings.lanes
+        turns = (len(range(turn, self.batches, settings.turns)) for turn in range(settings.turns))
+        self._lengths = [turn * self._share for turn in turns] * settings.lanes
+        self._starts = [0, *accumulate(self._lengths)]
+        self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(self._shuffle)
+        unequal = 0 if settings.seed is None else abs(self.samples - self.batches * settings.batch)
+        self._begin = epoch * unequal
+        """Position in the sequence of runs where the epoch begins. If it always began with the
+        first run, the same samples of a data set of few runs would be left out or repeated in each
+        epoch.
+        """
+
+    def _slots(self, number: int, first: int, end: int) -> list[Place]:
+        return list(map(self._place, self._positions(number, first, end)))
 
     def _positions(self, number: int, first: int, end: int) -> Iterator[int]:
         """Yield the positions in the epoch of the samples that fill slots of a batch.
@@ -226,9 +244,7 @@ class EpochOrder:
         settings = self.settings
         begin, end = settings.bounds_of_block(lane, block)
         size = min(end, self._lengths[lane]) - begin
-        draw = Random(_hash(settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)).random
-        drawn = [draw() for _ in range(size)]
-        return sorted(range(size), key=drawn.__getitem__)
+        return permutation(size, settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)
 
     def _place(self, position: int) -> Place:
         filler = position >= self.samples and self.settings.equalize == "pad"
@@ -238,14 +254,65 @@ class EpochOrder:
         return Place(shard, first + position - (self._ends[run] - length), filler)
 
 
+class EpochOrder(RunOrder):
+    """The global batches of an epoch of shards.
+
+    >>> settings = OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4)
+    >>> order = EpochOrder([4] * 6, settings, epoch=0)
+    >>> [f"{place.shard}.{place.sample}" for place in order.batch(0)]
+    ['5.0', '5.1', '0.1', '0.0', '1.0', '1.1']
+
+    Args:
+        counts: number of samples of each shard.
+        epoch: number of the epoch, from 0.
+
+    Raises:
+        UsageError: no batch can be filled.
+    """
+
+    def __init__(self, counts: Sequence[int], settings: OrderSettings, epoch: int) -> None:
+        settings.batches(sum(counts))
+        runs = cut_runs(counts, settings.run)
+        runs = runs if settings.seed is None else shuffled_runs(runs, settings.seed, epoch)
+        super().__init__(runs, settings, epoch)
+
+
 def rank_slots(size: int, rank: int, world: int) -> tuple[int, int]:
     """Return a rank's slots of a batch of ``size`` samples: the first, and the end (exclusive)."""
     return rank * size // world, (rank + 1) * size // world
 
 
+def cut_runs(counts: Sequence[int], run: int) -> list[tuple[int, int, int]]:
+    """Return the runs of shards in their order: shard, first sample, number of samples.
+
+    Args:
+        counts: number of samples of each shard.
+        run: number of samples of a run.
+    """
+    return [
+        (shard, first, min(run, count - first)) for shard, count in enumerate(counts) for first in range(0, count, run)
+    ]
+
+
+def shuffled_runs(runs: Sequence[tuple[int, int, int]], *words: object) -> list[tuple[int, int, int]]:
+    """Return runs sorted by the hash of these words, ``run`` and their numbers."""
+    digests = _digests(f"{' '.join(map(str, words))} run ", len(runs))
+    return [runs[number] for number in sorted(range(len(runs)), key=digests.__getitem__)]
+
+
+def permutation(size: int, *words: object) -> list[int]:
+    """Return the numbers below ``size``, sorted by random numbers that follow from words.
+
+    They are equal in all Python releases.
+    """
+    draw = Random(hash_of(*words)).random
+    drawn = [draw() for _ in range(size)]
+    return sorted(range(size), key=drawn.__getitem__)
+
+
 def _digests(words: str, count: int) -> list[bytes]:
     """Return hashes of a text with each number below ``count``; they compare as numbers."""
-    begun, found = blake2b(words.encode(), digest_size=8), []
+    begun, found = blake2b(words.encode("utf-8", "surrogateescape"), digest_size=8), []
     for number in range(count):
         each = begun.copy()
         each.update(b"%d" % number)
@@ -253,6 +320,7 @@ def _digests(words: str, count: int) -> list[bytes]:
     return found
 
 
-def _hash(*words: object) -> int:
-    text = " ".join(map(str, words))
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+def hash_of(*words: object) -> int:
+    """Return 8 bytes of the hash of words with a blank between them, as a number."""
+    text = " ".join(map(str, words)).encode("utf-8", "surrogateescape")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")

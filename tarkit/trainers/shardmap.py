@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, TypeVar
 
 from tarkit.errors import (
@@ -105,11 +105,14 @@ class ShardMap:
         self._again = self._read = 0
         """Bytes of parts that were fetched again, and of samples that were read, in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
-        self._listed = _all_counted(list(_listed(urls)))
+        groups = [list(_listed(spec)) for spec in spec_texts(urls)]
+        self.sizes = list(map(len, groups))
+        """Number of shards that each of ``urls`` names."""
+        self._listed = _all_counted(list(chain(*groups)))
         self.urls = [shard.url for shard, _ in self._listed]
         if len(set(self.urls)) < len(self.urls):
             url, times = Counter(self.urls).most_common(1)[0]
-            _log.warning("%s is listed %d times, and its samples come so often in each epoch", display_name(url), times)
+            _log.warning("%s is listed %d times, and each time its samples count as others", display_name(url), times)
         self._remote = {
             number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)
         }
@@ -278,14 +281,13 @@ def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> lis
         return [found for each in pool.map(attempt, arguments) for found in each]
 
 
-def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[ManifestShard | str, str]]:
+def _listed(name: str) -> Iterator[tuple[ManifestShard | str, str]]:
     """Return the shards, in a manifest's order, each with the source of its sample count."""
-    for name in spec_texts(urls):
-        if is_manifest(name) and not name.startswith("@"):
-            for manifest in expand(name, manifests=False):
-                yield from ((shard, display_name(manifest)) for shard in read_manifest(manifest))
-        else:
-            yield from ((url, "the index that was there when the data set was opened") for url in expand(name))
+    if is_manifest(name) and not name.startswith("@"):
+        for manifest in expand(name, manifests=False):
+            yield from ((shard, display_name(manifest)) for shard in read_manifest(manifest))
+    else:
+        yield from ((url, "the index that was there when the data set was opened") for url in expand(name))
 
 
 def _all_counted(named: list[tuple[ManifestShard | str, str]]) -> list[tuple[ManifestShard, str]]:

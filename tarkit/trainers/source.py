@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import check_policy
@@ -22,9 +22,11 @@ from tarkit.store.cache import default_folder
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.order import ORDER_VERSION, EpochOrder, OrderSettings
+from tarkit.trainers.mixture import Mixture, mixed_streams, opened_specs
+from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
+from tarkit.trainers.streams import Stream, streams_of
 from tarkit.world import Consumer, consumer
 
 _LANES = 8
@@ -53,6 +55,11 @@ class EpochOptions(TypedDict, total=False):
         equalize: treatment of the samples at the end that fill no batch: ``drop`` leaves them out;
             ``pad`` and ``repeat`` fill the last batch with other samples of the epoch. With ``pad``
             each sample has ``__pad__``, which is True for a filler. Default: ``drop``.
+        epoch_size: of streams with ``proportion``, the number of samples of an epoch; ``shortest``
+            or ``longest`` for where the first or the last stream ends. Default: as many as the
+            streams have.
+        stratified: of streams: each batch has its share of each stream; False: each epoch has it,
+            and all samples are shuffled together. Default: True.
         rank: number of this process, from 0, given together with ``world``. Default: see
             :func:`tarkit.world.consumer`.
         world: number of processes that share each batch. Default: see ``rank``.
@@ -76,6 +83,8 @@ class EpochOptions(TypedDict, total=False):
     run: int
     block: int
     equalize: str
+    epoch_size: int | str | None
+    stratified: bool
     rank: int | None
     world: int | None
     rule: str | KeyRule
@@ -109,7 +118,8 @@ class BatchSource:
     Args:
         urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
             :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
-            index``).
+            index``). Or streams, which are mixed: a list of
+            :class:`tarkit.trainers.streams.Stream`.
         batch: number of samples of a global batch; each rank has its part of it.
         fields: names of fields, such as ``"jpg;png cls"``: a batch is made of tuples of their
             values, ``jpg`` or ``png`` first; None: of samples.
@@ -119,7 +129,8 @@ class BatchSource:
             ``fields``, only those. None: all fields stay bytes.
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
-        equalize, rank, world, rule, on_error, cache, cache_size: see :class:`EpochOptions`.
+        equalize, epoch_size, stratified: see :class:`EpochOptions`.
+        rank, world, rule, on_error, cache, cache_size: see :class:`EpochOptions`.
         service, audit: see :class:`SourceOptions`.
 
     Raises:
@@ -128,7 +139,7 @@ class BatchSource:
 
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str],
+        urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
         *,
         batch: int,
         fields: str | None = None,
@@ -142,6 +153,8 @@ class BatchSource:
         run: int = 100,
         block: int = 10_000,
         equalize: str = "drop",
+        epoch_size: int | str | None = None,
+        stratified: bool = True,
         rank: int | None = None,
         world: int | None = None,
         rule: str | KeyRule = first_dot,
@@ -154,7 +167,12 @@ class BatchSource:
         if shuffle and seed is None:
             raise UsageError("seed is None; every epoch's order follows from it. shuffle=False is that of the shards")
         check_policy("on_error", on_error, ("raise", "count"))
+        streams = streams_of(urls)
+        if streams is None and (epoch_size is not None or stratified is not True):
+            raise UsageError("epoch_size and stratified are of streams: name Stream objects")
         if service is not None:
+            if streams is not None:
+                raise UsageError("streams are not for service=: the service hands out the samples of one data set")
             given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
             if on_error != "raise":
                 raise UsageError("on_error='count' is not for service=: the service lists the shards that fail")
@@ -168,7 +186,19 @@ class BatchSource:
         lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
         place = cache if not isinstance(cache, bool) else default_folder() if cache else None
-        self.samples = ShardMap(urls, rule=rule, cache=place, cache_size=cache_size, run=run)
+        shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
+        self.samples = ShardMap(shards, rule=rule, cache=place, cache_size=cache_size, run=run)
+        self.mixture = (
+            None
+            if streams is None
+            else Mixture(
+                mixed_streams(streams, self.samples, epoch_size),
+                self.settings,
+                epoch_size=epoch_size,
+                stratified=stratified,
+            )
+        )
+        """Mixture of the streams, whose text has the samples of each; None: of no streams."""
         self.maker = BatchMaker(
             self.samples,
             fields=fields,
@@ -209,14 +239,16 @@ class BatchSource:
         """
         if self.service is not None:
             raise TypeError("the shard service decides how many batches this process gets")
-        return self.settings.batches(len(self.samples))
+        return self.settings.batches(len(self.samples)) if self.mixture is None else self.mixture.batches
 
-    def order(self, epoch: int) -> EpochOrder:
+    def order(self, epoch: int) -> BatchOrder:
         """Begin or resume an epoch, and return its global batches."""
         self.maker.begin_epoch()
+        if self.mixture is not None:
+            return self.mixture.order(epoch)
         return EpochOrder(self.samples.counts, self.settings, epoch)
 
-    def read(self, order: EpochOrder, number: int, worker: int = 0) -> Any:
+    def read(self, order: BatchOrder, number: int, worker: int = 0) -> Any:
         """Return the rank's part of a global batch; with an audit, as a delivery of this worker.
 
         Raises:
@@ -251,34 +283,43 @@ class BatchSource:
             UsageError: a service keeps the state.
         """
         self.refuse_service()
+        mixed = {} if self.mixture is None else self.mixture.state(epoch)
+        return {**self._order_fields(), **mixed, "epoch": epoch, "next_batch": next_batch}
+
+    def _order_fields(self) -> dict[str, Any]:
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
-        return {"version": ORDER_VERSION, "shards": self._digest, **order, "epoch": epoch, "next_batch": next_batch}
+        return {"version": ORDER_VERSION, "shards": self._digest, **order}
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Return the epoch and the next batch of a state.
+        """Return the epoch and the next batch of a state; streams go on from there.
 
         At the start of an epoch, a state may differ in ``batch``, ``lanes`` or ``turns``: the epoch
-        uses those of this source.
+        uses those of this source. The amounts of streams may differ, too, and streams be new.
 
         Raises:
             UsageError: the state is of other shards, settings or another version, or its place is
                 not in the epoch; the message says which.
         """
-        mine = self.state(0, 0)
+        mine = self._order_fields()
         if not isinstance(state, Mapping):
             raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
         epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
         if (version := state.get("version")) not in range(1, ORDER_VERSION + 1):
             raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}")
-        for name in ("version", "shards", *_SETTINGS):
+        if self.mixture is None and "streams" in state:
+            raise UsageError("the state is of a data set of streams, and this one has none")
+        for name in ("version", *["shards"] * (self.mixture is None), *_SETTINGS):
             if state.get(name) != mine[name] and (number or name not in _DEALT):
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
                 hint = f"; it can change where an epoch begins, such as set_epoch({epoch + 1})" * (name in _DEALT)
                 raise UsageError(f"the state is of another order: {what}, and it has {found}{hint}")
+        streams = None if self.mixture is None else self.mixture.check(state, epoch, is_within=number > 0)
         # That of a worker that came to its end is behind the end.
         if number >= len(self) + checked_number("workers of the state", state.get("workers", 1), 1):
             raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {len(self)} batches")
+        if self.mixture is not None and streams is not None:
+            self.mixture.resume(streams, epoch)
         return epoch, number
 
     def refuse_service(self) -> None:

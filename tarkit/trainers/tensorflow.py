@@ -20,6 +20,7 @@ from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.lasterror import release_at_exit
 from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
+from tarkit.trainers.streams import Stream
 from tarkit.world import consumer
 
 tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
@@ -58,7 +59,8 @@ class TensorBatches(EpochLoader):
 
     Args:
         urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
-            index beside it (``tarkit index``).
+            index beside it (``tarkit index``). Or streams, which are mixed: a list of
+            :class:`~tarkit.trainers.streams.Stream`.
         batch: samples of a global batch; each rank has its part of it.
         fields: names of the fields, one for each tensor; ``jpg;png`` takes the first one that a
             sample has.
@@ -83,7 +85,7 @@ class TensorBatches(EpochLoader):
     @keywords_of(SourceOptions)  # service and audit get an error of their own
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str],
+        urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
         *,
         batch: int,
         fields: str,

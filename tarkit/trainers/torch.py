@@ -23,6 +23,7 @@ from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import BatchSource, SourceOptions
+from tarkit.trainers.streams import Stream
 from tarkit.world import LoaderWorker, loader_worker
 
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
@@ -56,7 +57,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     Args:
         urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
-            index beside it (``tarkit index``).
+            index beside it (``tarkit index``). Or streams, which are mixed: a list of
+            :class:`~tarkit.trainers.streams.Stream`.
         batch: samples of a global batch; each rank has its part of it.
         fields: names of fields: a batch is made of tuples of their values; ``jpg;png`` takes the
             first one that a sample has. None: of samples, dicts.
@@ -77,7 +79,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     @keywords_of(SourceOptions)
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str],
+        urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
         *,
         batch: int,
         fields: str | None = None,
@@ -173,7 +175,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """
         if self._process != os.getpid():
             self._process = os.getpid()
-            for numbers in (self._shared, self.maker.gaps):
+            for numbers in (self._shared, self.maker.gaps, *([self.mixture.begun] if self.mixture else [])):
                 numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -160,7 +160,7 @@ def test_flipped_bits_of_an_index_give_the_sample_or_an_error_of_the_data(folder
 def test_a_shard_that_is_listed_twice_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As by two specs that overlap: one may want it, but not without a word."""
     assert len(ShardMap([f"{folder}/s-0.tar", f"{folder}/s-{{0..2}}.tar"])) == 3 + 8
-    assert caplog.messages == [f"{folder}/s-0.tar is listed 2 times, and its samples come so often in each epoch"]
+    assert caplog.messages == [f"{folder}/s-0.tar is listed 2 times, and each time its samples count as others"]
 
 
 def test_a_size_that_no_shard_has(folder: Path) -> None:

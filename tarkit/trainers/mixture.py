@@ -1,0 +1,245 @@
+"""The mixture of a data set's streams: the orders of its epochs, and its part of a state."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
+from itertools import accumulate, pairwise
+from math import ceil, floor
+from typing import Any
+
+from tarkit.errors import UsageError, counted, printable
+from tarkit.names.url import name_of_shard
+from tarkit.trainers.mixing import MixtureOrder, ShuffledOrder, StratifiedOrder, StreamPart
+from tarkit.trainers.order import OrderSettings
+from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
+from tarkit.trainers.shares import Quotas
+from tarkit.trainers.streams import Stream, epoch_amounts, shown, stream_names
+
+_log = logging.getLogger(__name__)
+_SHORT = {"proportion": "p", "repeat": "r", "choose": "c"}
+_LONG = {short: kind for kind, short in _SHORT.items()}
+StreamStates = dict[str, tuple[str, str, int]]
+"""Streams of a state by name: digest of the shards, amount, and number of used samples."""
+
+
+@dataclass(frozen=True)
+class MixedStream:
+    """A stream of a mixture.
+
+    Attributes:
+        name: name of the stream.
+        amount: number of samples in an epoch, not rounded.
+        text: the amount as it is given, such as ``p0.7``.
+        shard: number of its first shard in the data set.
+        counts: number of samples of each of its shards.
+        digest: digest of its shards; empty if the stream is not opened.
+    """
+
+    name: str
+    amount: Fraction
+    text: str
+    shard: int
+    counts: tuple[int, ...]
+    digest: str
+
+
+def opened_specs(streams: Sequence[Stream]) -> list[str]:
+    """Return the shard specs of the streams that have samples in an epoch."""
+    return [spec for stream in streams if stream.amount for spec in stream.specs]
+
+
+def mixed_streams(streams: Sequence[Stream], samples: ShardMap, size: int | str | None) -> list[MixedStream]:
+    """Return the streams of a mixture.
+
+    Args:
+        samples: data set of :func:`opened_specs`.
+        size: see :func:`tarkit.trainers.streams.epoch_amounts`.
+
+    Raises:
+        UsageError: see :func:`tarkit.trainers.streams.epoch_amounts`.
+    """
+    names = stream_names(streams)
+    sizes = iter(samples.sizes)
+    shards = [sum(next(sizes) for _ in stream.specs) if stream.amount else 0 for stream in streams]
+    bounds = list(pairwise(accumulate(shards, initial=0)))
+    counts = [tuple(samples.counts[first:end]) for first, end in bounds]
+    amounts = epoch_amounts(streams, names, list(map(sum, counts)), size)
+    found = []
+    for stream, name, amount, part, (first, end) in zip(streams, names, amounts, counts, bounds, strict=True):
+        text = json.dumps([[name_of_shard(url) for url in samples.urls[first:end]], part])
+        digest = blake2b(text.encode(), digest_size=4).hexdigest() if end > first else ""
+        given = _SHORT[stream.kind] + stream.text.partition("=")[2]
+        found.append(MixedStream(name, amount, given, first, part, digest))
+    return found
+
+
+class Mixture:
+    """Streams of a data set with their amounts: the order of each epoch.
+
+    ``str`` of it has the length of an epoch and the samples of each stream.
+
+    Args:
+        streams: the streams.
+        settings: settings of the order.
+        epoch_size: as it is given; it is only kept in states.
+        stratified: each batch has its share of each stream; False: each epoch.
+
+    Raises:
+        UsageError: the epoch has no batch.
+    """
+
+    def __init__(
+        self, streams: Sequence[MixedStream], settings: OrderSettings, *, epoch_size: int | str | None, stratified: bool
+    ) -> None:
+        if not isinstance(stratified, bool):
+            raise UsageError(f"stratified is {printable(repr(stratified))}; it must be True or False")
+        self._all, self._settings, self._stratified = list(streams), settings, stratified
+        self._size = int(epoch_size) if epoch_size is not None and not isinstance(epoch_size, str) else epoch_size
+        self._streams = [stream for stream in streams if stream.amount]
+        total = sum((stream.amount for stream in self._streams), Fraction())
+        self.batches = settings.batches((floor if settings.equalize == "drop" else ceil)(total))
+        """Number of batches of each epoch."""
+        self.samples = self.batches * settings.batch
+        """Number of samples of each epoch."""
+        self._shares = [stream.amount / total for stream in self._streams]
+        self.begun = SharedNumbers([0] * (1 + len(self._all)))
+        """An epoch, and the number of samples of each stream that were used before it."""
+        self._closed = {stream.name: stream.digest for stream in self._all}
+        """Digests of streams, also of those that are not opened now, from a state."""
+        _log.info("%s", self)
+        for stream, share in zip(self._streams, self._shares, strict=True):
+            if share * settings.batch > sum(stream.counts):
+                text = "stream %r has %s, and %s places in a batch of %d: its samples repeat within the batch"
+                places = shown(share * settings.batch)
+                _log.warning(text, stream.name, counted(sum(stream.counts), "sample"), places, settings.batch)
+
+    def __str__(self) -> str:
+        parts = []
+        for stream, share in zip(self._streams, self._shares, strict=True):
+            count, amount = sum(stream.counts), share * self.samples
+            parts.append(f"{printable(stream.name)} {shown(amount)} of {count} ({float(100 * share):.4g}%)")
+        head = f"epoch of {self.batches} batches of {self._settings.batch}, {self.samples} samples"
+        return f"{head}: {', '.join(parts)}"
+
+    def order(self, epoch: int) -> MixtureOrder:
+        """Return the global batches of an epoch.
+
+        Raises:
+            UsageError: the epoch is before the one of a state that was loaded.
+        """
+        quotas = self._quotas()
+        used = self._used(epoch)
+        parts = [
+            StreamPart(stream.name, stream.shard, stream.counts, used[stream.name], quota)
+            for stream, quota in zip(self._streams, quotas.of(epoch), strict=True)
+        ]
+        if self._stratified:
+            return StratifiedOrder(parts, self._settings, epoch, quotas.bounds(epoch))
+        return ShuffledOrder(parts, self._settings, epoch)
+
+    def _quotas(self) -> Quotas:
+        epoch, *used = self.begun[:]
+        begun = [count for count, stream in zip(used, self._all, strict=True) if stream.amount]
+        return Quotas(self._shares, self.samples, epoch=epoch, used=begun)
+
+    def _used(self, epoch: int) -> dict[str, int]:
+        """Return the number of samples of each stream that were used before an epoch.
+
+        Raises:
+            UsageError: it is not known.
+        """
+        begun, *used = self.begun[:]
+        if epoch < begun:
+            hint = "load a state of that time, or make the data set anew"
+            raise UsageError(f"epoch {epoch} is before epoch {begun}, with which these amounts began: {hint}")
+        found = {stream.name: count for stream, count in zip(self._all, used, strict=True)}
+        counts = self._quotas().used(epoch)
+        return found | {stream.name: count for stream, count in zip(self._streams, counts, strict=True)}
+
+    def state(self, epoch: int) -> dict[str, Any]:
+        """Return the mixture's part of a state in an epoch."""
+        used = self._used(epoch)
+        streams = {stream.name: [self._closed[stream.name], stream.text, used[stream.name]] for stream in self._all}
+        size = {} if self._size is None else {"epoch_size": self._size}
+        return {"streams": streams, **size, **({} if self._stratified else {"stratified": False})}
+
+    def check(self, state: Mapping[str, Any], epoch: int, is_within: bool) -> StreamStates:
+        """Return the streams of a state from which this mixture can resume.
+
+        Where an epoch begins, amounts may be others, and there may be more streams.
+
+        Args:
+            is_within: the state is within the epoch.
+
+        Raises:
+            UsageError: the state is of other streams, or of others in this epoch.
+        """
+        streams = _parsed(state.get("streams"))
+        for stream in self._all:
+            digest = streams[stream.name][0] if stream.name in streams else ""
+            if stream.digest and digest and digest != stream.digest:
+                what = f"the shards of stream {_named(stream.name)} are others"
+                raise UsageError(f"the state is of another order: {what}")
+        if gone := [name for name in streams if name not in self._closed]:
+            hint = "a stream that is not used any more has proportion=0, or choose=0"
+            raise UsageError(f"the state has stream {_named(gone[0])}, and the data set does not: {hint}")
+        if is_within and (change := self._change(streams, state)):
+            hint = f"streams and amounts can change where an epoch begins: use a state from the end of epoch {epoch}"
+            raise UsageError(f"the state is of another order: {change}; {hint}")
+        return streams
+
+    def resume(self, streams: StreamStates, epoch: int) -> None:
+        """Resume in an epoch: each stream goes on after the samples that were used of it.
+
+        Args:
+            streams: result of :meth:`check`.
+        """
+        used = [streams[stream.name][2] if stream.name in streams else 0 for stream in self._all]
+        if epoch < self.begun[0] or used != [*self._used(epoch).values()]:
+            self.begun[:] = [epoch, *used]
+        self._closed.update({name: digest for name, (digest, _, _) in streams.items() if digest})
+
+    def _change(self, streams: StreamStates, state: Mapping[str, Any]) -> str | None:
+        """Return what is different from a state, or None."""
+        for stream in self._all:
+            if stream.name not in streams:
+                return f"stream {_named(stream.name)} is new"
+            if (found := streams[stream.name][1]) != stream.text:
+                return f"stream {_named(stream.name)} has {_long(stream.text)}, and had {_long(found)}"
+        if list(streams) != [stream.name for stream in self._all]:
+            return f"the streams are {', '.join(map(_named, self._closed))}, and were {', '.join(map(_named, streams))}"
+        for name, value, default in (("epoch_size", self._size, None), ("stratified", self._stratified, True)):
+            if (found := state.get(name, default)) != value:
+                return f"{name} is {value!r}, and was {printable(repr(found))}"
+        return None
+
+
+def _named(name: str) -> str:
+    return repr(printable(name))
+
+
+def _long(text: str) -> str:
+    """Return the amount of a state as it is given, such as ``proportion=0.7``."""
+    return printable(f"{_LONG[text[0]]}={text[1:]}" if text[:1] in _LONG else repr(text))
+
+
+def _parsed(streams: object) -> StreamStates:
+    """Return the streams of a state: digest, amount and number of used samples, by name.
+
+    Raises:
+        UsageError: these are not the streams of a mixture.
+    """
+    if not isinstance(streams, Mapping):
+        raise UsageError("the state is of a data set without streams, and this one has streams")
+    found = {}
+    for name, each in streams.items():
+        if not isinstance(name, str) or not isinstance(each, (list, tuple)) or len(each) != 3:
+            raise UsageError(f"stream {printable(repr(name))} of the state is {printable(repr(each))}")
+        found[name] = str(each[0]), str(each[1]), checked_number(f"samples of stream {_named(name)}", each[2])
+    return found
