@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tarkit.extras import library
@@ -30,7 +30,7 @@ def _column(values: tuple[Any, ...]) -> Any:
 
 @keywords_of(SourceOptions)
 def batches(
-    urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
+    urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
     *,
     batch: int,
     fields: str,

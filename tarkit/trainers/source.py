@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, TypedDict, cast
@@ -139,7 +139,7 @@ class BatchSource:
 
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
+        urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
         *,
         batch: int,
         fields: str | None = None,

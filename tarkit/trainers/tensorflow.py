@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,7 @@ class TensorBatches(EpochLoader):
     @keywords_of(SourceOptions)  # service and audit get an error of their own
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
+        urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
         *,
         batch: int,
         fields: str,

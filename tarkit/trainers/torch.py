@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from operator import itemgetter
 from traceback import walk_stack
@@ -79,7 +79,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     @keywords_of(SourceOptions)
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str] | Stream | Iterable[Stream],
+        urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
         *,
         batch: int,
         fields: str | None = None,
