@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted
+from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted, printable
 
 from ..shared.program import json_option, standard_options, work_option
 from ..shared.results import Results
@@ -40,9 +40,10 @@ def command(folder: str, specs: tuple[str, ...], as_json: bool, key_rule: str, v
 
     DIR is the argument audit= of ShardDataset or tarkit.batches. Samples that were delivered again
     after the training resumed from a state are not counted twice, and are reported as used again.
-    Missing and repeated samples are listed by shard and number. With SHARD, the shards of the
-    training, the delivered keys are compared with those of the shards' indexes. No sample is read.
-    Long lists are cut; -v prints all.
+    Missing and repeated samples are listed by shard and number. Of streams, each sample is used
+    once in a pass over its stream, and the number of used samples of each stream is shown. With
+    SHARD, the shards of the training, the delivered keys are compared with those of the shards'
+    indexes. No sample is read. Long lists are cut; -v prints all.
     """
     from tarkit.trainers.audit import audit_folder
 
@@ -74,4 +75,6 @@ def _line(epoch: EpochAudit) -> str:
         (len(epoch.problems), "missing, twice or wrong"),
     ):
         parts += [f"{number} {what}"] if number else []
+    shares = [f"{printable(name)} {count} ({count / epoch.used:.2%})" for name, count in epoch.streams.items() if count]
+    parts += [f"of streams {', '.join(shares)}"] if shares else []
     return f"epoch {epoch.epoch}: {state}: {', '.join(parts)}"

@@ -6,7 +6,7 @@ The rules are in ``docs/formats/audit.md``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
@@ -16,7 +16,9 @@ from tarkit.names.url import display_name, name_of_shard
 from tarkit.samples.sample import KeyRule
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
 from tarkit.trainers.auditlog import key_digest, parsed_line, read_shard_list
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place, rank_slots
+from tarkit.trainers.mixing import MixtureOrder
+from tarkit.trainers.mixture import mixture_of_state
+from tarkit.trainers.order import BatchOrder, EpochOrder, OrderSettings, Place, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 
 _ORDER = ("batch", "seed", "lanes", "turns", "run", "block")
@@ -27,15 +29,16 @@ class EpochAudit:
     """Audit of an epoch.
 
     Attributes:
-        samples: number of samples of the data set.
+        samples: number of samples of the data set, or of an epoch of a mixture.
         batches: number of batches of the epoch.
-        used: number of different samples that were used.
+        used: number of different samples that were used; a mixture counts uses.
         left_out: number of samples that fill no batch.
         dropped: number of samples that failed, or were dropped by the transform, in used batches.
         again: number of samples that were used again after a later start.
         in_hand: number of samples of given batches whose use is not known.
         open_batches: number of batches that were not used completely, but may still be.
         problems: samples that are missing, repeated or wrong, a sentence each.
+        streams: of a mixture, number of samples of each stream that were used.
     """
 
     epoch: int
@@ -48,6 +51,7 @@ class EpochAudit:
     in_hand: int = 0
     open_batches: int = 0
     problems: list[str] = field(default_factory=list)
+    streams: dict[str, int] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -70,13 +74,8 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
         DataError: a line is damaged, or the folder also has the audit of another data set or order.
     """
     begins, given = read_history(folder)
-    shards = read_shard_list(folder, str(begins[0].state["shards"]))
-    names, digests = [name for name, _ in shards], None
-    if urls := list(urls):
-        samples = ShardMap(urls, rule=rule)
-        if list(zip(map(name_of_shard, samples.urls), samples.counts, strict=True)) != shards:
-            raise UsageError(f"these are not the {counted(len(shards), 'shard')} of the training, in their order")
-        names, digests = [display_name(url) for url in samples.urls], cache(partial(_digests_of, samples))
+    training = _Training(folder, list(urls), rule)
+    training.shards(str(begins[0].state["shards"]))  # those of another training are an error
     launches = launches_of(begins)
     begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
     undone = [is_undone(each.point, each.at, each.begin.rank, each.before, launches) for each in given]
@@ -84,13 +83,47 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
     reached = (each.point.epoch for each, done in zip(given, undone, strict=True) if not done)
     last, epochs = max(*(each.point.epoch for each in begins), *reached, 0), []
     for epoch in range(min(each.point.epoch for each in begins), last + 1):
-        found = _EpochJudge(epoch, [count for _, count in shards], names, digests, begins, epoch == last)
+        found = _EpochJudge(epoch, training, begins, epoch == last)
         for batch, done in zip(given, undone, strict=True):
             if batch.point.epoch == epoch:
                 found.take(batch, undone=done)
         if found.begun or epoch < last:
             epochs.append(found.result())
     return epochs
+
+
+class _Training:
+    """The shards of a training, and the uses of their samples.
+
+    Args:
+        folder, urls, rule: see :func:`audit_folder`.
+    """
+
+    def __init__(self, folder: str, urls: list[str], rule: str | KeyRule) -> None:
+        self._folder = folder
+        self._samples = ShardMap(urls, rule=rule) if urls else None
+        self.shards = cache(self._shards)
+        self.digests = None if self._samples is None else cache(partial(_digests_of, self._samples))
+        """Digests of the keys of a shard."""
+        self.passes: dict[tuple[str, int], bytearray] = {}
+        """For each stream and pass, which samples were used."""
+
+    def _shards(self, digest: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
+        """Return the shards of a state by their digest, and each stream's number of shards.
+
+        Raises:
+            UsageError: they are not those that were given.
+        """
+        shards, streams = read_shard_list(self._folder, digest)
+        if self._samples is not None:
+            names = map(name_of_shard, self._samples.urls)
+            if list(zip(names, self._samples.counts, strict=True)) != shards:
+                raise UsageError(f"these are not the {counted(len(shards), 'shard')} of the training, in their order")
+        return shards, streams
+
+    def named(self, shard: int, shards: list[tuple[str, int]]) -> str:
+        """Return the name of a shard for people."""
+        return shards[shard][0] if self._samples is None else display_name(self._samples.urls[shard])
 
 
 def _digests_of(samples: ShardMap, shard: int) -> list[str]:
@@ -101,29 +134,32 @@ def _digests_of(samples: ShardMap, shard: int) -> list[str]:
 class _EpochJudge:
     """Comparison of one epoch's deliveries with its order."""
 
-    def __init__(
-        self,
-        epoch: int,
-        counts: list[int],
-        names: list[str],
-        digests: Callable[[int], list[str]] | None,
-        begins: list[AuditBegin],
-        is_last: bool,
-    ) -> None:
-        self._epoch, self._counts, self._names, self._digests = epoch, counts, names, digests
+    def __init__(self, epoch: int, training: _Training, begins: list[AuditBegin], is_last: bool) -> None:
+        self._epoch, self._training = epoch, training
         self._begins, self._is_last = begins, is_last
-        self._starts = [0, *accumulate(counts)]
-        self._seen = bytearray(self._starts[-1])
-        of_epoch = [each for each in begins if each.point.epoch == epoch]
-        self.begun = bool(of_epoch)
+        self.begun = any(each.point.epoch == epoch for each in begins)
         # The one that went on last knows the batches before it, too.
-        latest = max(of_epoch or begins, key=lambda each: (each.point, each.at))
+        latest = max((each for each in begins if each.point.epoch <= epoch), key=lambda each: (each.point, each.at))
+        self._shards, streams = training.shards(str(latest.state["shards"]))
+        self._counts = [count for _, count in self._shards]
+        self._starts = [0, *accumulate(self._counts)]
         # The batches of "repeat" are those of "pad", which marks what fills them.
         equalize = "drop" if latest.state["equalize"] == "drop" else "pad"
         settings = OrderSettings(**{name: latest.state[name] for name in _ORDER}, equalize=equalize)
-        self._order = EpochOrder(counts, settings, epoch)
-        self._result = EpochAudit(epoch, self._starts[-1], self._order.batches)
-        self._result.left_out = max(0, self._starts[-1] - self._order.batches * self._order.settings.batch)
+        self._mixed: MixtureOrder | None = None
+        if "streams" in latest.state:
+            self._mixed = mixture_of_state(latest.state, streams, self._shards, settings).order(epoch)
+        self._order: BatchOrder = self._mixed or EpochOrder(self._counts, settings, epoch)
+        self._seen: dict[tuple[str, int], bytearray] = {}
+        """For each pass over a stream, or for the epoch, which samples were used."""
+        if self._mixed is not None:
+            self._seen = training.passes
+            for part in self._mixed.parts:
+                for name, number in list(self._seen):
+                    if name == part.name and number < part.used // part.samples:
+                        del self._seen[name, number]
+        self._result = EpochAudit(epoch, self._order.samples, self._order.batches)
+        self._result.left_out = max(0, self._order.samples - self._order.batches * self._order.settings.batch)
         self._used: dict[int, list[tuple[int, int, GivenBatch]]] = defaultdict(list)
         self._reached: dict[tuple[AuditPoint, int, int], int] = defaultdict(int)
         """Last batch of which these slots were used, by processes that began at a point."""
@@ -140,11 +176,12 @@ class _EpochJudge:
             return
         order = self._order
         number, rank, world = given.point.batch, given.begin.rank, given.begin.world
-        expected = order.rank_batch(number, rank, world) if number < order.batches else []
+        first, end = rank_slots(order.settings.batch, rank, world)
+        expected = order.batch(number, first, end) if number < order.batches else []
+        passes = [0] * len(expected) if self._mixed is None else self._mixed.passes(number, first, end)
         # Behind those of the order are only what fills the places of samples that were left out.
         if [place[:2] for place in expected] != samples[: len(expected)] or set(marks[len(expected) :]) - {"*"}:
             self._wrong(given, samples, expected)
-        first, end = rank_slots(order.settings.batch, rank, world)
         for at, ((shard, sample), mark) in enumerate(zip(samples, marks, strict=True)):
             if shard >= len(self._counts) or sample >= self._counts[shard]:
                 continue  # it was reported as another one than that of the order
@@ -152,13 +189,31 @@ class _EpochJudge:
                 self._compare_key(given, (shard, sample), keys[8 * at : 8 * at + 8])
             if at < len(expected) and not expected[at].filler:
                 self._result.dropped += mark == "-"
-                place = self._starts[shard] + sample
-                if self._seen[place]:
+                if self._is_again((shard, sample), passes[at]):
                     self._twice(given, (shard, sample), first + at)
-                self._seen[place] = 1
+                else:
+                    self._count(shard, mark)
         self._used[number].append((first, end, given))
         part = given.begin.point, first, end
         self._reached[part] = max(self._reached[part], number)
+
+    def _is_again(self, sample: tuple[int, int], number: int) -> bool:
+        """Note a use of a sample; return True if the epoch, or the pass, had one before."""
+        place, name, size = self._starts[sample[0]] + sample[1], "", self._starts[-1]
+        if self._mixed is not None:
+            part = self._mixed.parts[self._mixed.stream_of(Place(*sample))]
+            place, name, size = place - self._starts[part.shard], part.name, part.samples
+        if (name, number) not in self._seen:
+            self._seen[name, number] = bytearray(size)
+        seen = self._seen[name, number]
+        is_again, seen[place] = bool(seen[place]), 1
+        return is_again
+
+    def _count(self, shard: int, mark: str) -> None:
+        self._result.used += mark != "-"
+        if self._mixed is not None:
+            name = self._mixed.parts[self._mixed.stream_of(Place(shard, 0))].name
+            self._result.streams[name] = self._result.streams.get(name, 0) + (mark != "-")
 
     def _twice(self, given: GivenBatch, sample: tuple[int, int], slot: int) -> None:
         others = [other for first, end, other in self._used[given.point.batch] if first <= slot < end]
@@ -174,18 +229,18 @@ class _EpochJudge:
                 self._result.problems.append(text)
 
     def _compare_key(self, given: GivenBatch, sample: tuple[int, int], digest: str) -> None:
-        if self._digests is not None and self._digests(sample[0])[sample[1]] != digest:
+        if self._training.digests is not None and self._training.digests(sample[0])[sample[1]] != digest:
             text = f"wrong: epoch {self._epoch}, {given}: what was delivered as {self._named(sample)} has another key"
             self._result.problems.append(text)
 
     def _named(self, sample: tuple[int, int]) -> str:
         shard, number = sample
-        return f"sample {number} of {self._names[shard] if shard < len(self._names) else f'shard {shard}'}"
+        known = shard < len(self._shards)
+        return f"sample {number} of {self._training.named(shard, self._shards) if known else f'shard {shard}'}"
 
     def result(self) -> EpochAudit:
         """Return the findings about the epoch, after all deliveries."""
         found = self._result
-        found.used = sum(self._seen) - found.dropped
         for number in range(self._order.batches):
             size, end = self._order.settings.batch, 0
             for first, last in [*sorted(each[:2] for each in self._used[number]), (size, size)]:

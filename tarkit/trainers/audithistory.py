@@ -14,7 +14,7 @@ from tarkit.trainers.auditlog import SUFFIX, read_lines
 from tarkit.trainers.order import ORDER_VERSION
 
 _ORDER = ("shards", "seed", "run", "block", "equalize")
-"""Fields of a state that are equal in all processes of a training."""
+"""Fields of a state that are equal in all processes of a training; shards only without streams."""
 
 
 class AuditPoint(NamedTuple):
@@ -91,7 +91,9 @@ def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
                     reason = f"this audit is of version {state['version']} of the order, and here it is {ORDER_VERSION}"
                     hint = "use the version of tarkit that wrote it"
                     raise DataError(reason, url=path, offset=offset, hint=hint)
-                if any(state[name] != begins[0].state[name] for name in _ORDER):
+                first, is_mixed = begins[0].state, "streams" in state
+                fields = _ORDER[1:] if is_mixed else _ORDER
+                if is_mixed != ("streams" in first) or any(state[name] != first[name] for name in fields):
                     hint = "one folder is for one training"
                     raise DataError(
                         "this is the audit of another data set or order", url=path, offset=offset, hint=hint

@@ -74,6 +74,7 @@ class AuditLog:
         folder: a local folder, or one of a file system that all machines share.
         shards: name and number of samples of each shard.
         digest: digest of the shards in the state of the training.
+        streams: number of shards of each stream of a mixture.
 
     Raises:
         UsageError: the folder is not local.
@@ -84,13 +85,14 @@ class AuditLog:
         folder: str | os.PathLike[str],
         shards: Sequence[tuple[str, int]],
         digest: str,
+        streams: Mapping[str, int] | None = None,
     ) -> None:
         path = local_path(os.fspath(folder))
         if path is None:
             raise UsageError(f"audit is {display_name(os.fspath(folder))}; it must be a folder of a file system")
         self._folder = path
         self._header: dict[str, Any] = {}
-        self._shards, self._digest = shards, digest
+        self._shards, self._digest, self._streams = shards, digest, streams
         self._file: int | None = None
         self._in_hand: list[int] | None = None
 
@@ -137,8 +139,9 @@ class AuditLog:
         """Write the list of shards once in a folder: it is too long for each file."""
         name = os.path.join(self._folder, f"shards-{self._digest}.json")
         if not os.path.exists(name):
+            streams = {} if self._streams is None else {"streams": self._streams}
             with open_publish(name, compression=None) as stream:
-                stream.write(json.dumps({"shards": self._shards}).encode())
+                stream.write(json.dumps({"shards": self._shards, **streams}).encode())
 
 
 def audit_line(fields: dict[str, Any]) -> bytes:
@@ -182,8 +185,8 @@ def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             offset += len(line)
 
 
-def read_shard_list(folder: str, digest: str) -> list[tuple[str, int]]:
-    """Return the name and number of samples of each shard.
+def read_shard_list(folder: str, digest: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """Return the name and number of samples of each shard, and each stream's number of shards.
 
     Raises:
         DataError: the list is missing or damaged.
@@ -191,6 +194,8 @@ def read_shard_list(folder: str, digest: str) -> list[tuple[str, int]]:
     path = os.path.join(folder, f"shards-{digest}.json")
     try:
         with open(path, "rb") as file:
-            return [(str(name), int(count)) for name, count in json.load(file)["shards"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            found = json.load(file)
+        shards = [(str(name), int(count)) for name, count in found["shards"]]
+        return shards, {str(name): int(count) for name, count in found.get("streams", {}).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"the list of shards cannot be read: {error}", url=path) from None

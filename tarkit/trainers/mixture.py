@@ -13,7 +13,6 @@ from math import ceil, floor
 from typing import Any
 
 from tarkit.errors import UsageError, counted, printable
-from tarkit.names.url import name_of_shard
 from tarkit.trainers.mixing import MixtureOrder, ShuffledOrder, StratifiedOrder, StreamPart
 from tarkit.trainers.order import OrderSettings
 from tarkit.trainers.shardmap import ShardMap
@@ -54,28 +53,61 @@ def opened_specs(streams: Sequence[Stream]) -> list[str]:
     return [spec for stream in streams if stream.amount for spec in stream.specs]
 
 
-def mixed_streams(streams: Sequence[Stream], samples: ShardMap, size: int | str | None) -> list[MixedStream]:
-    """Return the streams of a mixture.
+def stream_sizes(streams: Sequence[Stream], samples: ShardMap) -> list[int]:
+    """Return the number of shards of each stream.
 
     Args:
         samples: data set of :func:`opened_specs`.
+    """
+    sizes = iter(samples.sizes)
+    return [sum(next(sizes) for _ in stream.specs) if stream.amount else 0 for stream in streams]
+
+
+def mixed_streams(
+    streams: Sequence[Stream], sizes: Sequence[int], shards: Sequence[tuple[str, int]], size: int | str | None
+) -> list[MixedStream]:
+    """Return the streams of a mixture.
+
+    Args:
+        sizes: number of shards of each stream, 0 for one that is not opened.
+        shards: name without folder, and number of samples, of each shard of all streams.
         size: see :func:`tarkit.trainers.streams.epoch_amounts`.
 
     Raises:
         UsageError: see :func:`tarkit.trainers.streams.epoch_amounts`.
     """
     names = stream_names(streams)
-    sizes = iter(samples.sizes)
-    shards = [sum(next(sizes) for _ in stream.specs) if stream.amount else 0 for stream in streams]
-    bounds = list(pairwise(accumulate(shards, initial=0)))
-    counts = [tuple(samples.counts[first:end]) for first, end in bounds]
+    bounds = list(pairwise(accumulate(sizes, initial=0)))
+    counts = [tuple(count for _, count in shards[first:end]) for first, end in bounds]
     amounts = epoch_amounts(streams, names, list(map(sum, counts)), size)
     found = []
     for stream, name, amount, part, (first, end) in zip(streams, names, amounts, counts, bounds, strict=True):
-        text = json.dumps([[name_of_shard(url) for url in samples.urls[first:end]], part])
+        text = json.dumps(shards[first:end])
         digest = blake2b(text.encode(), digest_size=4).hexdigest() if end > first else ""
         given = _SHORT[stream.kind] + stream.text.partition("=")[2]
         found.append(MixedStream(name, amount, given, first, part, digest))
+    return found
+
+
+def mixture_of_state(
+    state: Mapping[str, Any], sizes: Mapping[str, int], shards: Sequence[tuple[str, int]], settings: OrderSettings
+) -> Mixture:
+    """Return the mixture of which a state is, with its position.
+
+    Args:
+        sizes: number of shards of each stream.
+        shards: see :func:`mixed_streams`.
+        settings: settings of the state.
+    """
+    streams = _parsed(state["streams"])
+    given = []
+    for name, (_, text, _) in streams.items():
+        amount = Fraction(text[1:])
+        given.append(Stream(name, name=name, **{_LONG[text[0]]: int(amount) if text[0] == "c" else amount}))  # type: ignore[arg-type]
+    size = state.get("epoch_size")
+    parts = mixed_streams(given, [sizes.get(name, 0) for name in streams], shards, size)
+    found = Mixture(parts, settings, epoch_size=size, stratified=state.get("stratified", True))
+    found.resume(streams, state["epoch"])
     return found
 
 
@@ -112,6 +144,8 @@ class Mixture:
         """An epoch, and the number of samples of each stream that were used before it."""
         self._closed = {stream.name: stream.digest for stream in self._all}
         """Digests of streams, also of those that are not opened now, from a state."""
+        self.sizes = {stream.name: len(stream.counts) for stream in self._all}
+        """Number of shards of each stream; 0 for one that is not opened."""
         _log.info("%s", self)
         for stream, share in zip(self._streams, self._shares, strict=True):
             if share * settings.batch > sum(stream.counts):

@@ -22,7 +22,7 @@ from tarkit.store.cache import default_folder
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.mixture import Mixture, mixed_streams, opened_specs
+from tarkit.trainers.mixture import Mixture, mixed_streams, opened_specs, stream_sizes
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
@@ -188,16 +188,10 @@ class BatchSource:
         place = cache if not isinstance(cache, bool) else default_folder() if cache else None
         shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
         self.samples = ShardMap(shards, rule=rule, cache=place, cache_size=cache_size, run=run)
-        self.mixture = (
-            None
-            if streams is None
-            else Mixture(
-                mixed_streams(streams, self.samples, epoch_size),
-                self.settings,
-                epoch_size=epoch_size,
-                stratified=stratified,
-            )
-        )
+        self.mixture: Mixture | None = None
+        if streams is not None:
+            parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size)
+            self.mixture = Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
         """Mixture of the streams, whose text has the samples of each; None: of no streams."""
         self.maker = BatchMaker(
             self.samples,
@@ -264,17 +258,22 @@ class BatchSource:
         return (self.read(order, number) for number in range(first, order.batches))
 
     @cached_property
+    def _shards(self) -> list[tuple[str, int]]:
+        """Name and number of samples of each shard, the same for a copy at a different place."""
+        return list(zip(map(name_of_shard, self.samples.urls), self.samples.counts, strict=True))
+
+    @cached_property
     def _digest(self) -> str:
-        """Return a digest of the shards, which is the same for a copy at a different place."""
-        shards = [[name_of_shard(url) for url in self.samples.urls], self.samples.counts]
-        return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
+        """Return a digest of the shards, and of the streams that have them."""
+        shards = [[name for name, _ in self._shards], self.samples.counts]
+        streams = [] if self.mixture is None else [self.mixture.sizes]
+        return blake2b(json.dumps([*shards, *streams]).encode(), digest_size=8).hexdigest()
 
     def audit_log(self) -> AuditLog | None:
         """Return the log of the batches that this process's loop is given."""
         if self.audit is None:
             return None
-        shards = zip(map(name_of_shard, self.samples.urls), self.samples.counts, strict=True)
-        return AuditLog(self.audit, list(shards), self._digest)
+        return AuditLog(self.audit, self._shards, self._digest, None if self.mixture is None else self.mixture.sizes)
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
         """Return the state of a training before a batch: under 1 kB, the same for each rank.

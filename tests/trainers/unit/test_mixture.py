@@ -112,7 +112,7 @@ def test_each_batch_has_its_shares_of_streams() -> None:
 def test_a_state_is_small_and_holds_what_was_used(options: dict[str, Any]) -> None:
     each = mixed(**options)
     state = within(each, 3)
-    assert state["streams"] == {"a": ["3399fc24", "p0.7", 0], "b": ["57dd9c84", "p0.3", 0]}
+    assert state["streams"] == {"a": ["54b4f078", "p0.7", 0], "b": ["cda45893", "p0.3", 0]}
     assert len(json.dumps(state, separators=(",", ":"))) < 255
     for _ in range(2):
         list(each)
