@@ -1,8 +1,9 @@
 """Samples for trainers: each once an epoch, over any number of processes, resumable at any batch.
 
-A batch passes through: ``world`` (the rank of this process), ``order`` (the samples of the batch;
-of ``streams``, a ``mixture``: its ``mixing``, by the numbers of ``shares``),
+A batch passes through: ``world`` (the rank of this process), ``order`` (the samples of the batch),
 ``shardmap`` (their bytes), ``batchmaker`` (decoded and collated), ``source`` (all of these),
-``delivery`` (from a worker to the loop), ``loader`` (epoch after epoch). Code that needs a
-trainer's library is in a module named after that library; ``arrays`` needs NumPy only.
+``delivery`` (from a worker to the loop), ``loader`` (epoch after epoch). Of several data sets,
+``streams`` has the amounts, ``shares`` the numbers of a batch, ``mixing`` the order, ``mixture``
+the state; ``weighting`` is for weights of samples. Code that needs a trainer's library is in a
+module named after that library; ``arrays`` needs NumPy only.
 """

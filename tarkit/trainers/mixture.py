@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from math import ceil, floor
@@ -203,8 +204,8 @@ class Mixture:
         size = {} if self._size is None else {"epoch_size": self._size}
         return {"streams": streams, **size, **({} if self._stratified else {"stratified": False})}
 
-    def check(self, state: Mapping[str, Any], epoch: int, is_within: bool) -> StreamStates:
-        """Return the streams of a state from which this mixture can resume.
+    def check(self, state: Mapping[str, Any], epoch: int, is_within: bool) -> Callable[[], None]:
+        """Check that an epoch can resume from a state, and return a function that begins it.
 
         Where an epoch begins, amounts may be others, and there may be more streams.
 
@@ -226,13 +227,13 @@ class Mixture:
         if is_within and (change := self._change(streams, state)):
             hint = f"streams and amounts can change where an epoch begins: use a state from the end of epoch {epoch}"
             raise UsageError(f"the state is of another order: {change}; {hint}")
-        return streams
+        return partial(self.resume, streams, epoch)
 
     def resume(self, streams: StreamStates, epoch: int) -> None:
         """Resume in an epoch: each stream goes on after the samples that were used of it.
 
         Args:
-            streams: result of :meth:`check`.
+            streams: streams of a state.
         """
         used = [streams[stream.name][2] if stream.name in streams else 0 for stream in self._all]
         if epoch < self.begun[0] or used != [*self._used(epoch).values()]:

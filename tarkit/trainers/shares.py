@@ -33,6 +33,11 @@ def floor_sum(count: int, modulus: int, step: int, first: int) -> int:
         count, first, step, modulus = last // modulus, last % modulus, modulus, step
 
 
+def golden_part(epoch: int) -> int:
+    """Return the number, of 2**32, by which an epoch's shares are moved before they are rounded."""
+    return _GOLDEN * epoch % (1 << _BITS)
+
+
 class Quotas:
     """Numbers of samples of each stream in each epoch.
 
@@ -58,7 +63,7 @@ class Quotas:
 
     def bounds(self, epoch: int) -> list[int]:
         """Return how many samples of an epoch are of the streams before each, and of all."""
-        part = _GOLDEN * epoch % (1 << _BITS)
+        part = golden_part(epoch)
         return [(bound + part) >> _BITS for bound in self._bounds]
 
     def of(self, epoch: int) -> list[int]:

@@ -27,6 +27,7 @@ from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSe
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.streams import Stream, streams_of
+from tarkit.trainers.weighting import Weighting, Weights
 from tarkit.world import Consumer, consumer
 
 _LANES = 8
@@ -55,11 +56,15 @@ class EpochOptions(TypedDict, total=False):
         equalize: treatment of the samples at the end that fill no batch: ``drop`` leaves them out;
             ``pad`` and ``repeat`` fill the last batch with other samples of the epoch. With ``pad``
             each sample has ``__pad__``, which is True for a filler. Default: ``drop``.
-        epoch_size: of streams with ``proportion``, the number of samples of an epoch; ``shortest``
-            or ``longest`` for where the first or the last stream ends. Default: as many as the
-            streams have.
+        epoch_size: of streams with ``proportion``, and with ``weights``, the number of samples of
+            an epoch; of streams also ``shortest`` or ``longest``, for where the first or the last
+            stream ends. Default: as many samples as there are.
         stratified: of streams: each batch has its share of each stream; False: each epoch has it,
             and all samples are shuffled together. Default: True.
+        weights: a function from the key of a sample to its weight; a mapping; or a table with the
+            columns ``key`` and ``weight``. A sample comes in an epoch as often as its share of
+            ``epoch_size`` samples, rounded down or up. Default: each sample comes once.
+        replacement: with ``weights``, samples are drawn one by one. Default: False.
         rank: number of this process, from 0, given together with ``world``. Default: see
             :func:`tarkit.world.consumer`.
         world: number of processes that share each batch. Default: see ``rank``.
@@ -85,6 +90,8 @@ class EpochOptions(TypedDict, total=False):
     equalize: str
     epoch_size: int | str | None
     stratified: bool
+    weights: Weights | None
+    replacement: bool
     rank: int | None
     world: int | None
     rule: str | KeyRule
@@ -129,7 +136,7 @@ class BatchSource:
             ``fields``, only those. None: all fields stay bytes.
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
-        equalize, epoch_size, stratified: see :class:`EpochOptions`.
+        equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.
         rank, world, rule, on_error, cache, cache_size: see :class:`EpochOptions`.
         service, audit: see :class:`SourceOptions`.
 
@@ -155,6 +162,8 @@ class BatchSource:
         equalize: str = "drop",
         epoch_size: int | str | None = None,
         stratified: bool = True,
+        weights: Weights | None = None,
+        replacement: bool = False,
         rank: int | None = None,
         world: int | None = None,
         rule: str | KeyRule = first_dot,
@@ -168,11 +177,10 @@ class BatchSource:
             raise UsageError("seed is None; every epoch's order follows from it. shuffle=False is that of the shards")
         check_policy("on_error", on_error, ("raise", "count"))
         streams = streams_of(urls)
-        if streams is None and (epoch_size is not None or stratified is not True):
-            raise UsageError("epoch_size and stratified are of streams: name Stream objects")
+        _check_plan(streams, weights, epoch_size, stratified, replacement, audit)
         if service is not None:
-            if streams is not None:
-                raise UsageError("streams are not for service=: the service hands out the samples of one data set")
+            if streams is not None or weights is not None:
+                raise UsageError("streams and weights are not for service=: the service decides on the samples")
             given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
             if on_error != "raise":
                 raise UsageError("on_error='count' is not for service=: the service lists the shards that fail")
@@ -193,6 +201,10 @@ class BatchSource:
             parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size)
             self.mixture = Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
         """Mixture of the streams, whose text has the samples of each; None: of no streams."""
+        self._plan: Mixture | Weighting | None = self.mixture
+        """Plan of epochs that do not have each sample once; None: they do."""
+        if weights is not None:
+            self._plan = Weighting(self.samples, self.settings, weights, replacement=replacement, epoch_size=epoch_size)
         self.maker = BatchMaker(
             self.samples,
             fields=fields,
@@ -233,13 +245,13 @@ class BatchSource:
         """
         if self.service is not None:
             raise TypeError("the shard service decides how many batches this process gets")
-        return self.settings.batches(len(self.samples)) if self.mixture is None else self.mixture.batches
+        return self.settings.batches(len(self.samples)) if self._plan is None else self._plan.batches
 
     def order(self, epoch: int) -> BatchOrder:
         """Begin or resume an epoch, and return its global batches."""
         self.maker.begin_epoch()
-        if self.mixture is not None:
-            return self.mixture.order(epoch)
+        if self._plan is not None:
+            return self._plan.order(epoch)
         return EpochOrder(self.samples.counts, self.settings, epoch)
 
     def read(self, order: BatchOrder, number: int, worker: int = 0) -> Any:
@@ -282,8 +294,8 @@ class BatchSource:
             UsageError: a service keeps the state.
         """
         self.refuse_service()
-        mixed = {} if self.mixture is None else self.mixture.state(epoch)
-        return {**self._order_fields(), **mixed, "epoch": epoch, "next_batch": next_batch}
+        plan = {} if self._plan is None else self._plan.state(epoch)
+        return {**self._order_fields(), **plan, "epoch": epoch, "next_batch": next_batch}
 
     def _order_fields(self) -> dict[str, Any]:
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
@@ -307,18 +319,20 @@ class BatchSource:
             raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}")
         if self.mixture is None and "streams" in state:
             raise UsageError("the state is of a data set of streams, and this one has none")
+        if number and self._plan is None and "weights" in state:
+            raise UsageError("the state is of a data set with weights, and this one has none")
         for name in ("version", *["shards"] * (self.mixture is None), *_SETTINGS):
             if state.get(name) != mine[name] and (number or name not in _DEALT):
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
                 hint = f"; it can change where an epoch begins, such as set_epoch({epoch + 1})" * (name in _DEALT)
                 raise UsageError(f"the state is of another order: {what}, and it has {found}{hint}")
-        streams = None if self.mixture is None else self.mixture.check(state, epoch, is_within=number > 0)
+        begin = None if self._plan is None else self._plan.check(state, epoch, is_within=number > 0)
         # That of a worker that came to its end is behind the end.
         if number >= len(self) + checked_number("workers of the state", state.get("workers", 1), 1):
             raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {len(self)} batches")
-        if self.mixture is not None and streams is not None:
-            self.mixture.resume(streams, epoch)
+        if begin is not None:
+            begin()
         return epoch, number
 
     def refuse_service(self) -> None:
@@ -333,3 +347,24 @@ class BatchSource:
     def __getstate__(self) -> dict[str, Any]:
         # A spawned process has no process group to ask.
         return self.__dict__ | {"_consumer": self.consumer}
+
+
+def _check_plan(
+    streams: list[Stream] | None, weights: object, epoch_size: object, stratified: object, replacement: object,
+    audit: object,
+) -> None:  # fmt: skip
+    """Check that arguments of streams and of weights come with those.
+
+    Raises:
+        UsageError: an argument has no meaning with the others.
+    """
+    if streams is not None and weights is not None:
+        raise UsageError("weights= is for one data set, and not for streams, which have amounts")
+    if streams is None and stratified is not True:
+        raise UsageError("stratified= is of streams: name Stream objects")
+    if streams is None and weights is None and epoch_size is not None:
+        raise UsageError("epoch_size= is of streams and weights=: without them, each sample comes once an epoch")
+    if weights is None and replacement is not False:
+        raise UsageError("replacement= is of weights=")
+    if weights is not None and audit is not None:
+        raise UsageError("audit= is not for weights=: it proves that each sample comes once")

@@ -259,7 +259,7 @@ def test_a_stream_with_0_is_not_opened() -> None:
         ([stream("a", choose=5)], {}, "5 samples do not fill a batch of 6; equalize='pad' or 'repeat' fills it"),
         ([Stream("a/s-2.tar")], {}, "stream 's-2.tar' has no samples, and repeat=1"),
         ([stream("a")], {"stratified": "yes"}, "stratified is 'yes'; it must be True or False"),
-        ([stream("a")], {"service": "127.0.0.1:1"}, "streams are not for service=: the service hands out"),
+        ([stream("a")], {"service": "127.0.0.1:1"}, "streams and weights are not for service=: the service"),
     ],
 )
 def test_mixtures_that_cannot_be(streams: list[Stream], options: dict[str, Any], message: str) -> None:
@@ -267,10 +267,21 @@ def test_mixtures_that_cannot_be(streams: list[Stream], options: dict[str, Any],
         BatchSource(streams, **{"batch": 6, **options})
 
 
-@pytest.mark.parametrize("options", [{"epoch_size": 60}, {"stratified": False}])
-def test_options_of_streams_without_streams(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"^epoch_size and stratified are of streams: name Stream objects$"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epoch_size": 60}, "epoch_size= is of streams and weights=: without them, each sample comes once an epoch"),
+        ({"stratified": False}, "stratified= is of streams: name Stream objects"),
+        ({"replacement": True}, "replacement= is of weights="),
+        ({"weights": {}, "audit": "x"}, "audit= is not for weights=: it proves that each sample comes once"),
+        ({"weights": {}, "service": "127.0.0.1:1"}, "streams and weights are not for service=: the service decides"),
+    ],
+)
+def test_options_of_streams_without_streams(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
         BatchSource("a/s-0.tar", batch=6, **options)
+    with pytest.raises(UsageError, match=r"^weights= is for one data set, and not for streams, which have amounts$"):
+        loader(stream("a"), weights={})
 
 
 def test_a_small_stream_with_a_large_share_is_reported(caplog: pytest.LogCaptureFixture) -> None:
