@@ -181,7 +181,7 @@ class _StreamOrder:
         stretches = settings.lanes * settings.turns
         self.is_tiny = self._samples < stretches * max(settings.run, _LEAST_RUN)
         """True if the stream has too few samples for lanes: a pass is then one stretch."""
-        self._pass = lru_cache(maxsize=8)(self._begin_pass)
+        self._pass = lru_cache(maxsize=4)(self._begin_pass)
         self.shuffled = lru_cache(maxsize=4 * stretches)(permutation)
 
     def take(self, time: int, count: int, stretch: int, at: int) -> Iterator[Place]:

@@ -149,6 +149,7 @@ class Mixture:
         """Number of shards of each stream; 0 for one that is not opened."""
         _log.info("%s", self)
         for stream, share in zip(self._streams, self._shares, strict=True):
+            settings.check_runs(sum(stream.counts))
             if share * settings.batch > sum(stream.counts):
                 text = "stream %r has %s, and %s places in a batch of %d: its samples repeat within the batch"
                 places = shown(share * settings.batch)

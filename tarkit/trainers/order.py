@@ -84,13 +84,21 @@ class OrderSettings:
         Raises:
             UsageError: no batch can be filled, or there are more than 10**8 runs.
         """
-        if samples > self.run * _MOST_RUNS:
-            raise UsageError(f"{samples} samples are more than {_MOST_RUNS} runs of {self.run}: take a larger run")
+        self.check_runs(samples)
         number = (samples + (self.batch - 1 if samples and self.equalize != "drop" else 0)) // self.batch
         if not number:
             hint = "; equalize='pad' or 'repeat' fills it" if samples else ""
             raise UsageError(f"{samples} samples do not fill a batch of {self.batch}{hint}")
         return number
+
+    def check_runs(self, samples: int) -> None:
+        """Check that the runs of so many samples fit in memory.
+
+        Raises:
+            UsageError: there are more than 10**8 runs.
+        """
+        if samples > self.run * _MOST_RUNS:
+            raise UsageError(f"{samples} samples are more than {_MOST_RUNS} runs of {self.run}: take a larger run")
 
     def block_of(self, stretch: int, at: int) -> tuple[int, int, int]:
         """Return the block of a place in a stretch: its number, first place and end.

@@ -321,3 +321,9 @@ def test_arrays_of_streams() -> None:
     batches = tarkit.batches(streams, batch=6, fields="__key__ cls", epoch_size="shortest")
     assert len(batches) == 3
     assert [len(names) for names, _ in batches] == [6] * 3
+
+
+def test_an_index_that_counts_too_many_samples_does_not_fill_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.idx").write_bytes(b"v1.2 999999999999999999\ncls 512 1 a.cls\n")
+    with pytest.raises(UsageError, match=r"^999999999999999999 samples are more than 100000000 runs of 100: take a"):
+        loader(Stream(f"{tmp_path}/a.tar", choose=60))
