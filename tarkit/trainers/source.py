@@ -325,7 +325,10 @@ class BatchSource:
             if state.get(name) != mine[name] and (number or name not in _DEALT):
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
-                hint = f"; it can change where an epoch begins, such as set_epoch({epoch + 1})" * (name in _DEALT)
+                where = (
+                    f", such as set_epoch({epoch + 1})" if self.mixture is None else f": at the end of epoch {epoch}"
+                )
+                hint = f"; it can change where an epoch begins{where}" * (name in _DEALT)
                 raise UsageError(f"the state is of another order: {what}, and it has {found}{hint}")
         begin = None if self._plan is None else self._plan.check(state, epoch, is_within=number > 0)
         # That of a worker that came to its end is behind the end.
