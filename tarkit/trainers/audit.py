@@ -75,7 +75,8 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
     """
     begins, given = read_history(folder)
     training = _Training(folder, list(urls), rule)
-    training.shards(str(begins[0].state["shards"]))  # those of another training are an error
+    first = min(begins, key=lambda each: (each.point, each.at))
+    training.shards(str(first.state["shards"]))  # those of another training are an error
     launches = launches_of(begins)
     begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
     undone = [is_undone(each.point, each.at, each.begin.rank, each.before, launches) for each in given]

@@ -49,16 +49,11 @@ class MixedStream:
     digest: str
 
 
-def opened_specs(streams: Sequence[Stream]) -> list[str]:
-    """Return the shard specs of the streams that have samples in an epoch."""
-    return [spec for stream in streams if stream.amount for spec in stream.specs]
-
-
 def stream_sizes(streams: Sequence[Stream], samples: ShardMap) -> list[int]:
     """Return the number of shards of each stream.
 
     Args:
-        samples: data set of :func:`opened_specs`.
+        samples: data set of :func:`tarkit.trainers.streams.opened_specs`.
     """
     sizes = iter(samples.sizes)
     return [sum(next(sizes) for _ in stream.specs) if stream.amount else 0 for stream in streams]

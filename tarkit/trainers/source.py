@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import check_policy
@@ -22,13 +22,15 @@ from tarkit.store.cache import default_folder
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.mixture import Mixture, mixed_streams, opened_specs, stream_sizes
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
-from tarkit.trainers.streams import Stream, streams_of
-from tarkit.trainers.weighting import Weighting, Weights
+from tarkit.trainers.streams import Stream, opened_specs, streams_of
 from tarkit.world import Consumer, consumer
+
+if TYPE_CHECKING:
+    from tarkit.trainers.mixture import Mixture
+    from tarkit.trainers.weighting import Weighting
 
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
@@ -90,7 +92,7 @@ class EpochOptions(TypedDict, total=False):
     equalize: str
     epoch_size: int | str | None
     stratified: bool
-    weights: Weights | None
+    weights: Callable[[str], float] | Mapping[str, float] | str | os.PathLike[str] | None
     replacement: bool
     rank: int | None
     world: int | None
@@ -162,7 +164,7 @@ class BatchSource:
         equalize: str = "drop",
         epoch_size: int | str | None = None,
         stratified: bool = True,
-        weights: Weights | None = None,
+        weights: Callable[[str], float] | Mapping[str, float] | str | os.PathLike[str] | None = None,
         replacement: bool = False,
         rank: int | None = None,
         world: int | None = None,
@@ -197,13 +199,18 @@ class BatchSource:
         shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
         self.samples = ShardMap(shards, rule=rule, cache=place, cache_size=cache_size, run=run)
         self.mixture: Mixture | None = None
-        if streams is not None:
-            parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size)
-            self.mixture = Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
         """Mixture of the streams, whose text has the samples of each; None: of no streams."""
-        self._plan: Mixture | Weighting | None = self.mixture
+        self._plan: Mixture | Weighting | None = None
         """Plan of epochs that do not have each sample once; None: they do."""
+        # Few programs need these modules.
+        if streams is not None:
+            from tarkit.trainers.mixture import Mixture, mixed_streams, stream_sizes
+
+            parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size)
+            self._plan = self.mixture = Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
         if weights is not None:
+            from tarkit.trainers.weighting import Weighting
+
             self._plan = Weighting(self.samples, self.settings, weights, replacement=replacement, epoch_size=epoch_size)
         self.maker = BatchMaker(
             self.samples,

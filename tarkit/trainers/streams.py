@@ -6,15 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from decimal import Decimal
-from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Integral, Number
+from typing import TYPE_CHECKING
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import check_policy
 from tarkit.names.url import display_name, name_of_shard
 from tarkit.specs.shardspec import spec_texts
 from tarkit.trainers.sharednumbers import checked_number
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _KINDS = "proportion", "repeat", "choose"
 _EPOCH_SIZES = "shortest", "longest"
@@ -79,8 +81,14 @@ class Stream:
     def text(self) -> str:
         """The amount as text, such as ``proportion=0.7``."""
         decimal = repr(float(self.amount))
-        is_decimal = self.amount.denominator > 1 and Fraction(decimal) == self.amount
+        is_decimal = self.amount.denominator > 1 and _exact(decimal) == self.amount
         return f"{self.kind}={decimal if is_decimal else self.amount}"
+
+
+def _exact(text: str) -> Fraction:
+    from fractions import Fraction  # which few programs need
+
+    return Fraction(text)
 
 
 def _fraction(value: object, what: str, is_whole: bool) -> Fraction:
@@ -89,9 +97,10 @@ def _fraction(value: object, what: str, is_whole: bool) -> Fraction:
     Raises:
         UsageError: the value is not a number from 0 on.
     """
-    allowed = Integral if is_whole else (Real, Decimal)
+    # Decimal is not a Real.
+    is_number = isinstance(value, Integral if is_whole else Number) and not isinstance(value, (bool, complex))
     try:
-        if not isinstance(value, allowed) or isinstance(value, bool) or (found := Fraction(str(value))) < 0:
+        if not is_number or (found := _exact(str(value))) < 0:
             raise ValueError
     except ValueError:
         must = "a whole number from 0 on" if is_whole else "a number from 0 on, such as 0.5"
@@ -115,6 +124,11 @@ def streams_of(urls: object) -> list[Stream] | None:
     if not any(stream.amount for stream in urls):
         raise UsageError("each stream has 0 samples in an epoch; one must have more")
     return list(urls)
+
+
+def opened_specs(streams: Sequence[Stream]) -> list[str]:
+    """Return the shard specs of the streams that have samples in an epoch."""
+    return [spec for stream in streams if stream.amount for spec in stream.specs]
 
 
 def stream_names(streams: Sequence[Stream]) -> list[str]:
@@ -152,18 +166,13 @@ def epoch_amounts(
     Raises:
         UsageError: these amounts and this size are not together, or a stream has no samples.
     """
+    _check_amounts(streams, names, counts)
     relative = [stream.kind == "proportion" for stream in streams]
-    for stream, name, count, is_relative in zip(streams, names, counts, relative, strict=True):
-        if stream.amount and not count:
-            raise UsageError(f"stream {printable(name)!r} has no samples, and {stream.text}")
-        if any(relative) and not is_relative and all(getattr(stream, kind) is None for kind in _KINDS):
-            hint = "name one of proportion, repeat and choose"
-            raise UsageError(f"stream {printable(name)!r} has no amount, and others have proportion: {hint}")
     own = [
         stream.amount * (count if stream.kind == "repeat" else 1) for stream, count in zip(streams, counts, strict=True)
     ]
-    fixed = sum((amount for amount, each in zip(own, relative, strict=True) if not each), Fraction())
-    weights = sum((amount for amount, each in zip(own, relative, strict=True) if each), Fraction())
+    fixed: Fraction | int = sum((amount for amount, each in zip(own, relative, strict=True) if not each))
+    weights: Fraction | int = sum((amount for amount, each in zip(own, relative, strict=True) if each))
     if isinstance(size, str):
         check_policy("epoch_size", size, _EPOCH_SIZES)
     elif size is not None:
@@ -177,20 +186,26 @@ def epoch_amounts(
         raise UsageError(f"streams with proportion are beside streams with repeat or choose: {hint}")
     if isinstance(size, int) and size <= fixed:
         raise UsageError(f"epoch_size is {size}, and repeat and choose take {shown(fixed)}: proportion has no rest")
-    lengths = [
-        count / stream.amount
-        for stream, count, each in zip(streams, counts, relative, strict=True)
-        if each and stream.amount
-    ]
     if isinstance(size, int):
         rest = size - fixed
     elif size is None:
-        rest = Fraction(sum(count for stream, count in zip(streams, counts, strict=True) if stream.amount))
+        rest = sum(count for stream, count in zip(streams, counts, strict=True) if stream.amount)
     else:
-        rest = weights * (min(lengths) if size == "shortest" else max(lengths))
+        used = [(stream.amount, count) for stream, count in zip(streams, counts, strict=True) if stream.amount]
+        rest = weights * (min if size == "shortest" else max)(count / amount for amount, count in used)
     return [amount * rest / weights if each else amount for amount, each in zip(own, relative, strict=True)]
 
 
-def shown(number: Fraction) -> str:
+def _check_amounts(streams: Sequence[Stream], names: Sequence[str], counts: Sequence[int]) -> None:
+    relative = any(stream.kind == "proportion" for stream in streams)
+    for stream, name, count in zip(streams, names, counts, strict=True):
+        if stream.amount and not count:
+            raise UsageError(f"stream {printable(name)!r} has no samples, and {stream.text}")
+        if relative and all(getattr(stream, kind) is None for kind in _KINDS):
+            hint = "name one of proportion, repeat and choose"
+            raise UsageError(f"stream {printable(name)!r} has no amount, and others have proportion: {hint}")
+
+
+def shown(number: Fraction | int) -> str:
     """Return a number as text, in at most six digits if it is not whole."""
     return f"{number.numerator}" if number.denominator == 1 else f"{float(number):.6g}"
