@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tarkit.samples.sample import Sample, group_by_keys
     from tarkit.specs.shardspec import expand
     from tarkit.trainers.arrays import batches
+    from tarkit.trainers.shardmap import ShardMap
     from tarkit.writer import ShardWriter, TarWriter
 
     __version__: str
@@ -37,6 +38,7 @@ else:
 
 __all__ = [
     "Sample",
+    "ShardMap",
     "ShardWriter",
     "Tally",
     "TarWriter",
@@ -51,6 +53,7 @@ __all__ = [
 
 _MODULES = {
     "Sample": "samples.sample",
+    "ShardMap": "trainers.shardmap",
     "ShardWriter": "samples.shardwriter",
     "Tally": "formats.tally",
     "TarWriter": "samples.tarwriter",

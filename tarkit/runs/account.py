@@ -10,7 +10,7 @@ from typing import Any
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome, in_batches
-from tarkit.runs.counts import Counts
+from tarkit.runs.counts import Counts, TooManyErrorsError
 from tarkit.runs.engine import ERROR_FIELD, Engine
 from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
@@ -23,14 +23,6 @@ _ERROR_METADATA = "__error__"
 by last-dot, it would be a separate sample.
 """
 _ERROR_TAIL = 4096
-
-
-class TooManyErrorsError(TarkitError):
-    """More samples failed than the limit allows, or no sample succeeded."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 class CountsError(TarkitError):

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, exit_code_of_all
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, TarkitError, UsageError, exit_code_of_all
 from tarkit.formats.tally import Tally
 from tarkit.names.redaction import redact
 
@@ -20,6 +20,14 @@ MISSING_NAMES = 3
 _RATE_AFTER = 100
 """Number of samples after which a limit in percent is checked; before, one failure would exceed it.
 """
+
+
+class TooManyErrorsError(TarkitError):
+    """More samples failed than the limit allows, or no sample succeeded."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class Limit(NamedTuple):

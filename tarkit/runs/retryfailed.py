@@ -27,8 +27,8 @@ from tarkit.formats.tally import lost_samples
 from tarkit.mapping.parallel import in_batches
 from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, done_record_url, failed_samples_url, output_name
 from tarkit.names.url import join
-from tarkit.runs.account import Account, Sinks, TooManyErrorsError
-from tarkit.runs.counts import Counts
+from tarkit.runs.account import Account, Sinks
+from tarkit.runs.counts import Counts, TooManyErrorsError
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import ERROR_FIELD, Engine, without_reports
 from tarkit.runs.runrecord import is_run_record, read_run_record

@@ -28,8 +28,8 @@ from tarkit.extras import MissingExtraError
 from tarkit.mapping.parallel import Batch, Outcome, in_batches
 from tarkit.names.outputnames import done_record_url, failed_samples_url, output_name
 from tarkit.names.url import display_name, local_path
-from tarkit.runs.account import Account, Sinks, TooManyErrorsError
-from tarkit.runs.counts import MISSING_NAMES, Counts
+from tarkit.runs.account import Account, Sinks
+from tarkit.runs.counts import MISSING_NAMES, Counts, TooManyErrorsError
 from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine
 from tarkit.runs.usedfiles import UsedFile

@@ -79,7 +79,7 @@ class IndexedShard:
         """Yield the keys of all samples, in their order."""
         self.index.check()
         for number in range(len(self)):
-            split = self._rule(self.index[number][0].name)
+            split = self._rule(as_text(self.index.words(number)[3]))
             if split is not None:  # so they were when the index was read
                 yield split[0]
 

@@ -27,21 +27,22 @@ class KeyList:
 
     Args:
         source: path or URL of a list, with a key on each line; or of a table, and its column:
-            ``data.csv:id``, with ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
+            ``data.csv:id``, with ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``. Or the keys
+            themselves.
 
     Attributes:
-        url: path or URL of the file.
+        url: path or URL of the file; "" without one.
 
     Raises:
-        UsageError: a table is named without its column.
+        UsageError: a table is named without its column, or a key is not a text.
         DataError: the file is not such a list or table.
         MissingInputError: the file does not exist.
         StreamError: the file cannot be read, or there is no room for its keys on the disk.
     """
 
-    def __init__(self, source: str) -> None:
-        self.url = file_of_keys(source)
-        keys = _keys_in(source)
+    def __init__(self, source: str | Iterable[str]) -> None:
+        self.url = file_of_keys(source) if isinstance(source, str) else ""
+        keys = _keys_in(source) if isinstance(source, str) else map(_checked_key, source)
         self._first: dict[str, bool] = {}
         for key in keys:
             self._first[key] = False
@@ -64,6 +65,12 @@ class KeyList:
         missing = [key for key, found in self._first.items() if not found]
         ((others,),) = self._others.rows("SELECT count(*) FROM keys WHERE NOT found")
         return len(missing) + others, missing[:3]
+
+
+def _checked_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise UsageError(f"{printable(repr(key))} is not a key, which is a text")
+    return key
 
 
 def _digest(key: str) -> bytes:

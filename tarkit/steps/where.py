@@ -98,12 +98,15 @@ class _Expression:
 
     Attributes:
         fields: names of the fields in it.
+        contents: names of the fields whose contents it reads; of the others, it needs only the size
+            or whether the sample has them.
         found: values of JSON in it, such as ``json.width`` -> True if a sample had it; those that
             no sample was asked for are not in it.
     """
 
     def __init__(self, text: str, option: str) -> None:
         self.fields: dict[str, None] = {}
+        self.contents: dict[str, None] = {}
         self.found: dict[str, bool] = {}
         self._text, self._option = text, option
 
@@ -176,7 +179,7 @@ class _Expression:
                 return self._applied(lambda found: search(found) is not None, text, depth)
             case ast.Attribute(value=inner, attr=name):
                 return self._json_value(inner, [name])
-        field = self._field(node)
+        field = self._content(node)
         return lambda look: look.parsed(field, _text_of)
 
     def _field(self, node: ast.expr) -> str:
@@ -190,11 +193,17 @@ class _Expression:
                 return name
         raise self._refused(f"{ast.unparse(node)} cannot be used here")
 
+    def _content(self, node: ast.expr) -> str:
+        """Return the name of a field whose content is read."""
+        name = self._field(node)
+        self.contents[name] = None
+        return name
+
     def _json_value(self, node: ast.expr, path: list[str]) -> _Part:
         """Return the function that gives the value at a path in a JSON field."""
         if isinstance(node, ast.Attribute):
             return self._json_value(node.value, [node.attr, *path])
-        field = self._field(node)
+        field = self._content(node)
         if any(map(is_reserved, path)):
             raise self._refused(f"{'.'.join(path)} is not a value")
         shown = ".".join((field, *path))
@@ -248,6 +257,7 @@ class _Expression:
             return lambda look: field in look.sample
         if name == "size":
             return lambda look: len(look.sample[field]) if field in look.sample else None
+        self.contents[field] = None
         return lambda look: getattr(look.parsed(field, picture_size), name, None)
 
     def _applied(self, function: Callable[[Any], Any], node: ast.expr, depth: int) -> _Part:
@@ -282,6 +292,8 @@ class Where(_Expression):
 
     Attributes:
         fields: names of the fields in it.
+        contents: names of the fields whose contents it reads; of the others, it needs only the size
+            or whether the sample has them.
         found: values of JSON in it, such as ``json.width`` -> True if a sample had it; those that
             no sample was asked for are not in it.
 

@@ -9,6 +9,7 @@ from typing import Any
 from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.source import BatchSource, SourceOptions
 from tarkit.trainers.streams import Stream
 
@@ -30,7 +31,7 @@ def _column(values: tuple[Any, ...]) -> Any:
 
 @keywords_of(SourceOptions)
 def batches(
-    urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
+    urls: str | os.PathLike[str] | Iterable[str] | ShardMap | Stream | Sequence[Stream],
     *,
     batch: int,
     fields: str,
@@ -48,8 +49,9 @@ def batches(
     ...     step(images, labels)
 
     Args:
-        urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
-            index beside it (``tarkit index``). Or streams, which are mixed: a list of
+        urls: a path, URL, shard spec or manifest (``dataset.json``), or several; or a
+            :class:`~tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
+            index``). Or streams, which are mixed: a list of
             :class:`~tarkit.trainers.streams.Stream`.
         batch: samples of a global batch; each rank has its part of it.
         fields: names of the fields, one for each column; ``jpg;png`` takes the first one that a
@@ -58,7 +60,7 @@ def batches(
             shape (height, width, 3); ``l`` and ``l8`` for grey ones of shape (height, width). None:
             all fields stay bytes.
         collate: function from a list of tuples of fields to a batch; None: the list.
-        options: the order, rank and world, errors, cache, service and audit; see
+        options: the subset, order, rank and world, errors, cache, service and audit; see
             :class:`~tarkit.trainers.source.SourceOptions`.
 
     Raises:

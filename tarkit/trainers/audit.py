@@ -6,16 +6,17 @@ The rules are in ``docs/formats/audit.md``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
+from typing import Any
 
 from tarkit.errors import UsageError, counted
 from tarkit.names.url import display_name, name_of_shard
 from tarkit.samples.sample import KeyRule
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
-from tarkit.trainers.auditlog import key_digest, parsed_line, read_shard_list
+from tarkit.trainers.auditlog import ShardList, key_digest, parsed_line, read_shard_list
 from tarkit.trainers.mixing import MixtureOrder
 from tarkit.trainers.mixture import mixture_of_state
 from tarkit.trainers.order import BatchOrder, EpochOrder, OrderSettings, Place, rank_slots
@@ -76,7 +77,7 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
     begins, given = read_history(folder)
     training = _Training(folder, list(urls), rule)
     first = min(begins, key=lambda each: (each.point, each.at))
-    training.shards(str(first.state["shards"]))  # those of another training are an error
+    training.shards(first.state)  # those of another training are an error
     launches = launches_of(begins)
     begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
     undone = [is_undone(each.point, each.at, each.begin.rank, each.before, launches) for each in given]
@@ -103,24 +104,34 @@ class _Training:
     def __init__(self, folder: str, urls: list[str], rule: str | KeyRule) -> None:
         self._folder = folder
         self._samples = ShardMap(urls, rule=rule) if urls else None
-        self.shards = cache(self._shards)
+        self._lists: dict[tuple[str, str], ShardList] = {}
         self.digests = None if self._samples is None else cache(partial(_digests_of, self._samples))
         """Digests of the keys of a shard."""
         self.passes: dict[tuple[str, int], bytearray] = {}
         """For each stream and pass, which samples were used."""
 
-    def _shards(self, digest: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
-        """Return the shards of a state by their digest, and each stream's number of shards.
+    def shards(self, state: Mapping[str, Any]) -> ShardList:
+        """Return the shards of a state.
 
         Raises:
             UsageError: they are not those that were given.
         """
-        shards, streams = read_shard_list(self._folder, digest)
-        if self._samples is not None:
-            names = map(name_of_shard, self._samples.urls)
-            if list(zip(names, self._samples.counts, strict=True)) != shards:
-                raise UsageError(f"these are not the {counted(len(shards), 'shard')} of the training, in their order")
-        return shards, streams
+        key = str(state["shards"]), str(state.get("subset"))
+        if key not in self._lists:
+            self._lists[key] = found = read_shard_list(self._folder, state)
+            if self._samples is not None and self._of_given(found) != found.shards:
+                number = counted(len(found.shards), "shard")
+                raise UsageError(f"these are not the {number} of the training, in their order")
+        return self._lists[key]
+
+    def _of_given(self, found: ShardList) -> list[tuple[str, int]] | None:
+        """Return what a list of the given shards would be; None if others were chosen from."""
+        samples = self._samples
+        if samples is None or len(samples.urls) != len(found.shards):
+            return None
+        if found.chosen is not None:
+            samples.choose(found.chosen)
+        return list(zip(map(name_of_shard, samples.urls), samples.counts, strict=True))
 
     def named(self, shard: int, shards: list[tuple[str, int]]) -> str:
         """Return the name of a shard for people."""
@@ -141,7 +152,7 @@ class _EpochJudge:
         self.begun = any(each.point.epoch == epoch for each in begins)
         # The one that went on last knows the batches before it, too.
         latest = max((each for each in begins if each.point.epoch <= epoch), key=lambda each: (each.point, each.at))
-        self._shards, streams = training.shards(str(latest.state["shards"]))
+        self._shards, streams, _ = training.shards(latest.state)
         self._counts = [count for _, count in self._shards]
         self._starts = [0, *accumulate(self._counts)]
         # The batches of "repeat" are those of "pad", which marks what fills them.

@@ -13,7 +13,7 @@ from tarkit.errors import DataError, MissingInputError
 from tarkit.trainers.auditlog import SUFFIX, read_lines
 from tarkit.trainers.order import ORDER_VERSION
 
-_ORDER = ("shards", "seed", "run", "block", "equalize")
+_ORDER = ("shards", "subset", "seed", "run", "block", "equalize")
 """Fields of a state that are equal in all processes of a training; shards only without streams."""
 
 
@@ -93,7 +93,7 @@ def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
                     raise DataError(reason, url=path, offset=offset, hint=hint)
                 first, is_mixed = begins[0].state, "streams" in state
                 fields = _ORDER[1:] if is_mixed else _ORDER
-                if is_mixed != ("streams" in first) or any(state[name] != first[name] for name in fields):
+                if is_mixed != ("streams" in first) or any(state.get(name) != first.get(name) for name in fields):
                     hint = "one folder is for one training"
                     raise DataError(
                         "this is the audit of another data set or order", url=path, offset=offset, hint=hint

@@ -20,6 +20,7 @@ from tarkit.errors import CorruptRecordError, DataError, StreamError, UsageError
 from tarkit.names.url import display_name, local_path, name_of_shard
 from tarkit.store.publish import open_publish
 from tarkit.trainers.order import Place
+from tarkit.trainers.subset import Subset
 
 VERSION = 1
 SUFFIX = ".audit"
@@ -72,8 +73,9 @@ class AuditLog:
 
     Args:
         folder: a local folder, or one of a file system that all machines share.
-        shards: name and number of samples of each shard.
-        digest: digest of the shards in the state of the training.
+        shards: name of each shard, and number of its samples that are chosen.
+        state: a state of the training.
+        chosen: these samples; None: all samples.
         streams: number of shards of each stream of a mixture.
 
     Raises:
@@ -84,7 +86,8 @@ class AuditLog:
         self,
         folder: str | os.PathLike[str],
         shards: Sequence[tuple[str, int]],
-        digest: str,
+        state: Mapping[str, Any],
+        chosen: Subset | None = None,
         streams: Mapping[str, int] | None = None,
     ) -> None:
         path = local_path(os.fspath(folder))
@@ -92,7 +95,12 @@ class AuditLog:
             raise UsageError(f"audit is {display_name(os.fspath(folder))}; it must be a folder of a file system")
         self._folder = path
         self._header: dict[str, Any] = {}
-        self._shards, self._digest, self._streams = shards, digest, streams
+        self._name = _list_of(state)
+        self._shards = {
+            "shards": shards,
+            **({} if chosen is None else {"chosen": chosen.texts()}),
+            **({} if streams is None else {"streams": streams}),
+        }
         self._file: int | None = None
         self._in_hand: list[int] | None = None
 
@@ -137,11 +145,16 @@ class AuditLog:
 
     def _write_shards(self) -> None:
         """Write the list of shards once in a folder: it is too long for each file."""
-        name = os.path.join(self._folder, f"shards-{self._digest}.json")
+        name = os.path.join(self._folder, self._name)
         if not os.path.exists(name):
-            streams = {} if self._streams is None else {"streams": self._streams}
             with open_publish(name, compression=None) as stream:
-                stream.write(json.dumps({"shards": self._shards, **streams}).encode())
+                stream.write(json.dumps(self._shards).encode())
+
+
+def _list_of(state: Mapping[str, Any]) -> str:
+    """Return the name of the list of the shards of a state."""
+    subset = f"-{state['subset']}" if "subset" in state else ""
+    return f"shards-{state['shards']}{subset}.json"
 
 
 def audit_line(fields: dict[str, Any]) -> bytes:
@@ -185,17 +198,32 @@ def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             offset += len(line)
 
 
-def read_shard_list(folder: str, digest: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
-    """Return the name and number of samples of each shard, and each stream's number of shards.
+class ShardList(NamedTuple):
+    """The shards of a state.
+
+    Attributes:
+        shards: name and number of samples of each.
+        streams: each stream's number of shards.
+        chosen: in a subset, the numbers of the chosen samples of each shard as text.
+    """
+
+    shards: list[tuple[str, int]]
+    streams: dict[str, int]
+    chosen: list[str] | None
+
+
+def read_shard_list(folder: str, state: Mapping[str, Any]) -> ShardList:
+    """Return the shards of a state.
 
     Raises:
         DataError: the list is missing or damaged.
     """
-    path = os.path.join(folder, f"shards-{digest}.json")
+    path = os.path.join(folder, _list_of(state))
     try:
         with open(path, "rb") as file:
             found = json.load(file)
         shards = [(str(name), int(count)) for name, count in found["shards"]]
-        return shards, {str(name): int(count) for name, count in found.get("streams", {}).items()}
+        streams = {str(name): int(count) for name, count in found.get("streams", {}).items()}
+        return ShardList(shards, streams, list(map(str, found["chosen"])) if "subset" in state else None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"the list of shards cannot be read: {error}", url=path) from None

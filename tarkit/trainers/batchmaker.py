@@ -28,6 +28,7 @@ from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import BatchOrder, Place, rank_slots
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
+from tarkit.trainers.skipped import Skipped, skipped_sample
 from tarkit.world import Consumer
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ TORCH_WORDS = {"torch": "rgb", **{f"torch{word}": word for word in ("l", "rgb", 
 (channel, height, width).
 """
 
+_MOST_BATCHES = 1000
 _COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
 
 
@@ -80,12 +82,16 @@ class BatchMaker:
         self._decoded = None if self._fields is None else set(chain(*self._fields))
         self.stays_bytes = collate is list and (fields, decode, transform) == (None, None, None)
         """True if a batch is a list of samples with unchanged fields."""
-        self._lost: set[int] = set()
-        """Shards that cannot be read in this epoch."""
+        self._lost: dict[int, TarkitError] = {}
+        """Shards that cannot be read in this epoch, and why."""
         self._reported: set[int] = set()
         self._keys: dict[tuple[int, int], str] = {}
         """Digests of the keys in the batch that is made, for its evidence."""
         self.gaps = GapCounts()
+        self._failed: list[Skipped] = []
+        """Failed samples of the batch that is made."""
+        self._skipped: dict[tuple[int, int], list[Skipped]] = {}
+        """Epoch and number of a batch that was made -> its failed samples, of the last batches."""
 
     def begin_epoch(self) -> None:
         """Begin an epoch: failed reads are tried again."""
@@ -101,10 +107,14 @@ class BatchMaker:
             StreamError, TemporaryStreamError: a sample cannot be read.
             UsageError, RuntimeError: see :meth:`_collated`.
         """
-        self._keys = {}
+        self._keys, self._failed = {}, []
         places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), dict[int, Place]()
         values = self._values(places, counts)
         left_out = [value is None for value in values]
+        if self._failed:
+            self._skipped[order.epoch, number], self._failed = self._failed, []
+            if len(self._skipped) > _MOST_BATCHES:
+                del self._skipped[next(iter(self._skipped))]
         if any(left_out):
             fillers = self._fill(order, number, consumer, values)
             counts["filled"] = len(fillers)
@@ -114,6 +124,10 @@ class BatchMaker:
             kept = [at for at, value in enumerate(values) if value is not None]
             places, values = [fillers.get(at, places[at]) for at in kept], [values[at] for at in kept]
         return self._collated(places, values, f"batch {number} of epoch {order.epoch}"), evidence
+
+    def pop_skipped(self, epoch: int, number: int) -> list[Skipped]:
+        """Return the samples that failed in a batch that was made, and forget them."""
+        return self._skipped.pop((epoch, number), []) if self._skipped else []
 
     def batch_of(self, places: Iterable[Place]) -> Any:
         """Return the batch that these samples make.
@@ -178,7 +192,7 @@ class BatchMaker:
 
     def _attempt(self, place: Place, counts: Counter[str]) -> Any:
         if place.shard in self._lost:
-            counts["failed"] += 1
+            self._fail(place, self._lost[place.shard], counts)
             return None
         try:
             value = self._value(place, self._samples.sample(place.shard, place.sample))
@@ -186,14 +200,19 @@ class BatchMaker:
             if not self._counts_errors:
                 raise
             self._report(place.shard, error)
-            counts["failed"] += 1
+            self._fail(place, error, counts)
             return None
         counts["filtered"] += value is None
         return value
 
+    def _fail(self, place: Place, error: TarkitError, counts: Counter[str]) -> None:
+        counts["failed"] += 1
+        key = None if place.shard in self._lost else self._samples.key_of(place.shard, place.sample)
+        self._failed.append(skipped_sample(self._samples.urls[place.shard], key, error))
+
     def _report(self, shard: int, error: TarkitError) -> None:
         if not isinstance(error, DataError):
-            self._lost.add(shard)
+            self._lost[shard] = error
         if shard not in self._reported:
             self._reported.add(shard)
             _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)

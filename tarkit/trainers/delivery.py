@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tarkit.trainers.auditlog import Evidence
 from tarkit.trainers.sharednumbers import SharedNumbers
+from tarkit.trainers.skipped import Skipped
 
 KINDS = "failed", "filtered", "filled"
 """Kinds of gaps in a rank's part of a batch: samples that could not be read or decoded; samples
@@ -26,6 +28,7 @@ class Delivery(NamedTuple):
         empty: there is no batch now, ask again.
         value: the batch.
         evidence: evidence for an audit.
+        skipped: samples of the batch that failed.
     """
 
     worker: int
@@ -33,6 +36,7 @@ class Delivery(NamedTuple):
     empty: bool
     value: Any
     evidence: Evidence | None = None
+    skipped: Sequence[Skipped] = ()
 
 
 class UseCounts:

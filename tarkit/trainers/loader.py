@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import ServiceLostError, UsageError
+from tarkit.runs.counts import Limit
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.sharednumbers import checked_number
+from tarkit.trainers.skipped import Skipped, SkippedSamples
 from tarkit.trainers.source import BatchSource
 from tarkit.world import loader_worker
 
-_log = logging.getLogger(__name__)
 _IN_TORCH = "for a DataLoader there is tarkit.trainers.torch.ShardDataset(...).loader(num_workers)"
-
-
-def log_gaps(counts: Counter[str], epoch: int, number: int) -> None:
-    """Log the number of samples that are missing in the batches of an epoch, if any."""
-    if counts:
-        shown = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        _log.warning("samples of epoch %d, up to batch %d: %s", epoch, number, shown)
 
 
 class EpochLoader:
@@ -58,12 +51,22 @@ class EpochLoader:
         ``failed`` or were ``filtered`` out, and gaps that were ``filled``; see ``on_error`` and
         ``transform`` of the source.
         """
+        self._skipped = SkippedSamples(Limit(None), 0, 0)
         self._next = self._at = 0, 0
         """Epoch and batch with which the next iteration begins, and with which this one continues.
         """
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The samples that failed in the batches of this epoch that were delivered to this rank.
+
+        Each has ``url``, ``key`` and ``reason``. The first 1000 are listed, and ``counts`` has the
+        number of all.
+        """
+        return self._skipped.listed
 
     def __getitem__(self, number: object) -> Any:
         raise TypeError(f"batches come in their order; {_IN_TORCH}")
@@ -81,13 +84,13 @@ class EpochLoader:
         epoch, number = self._at = self._next
         self._next = epoch + 1, 0
         batches = len(self.source)
-        self.counts = Counter()
+        self._begin_counts(epoch)
         self.source.iterations = mine = self.source.iterations + 1
         if self._audit is not None:
             self._audit.begin(*self.source.consumer, self.source.state(epoch, number))
         try:
             for batch in self._epoch(epoch, number):
-                self.counts += self.source.maker.gaps.of(number)
+                self._count(epoch, number, batch.skipped if isinstance(batch, Delivery) else ())
                 number += 1
                 self._at = (epoch, number) if number < batches else self._next
                 yield self._audited(epoch, batch)
@@ -98,14 +101,32 @@ class EpochLoader:
             if self._audit is not None:
                 self._audit.used()
         finally:
-            log_gaps(self.counts, epoch, number)
+            self._skipped.log(self.counts, number)
         if number != batches:
             raise RuntimeError(f"epoch {epoch} has {batches} batches, and {number} came")
 
+    def _begin_counts(self, epoch: int) -> None:
+        self.counts, self._skipped = Counter(), self.source.skipped_samples(epoch)
+
+    def _count(self, epoch: int, number: int, skipped: Iterable[Skipped] = ()) -> None:
+        """Count what is missing in a batch.
+
+        Args:
+            skipped: samples that failed, if a worker made the batch.
+
+        Raises:
+            TooManyErrorsError: with it, more samples have failed than ``max_errors``.
+        """
+        maker = self.source.maker
+        if gaps := maker.gaps.of(number):
+            self.counts += gaps
+            self._skipped.add(number, [*skipped, *maker.pop_skipped(epoch, number)])
+
     def _audited(self, epoch: int, batch: Any) -> Any:
-        if self._audit is None:
+        if not isinstance(batch, Delivery):
             return batch
-        self._audit.given(epoch, batch.number, batch.worker, batch.evidence)
+        if self._audit is not None and batch.evidence is not None:
+            self._audit.given(epoch, batch.number, batch.worker, batch.evidence)
         return batch.value
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:

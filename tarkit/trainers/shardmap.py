@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import os
 import resource
@@ -10,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from hashlib import blake2b
 from itertools import accumulate, chain
 from typing import Any, TypeVar
 
@@ -22,8 +25,9 @@ from tarkit.errors import (
     UsageError,
     counted,
 )
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.outputnames import index_url
-from tarkit.names.url import display_name, is_stream, local_path
+from tarkit.names.url import display_name, is_stream, local_path, name_of_shard
 from tarkit.samples.cachedshard import CachedShard, open_cached
 from tarkit.samples.index import count_of_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
@@ -33,6 +37,8 @@ from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.cache import PartCache
 from tarkit.store.entries import identify
 from tarkit.store.waits import Workers
+from tarkit.trainers.choice import SampleChoice, SubsetOptions
+from tarkit.trainers.subset import Subset
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -46,9 +52,10 @@ class NoIndexError(UsageError):
 
 
 class ShardMap:
-    """A map-style data set: ``len(it)`` samples, ``it[number]``.
+    """A map-style data set: ``len(it)`` samples, ``it[number]``; all samples, or a subset.
 
-    Only the bytes of a sample are read.
+    Only the bytes of a sample are read. It may be given to ShardDataset and ``tarkit.batches`` in
+    place of shards.
 
     It can be passed to other processes; each opens shards for itself, when it reads the first
     sample of them.
@@ -60,6 +67,8 @@ class ShardMap:
     key rule other than ``first_dot``, all lines are verified when the index is opened.
 
     >>> ShardMap("train-{0000..0147}.tar")[31_000]["jpg"]  # doctest: +SKIP
+    >>> large = ShardMap("train-{0000..0147}.tar", where="size(jpg) > 100000")  # doctest: +SKIP
+    >>> odd = large.subset(range(1, len(large), 2))  # doctest: +SKIP
 
     Args:
         urls: a path, URL or shard spec, or several; each shard has an index beside it (``tarkit
@@ -76,13 +85,17 @@ class ShardMap:
         cache_size: largest size in bytes of this folder; see :class:`tarkit.store.cache.PartCache`.
         run: number of consecutive samples of a remote shard that are fetched at once into the
             cache.
+        options: ``keys``, ``where``, ``split`` and such, which choose samples; see
+            :class:`tarkit.trainers.choice.SubsetOptions`. Samples that are not chosen have no
+            number here.
 
     Raises:
         UsageError: a shard has no index, no shard is named, or an argument has a wrong value.
-        DataError: a manifest, or an index, is damaged.
+        DataError: a manifest, or an index, is damaged, or no sample is chosen.
         MissingInputError, StreamError, TemporaryStreamError: a manifest or index cannot be read.
     """
 
+    @keywords_of(SubsetOptions)
     def __init__(
         self,
         urls: str | os.PathLike[str] | Iterable[str],
@@ -92,7 +105,9 @@ class ShardMap:
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | None = None,
         run: int = 100,
+        **options: Unpack[SubsetOptions],
     ) -> None:
+        choice = SampleChoice(**options)
         if run < 1:
             raise UsageError(f"run is {run}; it must be at least 1")
         self._rule = key_rule(rule)
@@ -118,12 +133,16 @@ class ShardMap:
         }
         """Numbers of shards that are read over a network."""
         self.counts = [shard.nsamples for shard, _ in self._listed]
-        """Number of samples of each shard."""
+        """Number of samples of each shard, of the chosen ones in a subset."""
         self._ends = list(accumulate(self.counts))
         mean = max(1, len(self) // max(1, len(self.urls)))
         self._held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
         self._files: OrderedDict[int, IndexedShard] = OrderedDict()
         """Shards that may have an open descriptor, the last used one at the end."""
+        self.chosen: Subset | None = None
+        """The chosen samples; None: all samples."""
+        if choice.selects:
+            self._choose(self._found(choice))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -145,6 +164,8 @@ class ShardMap:
 
         See :meth:`IndexedShard.sample`.
         """
+        if self.chosen is not None:
+            number = self.chosen.own(shard, number)
         found = self._shard(shard)
         return self._cached(shard, found, number) if isinstance(found, CachedShard) else found.sample(number)
 
@@ -166,19 +187,75 @@ class ShardMap:
         return sample
 
     def keys_of(self, shard: int) -> Iterator[str]:
-        """Yield the keys of a shard, by its number, from its index."""
-        return self._shard(shard).keys()
+        """Yield the keys of a shard, by its number, from its index; in a subset, the chosen."""
+        keys = self._shard(shard).keys()
+        return keys if self.chosen is None else map(list(keys).__getitem__, self.chosen.numbers[shard])
+
+    def key_of(self, shard: int, number: int) -> str | None:
+        """Return the key of a sample by its shard's index; None if the index cannot be read."""
+        with suppress(TarkitError, ValueError, IndexError):
+            name = self._shard(shard).index[number if self.chosen is None else self.chosen.own(shard, number)][0].name
+            if (split := self._rule(name)) is not None:
+                return split[0]
+        return None
+
+    def subset(self, numbers: range | slice) -> ShardMap:
+        """Return a subset by the numbers of its samples, such as ``range(1000, 2000)``.
+
+        Raises:
+            UsageError: the numbers do not ascend, are not all in the data set, or there are none.
+        """
+        found = copy.copy(self)
+        found._choose((self.chosen or Subset(list(map(range, self.counts)))).part(numbers))
+        return found
+
+    def choose(self, texts: Sequence[str]) -> None:
+        """Choose the samples of a :class:`Subset` by its texts.
+
+        Raises:
+            DataError: the texts are not those of samples of these shards.
+        """
+        self._choose(Subset.parsed(texts, self.all_counts))
+
+    @property
+    def all_counts(self) -> list[int]:
+        """Number of samples of each shard, of which a subset may have only some."""
+        return [shard.nsamples for shard, _ in self._listed]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the shards with all samples, equal for a copy at a different place."""
+        shards = [[name_of_shard(url) for url in self.urls], self.all_counts]
+        return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
+
+    def _found(self, choice: SampleChoice) -> Subset:
+        """Return the samples that are chosen, from all indexes."""
+        mean = max(1, len(self) // max(1, len(self.urls)))
+        most = max(1, min(_AT_A_TIME, _SAMPLES_HELD // mean))  # so long indexes do not fill the memory
+        with Workers(most, "tarkit-choice") as pool:
+            opened = pool.ahead(self._opened, range(len(self.urls)), most)
+            found = Subset(list(map(choice.numbers, opened)))
+        choice.check()
+        if not any(found.counts):
+            raise DataError(f"keys=, where= and split= choose none of {counted(len(self), 'sample')}")
+        return found
+
+    def _choose(self, found: Subset) -> None:
+        self.counts = found.counts
+        self._ends = list(accumulate(self.counts))
+        self.chosen = None if self.counts == self.all_counts else found
 
     def take(self, samples: Sequence[tuple[int, int]]) -> list[Sample]:
         """Return samples by the numbers of their shards and their numbers in them.
 
         Neighbours in a local shard are read at once.
         """
+        own = samples if self.chosen is None else self.chosen.places(samples)
         found: list[Sample] = []
         while (at := len(found)) < len(samples):
-            shard, number = samples[at]
+            shard, number = own[at]
             end = at + 1
-            while end < len(samples) and samples[end] == (shard, number + end - at):
+            while end < len(samples) and own[end] == (shard, number + end - at):
                 end += 1
             if shard in self._remote:
                 found += (self.sample(*each) for each in samples[at:end])
@@ -204,6 +281,8 @@ class ShardMap:
         if not self._remote or self.cache is None or self.cache.closed:
             return
         wanted = [each for each in samples if each[0] in self._remote]
+        if self.chosen is not None:
+            wanted = self.chosen.places(wanted)
         closed = {shard for shard, _ in wanted if shard not in self._open}
         for number, shard in _attempted(self._opened, [(number,) for number in closed]):
             self._hold(number[0], shard)

@@ -5,26 +5,31 @@ It does not depend on a trainer's library.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tarkit.errors import UsageError, printable
 from tarkit.formats.tally import check_policy
+from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.url import name_of_shard
+from tarkit.runs.counts import Limit
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
+from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings
+from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number
+from tarkit.trainers.skipped import SkippedSamples
 from tarkit.trainers.streams import Stream, opened_specs, streams_of
 from tarkit.world import Consumer, consumer
 
@@ -37,12 +42,20 @@ _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and wo
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
 _DEALT = ("version", "batch", "lanes", "turns")
 """Version and settings that may change from one epoch to the next."""
+OF_SHARD_MAP = "rule", "cache", "cache_size", *SubsetOptions.__annotations__
+"""Arguments that are those of the ShardMap, if one is given."""
+_OTHERS = {
+    "shards": "the shards are others",
+    "subset": "other samples are chosen (keys=, where=, split=, subset())",
+}
 
 
-class EpochOptions(TypedDict, total=False):
+class EpochOptions(SubsetOptions, total=False):
     """Keyword arguments of every reader of batches: which samples come, and in which order.
 
     Attributes:
+        keys, on_missing_key, where, split, split_by: see
+            :class:`tarkit.trainers.choice.SubsetOptions`.
         transform: called with each sample, or tuple of fields; it returns the replacement, or None
             to drop the sample. Its exception becomes a TransformError with shard and key. Default:
             none.
@@ -75,6 +88,9 @@ class EpochOptions(TypedDict, total=False):
         on_error: ``raise``; or ``count``: samples that cannot be read, decoded or transformed are
             left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`. Default:
             ``raise``.
+        max_errors: with ``on_error="count"``, largest number of samples that may fail in an epoch,
+            in the batches of a rank: a number, or a percentage of its samples such as ``"1%"``. The
+            batch that exceeds it is an error. Default: 100.
         cache: folder of this machine where parts of remote shards are kept, for all processes and
             later runs; True: ``tarkit/shards`` in the user's folder for caches; False: none, and
             each sample is a request. Default: True.
@@ -98,6 +114,7 @@ class EpochOptions(TypedDict, total=False):
     world: int | None
     rule: str | KeyRule
     on_error: str
+    max_errors: int | str
     cache: str | os.PathLike[str] | bool
     cache_size: int | None
 
@@ -125,9 +142,9 @@ class BatchSource:
     The object can be sent to other processes.
 
     Args:
-        urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
-            :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
-            index``). Or streams, which are mixed: a list of
+        urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); or a
+            :class:`tarkit.trainers.shardmap.ShardMap`, with its own rule, cache and subset. Each
+            shard has an index beside it (``tarkit index``). Or streams, which are mixed: a list of
             :class:`tarkit.trainers.streams.Stream`.
         batch: number of samples of a global batch; each rank has its part of it.
         fields: names of fields, such as ``"jpg;png cls"``: a batch is made of tuples of their
@@ -139,16 +156,20 @@ class BatchSource:
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
         equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.
-        rank, world, rule, on_error, cache, cache_size: see :class:`EpochOptions`.
+        rank, world, rule, on_error, max_errors, cache, cache_size: see :class:`EpochOptions`.
         service, audit: see :class:`SourceOptions`.
+        subset: see :class:`tarkit.trainers.choice.SubsetOptions`.
 
     Raises:
         UsageError: an argument is not valid, or a shard has no index.
+        DataError, MissingInputError: no sample is chosen, or no sample has a key or field that is
+            named to choose samples.
     """
 
+    @keywords_of(SubsetOptions)
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
+        urls: str | os.PathLike[str] | Iterable[str] | ShardMap | Stream | Sequence[Stream],
         *,
         batch: int,
         fields: str | None = None,
@@ -171,15 +192,20 @@ class BatchSource:
         rule: str | KeyRule = first_dot,
         service: str | ShardClient | None = None,
         on_error: str = "raise",
+        max_errors: int | str = 100,
         cache: str | os.PathLike[str] | bool = True,
         cache_size: int | None = None,
         audit: str | os.PathLike[str] | None = None,
+        **subset: Unpack[SubsetOptions],
     ) -> None:
         if shuffle and seed is None:
             raise UsageError("seed is None; every epoch's order follows from it. shuffle=False is that of the shards")
         check_policy("on_error", on_error, ("raise", "count"))
         streams = streams_of(urls)
         _check_plan(streams, weights, epoch_size, stratified, replacement, audit)
+        self._limit = Limit.parse(str(max_errors))
+        if on_error == "raise" and max_errors != 100:
+            raise UsageError("max_errors= goes with on_error='count': without it, the first error ends the epoch")
         if service is not None:
             if streams is not None or weights is not None:
                 raise UsageError("streams and weights are not for service=: the service decides on the samples")
@@ -196,8 +222,15 @@ class BatchSource:
         lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
         place = cache if not isinstance(cache, bool) else default_folder() if cache else None
-        shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
-        self.samples = ShardMap(shards, rule=rule, cache=place, cache_size=cache_size, run=run)
+        if isinstance(urls, ShardMap):
+            if subset or (rule, cache, cache_size) != (first_dot, True, None):
+                raise UsageError(f"{', '.join(OF_SHARD_MAP)} are arguments of the ShardMap")
+            self.samples = copy.copy(urls)
+        else:
+            shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
+            self.samples = ShardMap(shards, rule=rule, cache=place, cache_size=cache_size, run=run, **subset)
+        if self.service is not None and self.samples.chosen is not None:
+            raise UsageError("the shard service hands out all samples of its shards: a subset is not for service=")
         self.mixture: Mixture | None = None
         """Mixture of the streams, whose text has the samples of each; None: of no streams."""
         self._plan: Mixture | Weighting | None = None
@@ -222,6 +255,8 @@ class BatchSource:
             counts_errors=on_error == "count",
             has_evidence=audit is not None,
         )
+        self.counts_errors = on_error == "count"
+        """True if samples that fail are counted, and batches may come with a list of them."""
         self.iterations = 0
         """Number of iterations that its loaders have begun."""
         self._asked = rank, world
@@ -254,6 +289,11 @@ class BatchSource:
             raise TypeError("the shard service decides how many batches this process gets")
         return self.settings.batches(len(self.samples)) if self._plan is None else self._plan.batches
 
+    def skipped_samples(self, epoch: int) -> SkippedSamples:
+        """Return an empty list of the samples of an epoch that fail, with its limit."""
+        first, end = rank_slots(self.settings.batch, *self.consumer)
+        return SkippedSamples(self._limit, epoch, len(self) * (end - first))
+
     def order(self, epoch: int) -> BatchOrder:
         """Begin or resume an epoch, and return its global batches."""
         self.maker.begin_epoch()
@@ -284,15 +324,21 @@ class BatchSource:
     @cached_property
     def _digest(self) -> str:
         """Return a digest of the shards, and of the streams that have them."""
-        shards = [[name for name, _ in self._shards], self.samples.counts]
-        streams = [] if self.mixture is None else [self.mixture.sizes]
-        return blake2b(json.dumps([*shards, *streams]).encode(), digest_size=8).hexdigest()
+        if self.mixture is None:
+            return self.samples.digest
+        shards = [[name for name, _ in self._shards], self.samples.counts, self.mixture.sizes]
+        return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
+
+    @cached_property
+    def _subset(self) -> str | None:
+        return None if self.samples.chosen is None else self.samples.chosen.digest()
 
     def audit_log(self) -> AuditLog | None:
         """Return the log of the batches that this process's loop is given."""
         if self.audit is None:
             return None
-        return AuditLog(self.audit, self._shards, self._digest, None if self.mixture is None else self.mixture.sizes)
+        streams = None if self.mixture is None else self.mixture.sizes
+        return AuditLog(self.audit, self._shards, self.state(0, 0), self.samples.chosen, streams)
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
         """Return the state of a training before a batch: under 1 kB, the same for each rank.
@@ -306,7 +352,8 @@ class BatchSource:
 
     def _order_fields(self) -> dict[str, Any]:
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
-        return {"version": ORDER_VERSION, "shards": self._digest, **order}
+        shards = {"shards": self._digest} | ({} if self._subset is None else {"subset": self._subset})
+        return {"version": ORDER_VERSION, **shards, **order}
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
         """Return the epoch and the next batch of a state; streams go on from there.
@@ -328,9 +375,9 @@ class BatchSource:
             raise UsageError("the state is of a data set of streams, and this one has none")
         if number and self._plan is None and "weights" in state:
             raise UsageError("the state is of a data set with weights, and this one has none")
-        for name in ("version", *["shards"] * (self.mixture is None), *_SETTINGS):
-            if state.get(name) != mine[name] and (number or name not in _DEALT):
-                what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
+        for name in ("version", *["shards"] * (self.mixture is None), "subset", *_SETTINGS):
+            if state.get(name) != mine.get(name) and (number or name not in _DEALT):
+                what = _OTHERS.get(name) or f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
                 where = (
                     f", such as set_epoch({epoch + 1})" if self.mixture is None else f": at the end of epoch {epoch}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,8 @@ from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.lasterror import release_at_exit
-from tarkit.trainers.loader import EpochLoader, log_gaps
+from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
 from tarkit.trainers.streams import Stream
 from tarkit.world import consumer
@@ -58,8 +58,9 @@ class TensorBatches(EpochLoader):
         model.fit(batches.dataset(), epochs=3, callbacks=[batches.callback()])
 
     Args:
-        urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
-            index beside it (``tarkit index``). Or streams, which are mixed: a list of
+        urls: a path, URL, shard spec or manifest (``dataset.json``), or several; or a
+            :class:`~tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
+            index``). Or streams, which are mixed: a list of
             :class:`~tarkit.trainers.streams.Stream`.
         batch: samples of a global batch; each rank has its part of it.
         fields: names of the fields, one for each tensor; ``jpg;png`` takes the first one that a
@@ -71,7 +72,7 @@ class TensorBatches(EpochLoader):
         signature: the TensorSpecs of a batch. None: those of the first batch, with any number of
             samples.
         prefetch: batches that are read ahead.
-        options: the order, rank and world, errors and cache; see
+        options: the subset, order, rank and world, errors and cache; see
             :class:`~tarkit.trainers.source.EpochOptions`.
 
     Raises:
@@ -85,7 +86,7 @@ class TensorBatches(EpochLoader):
     @keywords_of(SourceOptions)  # service and audit get an error of their own
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
+        urls: str | os.PathLike[str] | Iterable[str] | ShardMap | Stream | Sequence[Stream],
         *,
         batch: int,
         fields: str,
@@ -256,12 +257,13 @@ class TensorBatches(EpochLoader):
         self._uncounted = False
         for _ in range(batches):
             epoch, number = self._at
-            self.counts = Counter() if number == 0 else self.counts
-            self.counts += self.source.maker.gaps.of(number)
+            if number == 0 or epoch != self._skipped.epoch:
+                self._begin_counts(epoch)
+            self._count(epoch, number)
             number += 1
             self._at = epoch, number
             if number == len(self):
-                log_gaps(self.counts, epoch, number)
+                self._skipped.log(self.counts, number)
                 self._at = epoch + 1, 0
         self._miscounted = self._miscounted or self._step or ("a step" if self._at > self._next else "")
 

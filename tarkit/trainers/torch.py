@@ -21,8 +21,9 @@ from tarkit.store.allocator import keep_all_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
+from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
-from tarkit.trainers.source import BatchSource, SourceOptions
+from tarkit.trainers.source import OF_SHARD_MAP, BatchSource, SourceOptions
 from tarkit.trainers.streams import Stream
 from tarkit.world import LoaderWorker, loader_worker
 
@@ -44,6 +45,15 @@ class LoaderOptions(TypedDict, total=False):
     in_order: bool
 
 
+class ShardDatasetOptions(SourceOptions, total=False):
+    """Keyword arguments of :class:`ShardDataset`."""
+
+    batch: int
+    fields: str | None
+    decode: str | None
+    collate: Callable[[list[Any]], Any] | None
+
+
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
     """Batches of samples: each sample once an epoch, over all ranks and DataLoader workers.
 
@@ -56,8 +66,9 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ...     step(images, labels)
 
     Args:
-        urls: a path, URL, shard spec or manifest (``dataset.json``), or several. Each shard has an
-            index beside it (``tarkit index``). Or streams, which are mixed: a list of
+        urls: a path, URL, shard spec or manifest (``dataset.json``), or several; or a
+            :class:`~tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit
+            index``). Or streams, which are mixed: a list of
             :class:`~tarkit.trainers.streams.Stream`.
         batch: samples of a global batch; each rank has its part of it.
         fields: names of fields: a batch is made of tuples of their values; ``jpg;png`` takes the
@@ -67,7 +78,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             width, 3). None: all fields stay bytes.
         collate: function from a list of samples, or of tuples, to a batch. None: torch's
             ``default_collate`` with ``fields``, else the list.
-        options: the order, rank and world, errors, cache, service and audit; see
+        options: the subset, order, rank and world, errors, cache, service and audit; see
             :class:`~tarkit.trainers.source.SourceOptions`.
 
     Raises:
@@ -79,7 +90,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     @keywords_of(SourceOptions)
     def __init__(
         self,
-        urls: str | os.PathLike[str] | Iterable[str] | Stream | Sequence[Stream],
+        urls: str | os.PathLike[str] | Iterable[str] | ShardMap | Stream | Sequence[Stream],
         *,
         batch: int,
         fields: str | None = None,
@@ -87,6 +98,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         collate: Callable[[list[Any]], Any] | None = None,
         **options: Unpack[SourceOptions],
     ) -> None:
+        given: dict[str, Any] = {"batch": batch, "fields": fields, "decode": decode, "collate": collate, **options}
+        self._arguments = {name: value for name, value in given.items() if name not in OF_SHARD_MAP}
         if collate is None and fields is not None:
             collate = data.default_collate
         # Epoch, its first batch, and whether it was begun. Workers of later epochs, and those that
@@ -142,14 +155,33 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         worker = _worker() or LoaderWorker(0, 1)
         return BatchIterator(self, self.epoch, self._shared[1], *worker)
 
+    @keywords_of(ShardDatasetOptions)
+    def subset(self, numbers: range | slice, **changes: Unpack[ShardDatasetOptions]) -> ShardDataset:
+        """Return a data set of the samples with these numbers, in the order of the shards.
+
+        >>> train, rest = dataset.subset(range(50_000)), slice(50_000, None)  # doctest: +SKIP
+        >>> test = dataset.subset(rest, shuffle=False, equalize="pad")  # doctest: +SKIP
+
+        Args:
+            numbers: numbers of the samples, with or without a step: ``range(0, 1000)``,
+                ``slice(None, None, 10)``.
+            changes: arguments of the new data set that differ from those of this one.
+
+        Raises:
+            UsageError: the numbers do not ascend, are not all in the data set, or there are none;
+                or this data set has an ``audit``, and the new one is not given its own.
+        """
+        if self.audit is not None and "audit" not in changes:
+            raise UsageError("an audit is of one data set: give audit= of the subset, a folder or None")
+        return ShardDataset(self.samples.subset(numbers), **{**self._arguments, **changes})
+
     def __getstate__(self) -> dict[str, Any]:
         _check_not_dispatched(self)
         return super().__getstate__()
 
     def __getitem__(self, number: object) -> Any:
         raise TypeError(
-            "a ShardDataset gives batches, in their order, by its loader(); "
-            "tarkit.trainers.shardmap.ShardMap(urls)[number] gives a sample"
+            "a ShardDataset gives batches, in their order, by its loader(); dataset.samples[number] gives a sample"
         )
 
     def loader(self, num_workers: int = 0, **options: Unpack[LoaderOptions]) -> ShardLoader:
@@ -250,11 +282,13 @@ class BatchIterator(Iterator[Any]):
         """The epoch was read before, so its first batch is an error; unless a state is loaded
         before that.
         """
+        self.delivers = False
+        """True if a batch of which samples failed is a Delivery, with a list of them."""
         self._set(epoch, first + worker)
 
     def _set(self, epoch: int, number: int) -> None:
         self._order = self._dataset.order(epoch)
-        self._number = number
+        self._number, self._skipped = number, self._dataset.skipped_samples(epoch)
 
     def __next__(self) -> Any:
         order, dataset = self._order, self._dataset
@@ -263,8 +297,14 @@ class BatchIterator(Iterator[Any]):
             raise UsageError(f"epoch {order.epoch} is read a second time: {hint}")
         if self._number >= order.batches:
             raise StopIteration
-        batch = dataset.read(order, self._number, self.worker)
+        number = self._number
+        batch = dataset.read(order, number, self.worker)
         self._number += self._workers
+        if skipped := dataset.maker.pop_skipped(order.epoch, number):
+            if self.delivers:
+                made = batch if isinstance(batch, Delivery) else Delivery(self.worker, number, False, batch)
+                return made._replace(skipped=skipped)
+            self._skipped.add(number, skipped)
         return batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -354,8 +394,9 @@ class ShardLoader(EpochLoader):
             options = {"collate_fn": list, **options}
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
-            if options.get("collate_fn") is not None:
-                options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
+        is_plain = dataset.service is None and dataset.audit is None and not dataset.counts_errors
+        if not is_plain and options.get("collate_fn") is not None:
+            options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
         read = _Read(dataset, self._counts)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
@@ -434,11 +475,15 @@ class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
 
     def __iter__(self) -> Iterator[Any]:
         if self._dataset.service is None:
-            return self._dataset.read_epoch()
+            found = self._dataset.read_epoch()
+            found.delivers = True
+            return found
         worker = _worker()
         return iter(ServedBatches(self._dataset, self._counts, 0 if worker is None else worker.number))
 
 
-def _collated(collate: Callable[[Any], Any], delivery: Delivery) -> Delivery:
-    """Return a delivery with the DataLoader's ``collate_fn`` applied to its batch."""
-    return delivery if delivery.empty else delivery._replace(value=collate(delivery.value))
+def _collated(collate: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a batch, or a delivery of one, with the DataLoader's ``collate_fn`` applied to it."""
+    if not isinstance(batch, Delivery):
+        return collate(batch)
+    return batch if batch.empty else batch._replace(value=collate(batch.value))

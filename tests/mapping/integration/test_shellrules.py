@@ -16,7 +16,7 @@ from tarkit.mapping.parallel import Outcome
 from tarkit.mapping.scratch import Rules
 from tarkit.mapping.shellpool import ShellPool
 from tarkit.mapping.shellrules import flags_of, pod_words, what_is_missing
-from tarkit.runs.account import TooManyErrorsError
+from tarkit.runs.counts import TooManyErrorsError
 from tarkit.samples.sample import Sample
 
 SAMPLE: Sample = {"__key__": "k", "__url__": "x.tar", "cls": b"1\n", "txt": b"one\ntwo\n"}

@@ -21,6 +21,7 @@ from tarkit.runs.workoptions import WorkOptions
 from tarkit.samples.read import ReadOptions
 from tarkit.samples.tarwriter import TarWriterOptions
 from tarkit.service.client import ClientOptions, ShardClient
+from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
 
 FOLDER = Path(tarkit.__file__).parent.parent
@@ -120,8 +121,8 @@ def test_options_of_process_are_the_fields_of_work() -> None:
 
 def test_options_that_are_passed_on_are_those_of_the_function_that_takes_them() -> None:
     assert types_of(TarWriterOptions) == types_of(tarkit.TarWriter.__init__, "fileobj")
-    named = ("urls", "batch", "fields", "decode", "collate")
-    assert types_of(SourceOptions) == types_of(BatchSource.__init__, *named)
+    named = ("urls", "batch", "fields", "decode", "collate", "subset")
+    assert types_of(SourceOptions, *SubsetOptions.__annotations__) == types_of(BatchSource.__init__, *named)
     assert types_of(ClientOptions) == types_of(ShardClient.__init__, "address", "dataset")
     named = ("urls", "allow_pipe_in_lists", "literal", "split", "large", "in_place")
     assert types_of(ReadOptions) == types_of(tarkit.read_samples, *named)
@@ -136,10 +137,12 @@ def test_options_of_webdataset_are_its_arguments() -> None:
     assert WebDatasetOptions.__optional_keys__ == theirs | ReadOptions.__optional_keys__
 
 
-@pytest.mark.parametrize("table", [WorkOptions, EpochOptions, SourceOptions])
+@pytest.mark.parametrize("table", [WorkOptions, SubsetOptions, EpochOptions, SourceOptions])
 def test_each_option_is_described_where_it_is_listed(table: Any) -> None:
     described = re.findall(r"(?m)^    (\w+): ", inspect.getdoc(table) or "")
-    inherited = EpochOptions.__annotations__ if table is SourceOptions else ()
+    inherited = {SourceOptions: EpochOptions.__annotations__, EpochOptions: SubsetOptions.__annotations__}.get(
+        table, ()
+    )
     assert described == [name for name in table.__annotations__ if name not in inherited]
 
 

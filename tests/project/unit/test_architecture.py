@@ -45,7 +45,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "exchange": "blockshuffle cuts dedupslices digests exchange filtering forecast join keys output placing "
         "plan positions reduce runfile slicereader settings shuffle slices sort stagefiles step tableside"
     },
-    {"trainers": "arrays audit lasterror"},
+    {"trainers": "arrays audit lasterror shardmap"},
     {"spark": "records"},
     {"writer": "", "": ""},
     {"k8s": "*"},

@@ -18,8 +18,7 @@ from tarkit.errors import MissingInputError, TemporaryStreamError, TooLargeError
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Failure
-from tarkit.runs.account import TooManyErrorsError
-from tarkit.runs.counts import Counts
+from tarkit.runs.counts import Counts, TooManyErrorsError
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError

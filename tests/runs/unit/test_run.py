@@ -12,8 +12,8 @@ import pytest
 from tarkit.errors import UsageError
 from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
-from tarkit.runs.account import Sinks, TooManyErrorsError, run_samples
-from tarkit.runs.counts import Counts, Limit
+from tarkit.runs.account import Sinks, run_samples
+from tarkit.runs.counts import Counts, Limit, TooManyErrorsError
 from tarkit.runs.engine import ERROR_FIELD, Engine, Reporter
 from tarkit.runs.work import Work
 from tarkit.samples.sample import Sample

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,9 +17,11 @@ from trainshards import needs_torch, write_shards
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, TarkitError, TransformError, UsageError
+from tarkit.runs.counts import Limit, TooManyErrorsError
 from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.skipped import SkippedSamples, skipped_sample
 
 COUNT, BATCH = 20, 6
 MISSING, DAMAGED, UNDECODED = 1, (2, 7), (0, 3)
@@ -127,7 +130,7 @@ def test_an_error_of_a_transform_in_a_worker_names_the_sample(whole: str) -> Non
 
 
 def test_errors_of_a_transform_are_counted(whole: str, caplog: pytest.LogCaptureFixture) -> None:
-    each = loader(whole, transform=odd, on_error="count")
+    each = loader(whole, transform=odd, on_error="count", seed=0)  # each batch has something
     found = sum(keys(each), [])
     assert len(found) == 4 * COUNT // BATCH * BATCH - each.counts["failed"]
     assert not [key for key in found if parted(key)[1] % 2] and each.counts["failed"] >= 4 * COUNT // 2 - BATCH
@@ -231,7 +234,7 @@ def test_errors_of_the_program_end_it(whole: str) -> None:
 def test_an_iteration_that_is_left_early_reports_what_it_delivered(
     whole: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shown = loader(whole, decode=None, transform=most)
+    shown = loader(whole, decode=None, transform=most, seed=0)
     for _ in shown:
         break
     assert caplog.messages == [f"samples of epoch 0, up to batch 1: {shown.counts['filtered']} filtered"]
@@ -252,11 +255,115 @@ def test_pytorch_counts_what_was_delivered(broken: str, equalize: str, context: 
     """Not what workers made ahead."""
     from tarkit.trainers.torch import ShardDataset
 
-    more = options(on_error="count", transform=most, equalize=equalize, seed=3)  # of which each batch has something
+    more = options(on_error="count", transform=most, equalize=equalize, seed=2)  # of which each batch has something
     alone = tarkit.batches(broken, **more)
     shown = ShardDataset(broken, **more, decode="rgb").loader(2, multiprocessing_context=context)
     for _ in range(2):
         for one, two in zip(alone, shown, strict=True):
             assert one == [tuple(row) for row in two]
-            assert alone.counts == shown.counts
-        assert shown.counts["filtered"] and shown.counts["failed"]
+            assert (alone.counts, alone.skipped) == (shown.counts, shown.skipped)
+        assert shown.counts["filtered"] and shown.counts["failed"] == len(shown.skipped) > 10
+
+
+REASONS = {
+    MISSING: "the index .* does not exist|no such file|has no index",
+    DAMAGED[0]: "checksum",
+    UNDECODED[0]: "field 'cls'",
+}
+
+
+@pytest.mark.parametrize("equalize", ["drop", "repeat"])
+def test_what_was_skipped_is_listed_by_key(
+    whole: str, broken: str, equalize: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each failed sample once, also where others take its place; anew in each epoch."""
+    expected = [key for batch in keys(loader(whole, decode=None, equalize=equalize)) for key in batch if fails(key)]
+    each = loader(broken, on_error="count", equalize=equalize)
+    for epoch in range(2):
+        running = keys(each)
+        assert not [key for batch in running for key in batch if fails(key)]
+        assert len(each.skipped) == each.counts["failed"]
+        if epoch == 0:
+            assert each.counts["failed"] == len(expected)
+            listed = [skipped for skipped in each.skipped if skipped.key is not None]
+            assert {parted(str(skipped.key)) for skipped in listed} == {DAMAGED, UNDECODED}
+            for skipped in each.skipped:
+                shard = int(Path(skipped.url).stem[2:])
+                assert skipped.key is None or parted(skipped.key)[0] == shard
+                assert re.search(REASONS[shard], skipped.reason), skipped
+                assert "\n" not in skipped.reason
+    (line, _) = [message for message in caplog.messages if message.startswith("failed samples of epoch ")]
+    assert re.search(r"^failed samples of epoch 0: .*s-1\.tar \(\d+ samples\); ", line)
+    assert "s-2.tar, key '2-7'" in line and "s-0.tar, key '0-3'" in line
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(21, False), ("25%", False), (22, True), ("29%", True), ("100%", True)])
+def test_a_limit_of_failed_samples(broken: str, limit: int | str, fits: bool) -> None:
+    """78 samples are in batches, of which up to 22 fail."""
+    each = loader(broken, on_error="count", max_errors=limit)
+    every = keys(loader(broken, on_error="count", max_errors=100))
+    if fits:
+        assert keys(each) == every
+        return
+    found = []
+    with pytest.raises(TooManyErrorsError) as raised:
+        found.extend(batch for batch in each)
+    epoch, next_batch = each.state_dict()["epoch"], each.state_dict()["next_batch"]
+    assert (epoch, next_batch) == (0, len(found)), "the batch of the error was not given"
+    most = limit if isinstance(limit, int) else 19
+    message = str(raised.value)
+    start = f"epoch 0, batch {next_batch}: {each.counts['failed']} samples failed in the batches of this rank, and "
+    assert message.startswith(f"{start}max_errors is {limit}; the first: ") and "\n" not in message
+    assert message.count("s-") == 3 + message.count("s-1.idx") and each.counts["failed"] > most
+    assert [[row[0] for row in batch] for batch in found] == every[: len(found)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_errors": "many", "on_error": "count"}, "'many' is not a limit for errors; write a number, such as 100"),
+        ({"max_errors": -1, "on_error": "count"}, "'-1' is not a limit for errors"),
+        ({"max_errors": 5}, "max_errors= goes with on_error='count': without it, the first error ends the epoch"),
+    ],
+)
+def test_limits_that_cannot_be(whole: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        loader(whole, **options)
+    assert str(raised.value).startswith(message)
+
+
+def test_the_list_of_skipped_samples_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.trainers.skipped.MOST_LISTED", 3)
+    samples = SkippedSamples(Limit(10), 4, 100)
+    for batch in range(5):
+        samples.add(batch, [skipped_sample("s.tar", str(at), DataError("x\ny" * 200)) for at in range(2)])
+    assert [each.key for each in samples.listed] == ["0", "1", "0"]
+    assert all(len(each.reason) < 300 and each.reason.isprintable() for each in samples.listed)
+    with pytest.raises(
+        TooManyErrorsError, match=r"^epoch 4, batch 9: 11 samples failed in .* is 10; the first: s\.tar, key"
+    ):
+        samples.add(9, [skipped_sample("s.tar", None, UsageError("gone"))])
+
+
+@needs_torch
+def test_a_limit_of_failed_samples_of_workers(broken: str) -> None:
+    """It is for all workers together; and for each where torchdata reads the data set."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    from tarkit.trainers.torch import ShardDataset
+
+    more = options(on_error="count", max_errors=15)
+    alone = loader(broken, **more)
+    with pytest.raises(TooManyErrorsError) as expected:
+        list(alone)
+    each = ShardDataset(broken, **more, decode="rgb").loader(2, collate_fn=list)
+    with pytest.raises(TooManyErrorsError) as found:
+        list(each)
+    assert str(found.value) == str(expected.value) and each.skipped == alone.skipped
+    with pytest.raises(TooManyErrorsError, match="max_errors is 5; the first"):
+        list(StatefulDataLoader(ShardDataset(broken, **{**more, "max_errors": 5}, decode="rgb"), batch_size=None))
+    count = sum(
+        len(batch)
+        for batch in StatefulDataLoader(ShardDataset(broken, **more, decode="rgb"), batch_size=None, num_workers=2)
+    )
+    assert count == 78 - 22

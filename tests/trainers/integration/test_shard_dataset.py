@@ -237,7 +237,7 @@ def test_pictures_of_two_sizes_are_named(tmp_path: Path, workers: int) -> None:
 
 def test_what_is_not_a_list_of_samples_says_so(shards: str) -> None:
     with pytest.raises(
-        TypeError, match=r"^a ShardDataset gives batches, .* loader\(\); .*ShardMap\(urls\)\[number\] gives"
+        TypeError, match=r"^a ShardDataset gives batches, .* loader\(\); dataset\.samples\[number\] gives"
     ):
         dataset(shards)[0]
     with (

@@ -18,6 +18,7 @@ from trainshards import copy_shard, program_of, write_pictures, write_shards
 
 import tarkit
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
+from tarkit.runs.counts import TooManyErrorsError
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -187,6 +188,33 @@ def test_keras_counts_samples_that_are_dropped(shards: str, caplog: pytest.LogCa
     Model().fit(batches, epochs=1)
     assert batches.counts == {"filtered": 8}
     assert "samples of epoch 0, up to batch 6: 8 filtered" in caplog.text
+
+
+def test_keras_lists_samples_that_failed(shards: str) -> None:
+    def fails(row: Any) -> Any:
+        if row[1] == 3:
+            raise ValueError("three")
+        return row
+
+    batches = made(shards, transform=fails, on_error="count")
+    Model().fit(batches, epochs=1)
+    assert batches.counts == {"failed": 8}
+    assert [int(str(each.key).partition("-")[2]) % 10 for each in batches.skipped] == [3] * 8
+    assert {each.reason for each in batches.skipped} == {"transform raised ValueError('three')"}
+    message = (
+        r"^epoch 0, batch \d: \d samples failed in the batches of this rank, and max_errors is 2; the first: .*three"
+    )
+    with pytest.raises(TooManyErrorsError, match=message):
+        Model().fit(made(shards, transform=fails, on_error="count", max_errors=2), epochs=1)
+    with pytest.raises(TooManyErrorsError, match=message):
+        list(made(shards, transform=fails, on_error="count", max_errors=2))
+
+
+def test_a_subset_as_tensors(shards: str) -> None:
+    wanted = tarkit.ShardMap(shards, where="match(key, '[02468]$')")
+    expected = sorted(wanted[number]["__key__"] for number in range(len(wanted)))
+    for found in (made(wanted, equalize="pad"), made(shards, keys=expected, equalize="pad")):
+        assert sorted({key for batch in keys(found) for key in batch}) == expected and len(expected) > 30
 
 
 def test_a_transform_that_drops_all_samples_is_an_error(shards: str) -> None:
