@@ -47,6 +47,7 @@ VERBS = {
         "status": "Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed.",
         "serve": "Hand out ranges of records to trainers whose workers come and go.",
         "audit": "Check that a training used each sample exactly once an epoch, from the records in DIR.",
+        "feed-test": "Measure how fast a machine reads a data set, without a model, and what limits it.",
     },
     "Files, locally and in stores": {
         "ls": "List folders, locally or in a store, by name; names of folders end with a slash.",

@@ -67,7 +67,10 @@ class CachedShard(IndexedShard):
         if not 0 <= number < len(self):
             raise IndexError(number)
         data = self._cache.read(self._part(self.first_of_part(number)), *self.index.span(number, number + 1))
-        return None if data is None else self.sample_of(data, number)
+        if data is None:
+            return None
+        self.reads.bytes += len(data)
+        return self.sample_of(data, number)
 
     def bytes_of_part(self, first: int) -> int:
         """Return the size in bytes of the part that begins with sample ``first``."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, pairwise
+from time import perf_counter_ns
+from typing import Any, TypeVar
 from weakref import finalize
 from zlib import adler32
 
@@ -45,6 +47,29 @@ So much fits into the processor's cache.
 _REGULAR = ord("0")
 _TYPE = VARYING.size
 _MOST_REMEMBERED = 10_000
+_T = TypeVar("_T")
+
+
+class ReadCounts:
+    """Counts of the reads of several shards, by one thread.
+
+    Attributes:
+        bytes: bytes of the samples that were read, with their headers and padding.
+        fetching: nanoseconds that the reader has waited for the network.
+    """
+
+    __slots__ = "bytes", "fetching"
+
+    def __init__(self) -> None:
+        self.bytes = self.fetching = 0
+
+    def fetched(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        """Return the result of a call that waits for the network, and count its time."""
+        began = perf_counter_ns()
+        try:
+            return call(*arguments)
+        finally:
+            self.fetching += perf_counter_ns() - began
 
 
 class IndexedShard:
@@ -63,6 +88,7 @@ class IndexedShard:
         self.url = url
         self.index = index
         self.identity = identity
+        self.reads = ReadCounts()
         self._rule = rule
         self._name = display_name(url)
         self._file: int | None = None
@@ -101,6 +127,7 @@ class IndexedShard:
             raise IndexError(number)
         begin, end = self.index.span(number, number + 1)
         if (data := self._local_bytes(begin, end, near=number)) is not None:
+            self.reads.bytes += end - begin
             return self.sample_of(data, number)
         (found,) = self._read_range(number, number + 1)
         return found
@@ -140,6 +167,7 @@ class IndexedShard:
             if sample is None:
                 break
             found.append(sample)
+        self.reads.bytes += bounds[len(found)] - base
         return found
 
     def _local_bytes(self, begin: int, end: int, *, near: int | None) -> bytes | None:
@@ -266,6 +294,7 @@ class IndexedShard:
     def _read_range(self, number: int, end: int) -> Iterator[Sample]:
         self.index.check()
         begin, stop = self.index.span(number, end)
+        self.reads.bytes += stop - begin
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
 

@@ -29,6 +29,7 @@ from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import BatchOrder, Place, rank_slots
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
 from tarkit.trainers.skipped import Skipped, skipped_sample
+from tarkit.trainers.stageclock import COLLATING, DECODING, IDLE, ORDERING, StageClock
 from tarkit.world import Consumer
 
 _log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class BatchMaker:
         """Failed samples of the batch that is made."""
         self._skipped: dict[tuple[int, int], list[Skipped]] = {}
         """Epoch and number of a batch that was made -> its failed samples, of the last batches."""
+        self.clock = StageClock(samples.reads)
 
     def begin_epoch(self) -> None:
         """Begin an epoch: failed reads are tried again."""
@@ -108,7 +110,9 @@ class BatchMaker:
             UsageError, RuntimeError: see :meth:`_collated`.
         """
         self._keys, self._failed = {}, []
+        self.clock.lap(IDLE)
         places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), dict[int, Place]()
+        self.clock.lap(ORDERING)
         values = self._values(places, counts)
         left_out = [value is None for value in values]
         if self._failed:
@@ -123,25 +127,37 @@ class BatchMaker:
         if any(left_out):
             kept = [at for at, value in enumerate(values) if value is not None]
             places, values = [fillers.get(at, places[at]) for at in kept], [values[at] for at in kept]
-        return self._collated(places, values, f"batch {number} of epoch {order.epoch}"), evidence
+        return self._timed(number, places, values, f"batch {number} of epoch {order.epoch}"), evidence
 
     def pop_skipped(self, epoch: int, number: int) -> list[Skipped]:
         """Return the samples that failed in a batch that was made, and forget them."""
         return self._skipped.pop((epoch, number), []) if self._skipped else []
 
-    def batch_of(self, places: Iterable[Place]) -> Any:
+    def batch_of(self, places: Iterable[Place], number: int = 0) -> Any:
         """Return the batch that these samples make.
+
+        Args:
+            number: number of the batch among those of the loader.
 
         Raises:
             UsageError: the transform drops a sample.
             TarkitError: a sample cannot be read.
         """
         counts = Counter[str]()
+        self.clock.lap(IDLE)
         places = list(places)
         values = self._values(places, counts)
         if counts["filtered"]:
             raise UsageError("transform returned None, which drops a sample: that cannot be with service=")
-        return self._collated(places, values, "a batch")
+        return self._timed(number, places, values, "a batch")
+
+    def _timed(self, number: int, places: Sequence[Place], values: list[Any], batch: str) -> Any:
+        samples = len(values)  # collate may change the list
+        self.clock.lap(DECODING)
+        made = self._collated(places, values, batch)
+        self.clock.lap(COLLATING)
+        self.clock.finish(number, samples)
+        return made
 
     def _collated(self, places: Sequence[Place], values: list[Any], batch: str) -> Any:
         """Collate values into a batch.
@@ -183,8 +199,10 @@ class BatchMaker:
         wanted = [(shard, sample) for shard, sample, _ in places if shard not in self._lost]
         self._samples.fetch(wanted)
         if self._counts_errors:
+            self.clock.lap_read()
             return [self._attempt(place, counts) for place in places]
         values: list[Any] = self._samples.take(wanted)
+        self.clock.lap_read()
         if not self.stays_bytes or self._has_evidence or self._equalize == "pad":
             values = [self._value(*each) for each in zip(places, values, strict=True)]
         counts["filtered"] = sum(value is None for value in values)
@@ -195,7 +213,10 @@ class BatchMaker:
             self._fail(place, self._lost[place.shard], counts)
             return None
         try:
-            value = self._value(place, self._samples.sample(place.shard, place.sample))
+            sample = self._samples.sample(place.shard, place.sample)
+            self.clock.lap_read()
+            value = self._value(place, sample)
+            self.clock.lap(DECODING)
         except _COUNTED as error:
             if not self._counts_errors:
                 raise

@@ -56,6 +56,10 @@ class UseCounts:
         self.turn[0] += 1
         self.used[:] = [0] * len(self.used)
 
+    def number_of(self, worker: int, number: int) -> int:
+        """Return the number of a worker's batch among those of all workers."""
+        return number * len(self.used) + worker
+
     def settle(self, worker: int, turn: int, number: int) -> None:
         """Record how many batches of a worker, of iteration ``turn``, are on the service's disk."""
         if turn == self.turn[0]:

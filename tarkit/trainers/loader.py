@@ -9,6 +9,7 @@ from typing import Any
 from tarkit.errors import ServiceLostError, UsageError
 from tarkit.runs.counts import Limit
 from tarkit.trainers.delivery import Delivery, UseCounts
+from tarkit.trainers.loopnumbers import LoopNumbers
 from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.skipped import Skipped, SkippedSamples
@@ -37,10 +38,12 @@ class EpochLoader:
 
     Args:
         source: source of the batches of this process.
+        workers: number of worker processes that make the batches; 0: this process makes them.
     """
 
-    def __init__(self, source: BatchSource) -> None:
+    def __init__(self, source: BatchSource, workers: int = 0) -> None:
         self.source = source
+        self._numbers = LoopNumbers(workers, source.log_every)
         self._audit = source.audit_log()
         self._counts = UseCounts()
         self._last: Delivery | None = None
@@ -89,8 +92,10 @@ class EpochLoader:
         if self._audit is not None:
             self._audit.begin(*self.source.consumer, self.source.state(epoch, number))
         try:
-            for batch in self._epoch(epoch, number):
+            self._numbers.begin(epoch, self.source.maker.clock)
+            for batch in self._numbers.timed(self._epoch(epoch, number)):
                 self._count(epoch, number, batch.skipped if isinstance(batch, Delivery) else ())
+                self._numbers.given(number, self.counts)
                 number += 1
                 self._at = (epoch, number) if number < batches else self._next
                 yield self._audited(epoch, batch)
@@ -139,15 +144,54 @@ class EpochLoader:
                 "the data set of the shard service has ended; how many epochs it has is an option of tarkit serve"
             )
         self._counts.begin()
-        for delivery in self._deliveries():
+        self._numbers.begin(None, self.source.maker.clock)
+        for delivery in self._numbers.timed(self._deliveries()):
             if not delivery.empty:
                 self._last = delivery
+                self._numbers.given(self._counts.number_of(delivery.worker, delivery.number), Counter())
                 yield delivery.value
                 self.used()
         self._ended = True
 
     def _deliveries(self) -> Iterable[Delivery]:
         return ServedBatches(self.source, self._counts)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return numbers of the current iteration, or of the last one.
+
+        Rates and shares are of the time from the first batch to the last one that the loop was
+        given; the time in which the first batch came is apart.
+
+        Returns:
+            ``epoch``; ``batches``, ``samples`` and ``bytes`` (of the samples in the shards) that
+            the loop was given; ``seconds``; ``first_batch_seconds``; ``samples_per_second``;
+            ``megabytes_per_second``; ``waits``, the share of its time in which the loop waited;
+            ``limit``, what limits it (see :func:`tarkit.trainers.loopnumbers.limit_of`);
+            ``failed``, ``filtered`` and ``filled``, as in :attr:`counts`; ``read_ahead``, samples
+            that the workers have made and the loop was not given; ``workers``, for each one its
+            ``batches``, ``samples`` and ``bytes``, seconds of ``ordering``, ``fetching``,
+            ``reading``, ``decoding`` (with ``transform``), ``collating`` and ``idle``, and the
+            shares of its time that it was idle (``idle_share``) and used a processor
+            (``processor_share``); ``total``, the sums of all iterations of this loader. A rate that
+            is not known yet is None.
+        """
+        return self._numbers.numbers()
+
+    def scalars(self) -> dict[str, float]:
+        """Return numbers for TensorBoard or W&B: rates since the last call, and sums.
+
+        >>> wandb.log(loader.scalars())  # doctest: +SKIP
+        >>> for name, value in loader.scalars().items():  # doctest: +SKIP
+        ...     writer.add_scalar(name, value, step)
+
+        Returns:
+            ``tarkit/samples_per_second``, ``tarkit/megabytes_per_second``, ``tarkit/loop_waits``
+            (share of the loop's time), shares of the workers' time such as
+            ``tarkit/workers_decoding``; and, of all iterations, ``tarkit/samples``,
+            ``tarkit/failed``, ``tarkit/filtered`` and ``tarkit/filled``. A rate that is not known
+            yet is left out.
+        """
+        return self._numbers.scalars()
 
     def used(self) -> None:
         """Note that the loop has used the last batch that it was given.

@@ -77,7 +77,7 @@ class ServedBatches:
             # these records.
             full = len(records) == self._source.settings.batch
             if full or (found is None and records and not self._client.progress().todo):
-                yield Delivery(self._worker, number, False, self._batch(records))
+                yield Delivery(self._worker, number, False, self._batch(records, number))
                 number, records = number + 1, []
             elif found is None:
                 yield Delivery(self._worker, number, True, None)
@@ -121,9 +121,10 @@ class ServedBatches:
             raise
         self._same.add((number, shard.identity))
 
-    def _batch(self, records: list[ServedRecord]) -> object:
+    def _batch(self, records: list[ServedRecord], number: int) -> object:
+        number = self._counts.number_of(self._worker, number)
         try:
-            batch = self._source.maker.batch_of(record.value for record in records)
+            batch = self._source.maker.batch_of((record.value for record in records), number)
         except Exception as error:
             self._stop_acknowledging()  # of a shard that failed, nothing more is taken
             for shard in {record.shard.token: record.shard for record in records}.values():

@@ -30,7 +30,7 @@ from tarkit.names.outputnames import index_url
 from tarkit.names.url import display_name, is_stream, local_path, name_of_shard
 from tarkit.samples.cachedshard import CachedShard, open_cached
 from tarkit.samples.index import count_of_index
-from tarkit.samples.indexedshard import IndexedShard, open_indexed
+from tarkit.samples.indexedshard import IndexedShard, ReadCounts, open_indexed
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.specs.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.specs.shardspec import expand, spec_texts
@@ -110,6 +110,8 @@ class ShardMap:
         choice = SampleChoice(**options)
         if run < 1:
             raise UsageError(f"run is {run}; it must be at least 1")
+        self.reads = ReadCounts()
+        """Counts of this process's reads."""
         self._rule = key_rule(rule)
         self._run = run
         self.cache = None if cache is None else PartCache(cache, cache_size)
@@ -167,21 +169,24 @@ class ShardMap:
         if self.chosen is not None:
             number = self.chosen.own(shard, number)
         found = self._shard(shard)
-        return self._cached(shard, found, number) if isinstance(found, CachedShard) else found.sample(number)
+        if isinstance(found, CachedShard):
+            return self._cached(shard, found, number)
+        return self.reads.fetched(found.sample, number) if shard in self._remote else found.sample(number)
 
     def _cached(self, shard: int, found: CachedShard, number: int) -> Sample:
         first = found.first_of_part(number)
-        self._fetch(shard, found, first)
+        if (shard, first) not in self._fetched:
+            self.reads.fetched(self._fetch, shard, found, first)
         sample = found.kept(number)
         if sample is None and self._again + found.bytes_of_part(first) <= self._read:
             self._again += found.bytes_of_part(first)
-            found.fetch(first)
+            self.reads.fetched(found.fetch, first)
             sample = found.kept(number)
         if sample is None:
             if self.cache is not None and not self.cache.closed:
                 gone = "parts are removed from it before their samples are read, which are then read one by one"
                 self.cache.warn_small(f"{gone} from the remote shards")
-            sample = found.sample(number)
+            sample = self.reads.fetched(found.sample, number)
         begin, end = found.index.span(number, number + 1)
         self._read += end - begin
         return sample
@@ -278,8 +283,10 @@ class ShardMap:
         A sample is given as the number of its shard and its number there. Errors are ignored here:
         the reading of the sample tries again, and raises them.
         """
-        if not self._remote or self.cache is None or self.cache.closed:
-            return
+        if self._remote and self.cache is not None and not self.cache.closed:
+            self.reads.fetched(self._fetch_parts, samples)
+
+    def _fetch_parts(self, samples: Iterable[tuple[int, int]]) -> None:
         wanted = [each for each in samples if each[0] in self._remote]
         if self.chosen is not None:
             wanted = self.chosen.places(wanted)
@@ -307,7 +314,8 @@ class ShardMap:
     def _shard(self, number: int) -> IndexedShard:
         found = self._open.get(number)
         if found is None:
-            found = self._hold(number, self._opened(number))
+            opened = self.reads.fetched(self._opened, number) if number in self._remote else self._opened(number)
+            found = self._hold(number, opened)
         else:
             self._open.move_to_end(number)
         self._files[number] = found
@@ -318,6 +326,7 @@ class ShardMap:
 
     def _hold(self, number: int, shard: IndexedShard) -> IndexedShard:
         self._open[number] = shard
+        shard.reads = self.reads
         while len(self._open) > self._held:
             self._files.pop(self._open.popitem(last=False)[0], None)
         return shard

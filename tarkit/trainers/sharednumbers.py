@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -27,6 +28,21 @@ def checked_number(name: str, value: Any, least: int = 0) -> int:
     if not least <= number < _MOST:
         raise UsageError(f"{name} is {printable(repr(value))}; it must be a whole number from {least} to below 2**62")
     return number
+
+
+def checked_seconds(name: str, value: Any) -> float:
+    """Return a number of seconds from 0 on; 0.0 for None.
+
+    Args:
+        name: name of the value, for the message.
+
+    Raises:
+        UsageError: the value is not such a number.
+    """
+    seconds = 0.0 if value is None else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise UsageError(f"{name} is {printable(repr(value))}; it must be a number of seconds from 0 on")
+    return float(seconds)
 
 
 class SharedNumbers:

@@ -28,8 +28,9 @@ from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings, rank_slots
 from tarkit.trainers.shardmap import ShardMap
-from tarkit.trainers.sharednumbers import checked_number
+from tarkit.trainers.sharednumbers import checked_number, checked_seconds
 from tarkit.trainers.skipped import SkippedSamples
+from tarkit.trainers.stageclock import ORDERING
 from tarkit.trainers.streams import Stream, opened_specs, streams_of
 from tarkit.world import Consumer, consumer
 
@@ -130,10 +131,14 @@ class SourceOptions(EpochOptions, total=False):
             errors. Default: none.
         audit: folder where each process writes which samples its loop was given; ``tarkit audit``
             proves from it that each was used once. Default: none.
+        log_every: seconds between two lines of the logger ``tarkit.trainers``, of level INFO: how
+            fast the samples come, for which share of its time the loop waits, and what limits it.
+            Default: 0, no lines.
     """
 
     service: str | ShardClient | None
     audit: str | os.PathLike[str] | None
+    log_every: float | None
 
 
 class BatchSource:
@@ -157,7 +162,7 @@ class BatchSource:
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
         equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.
         rank, world, rule, on_error, max_errors, cache, cache_size: see :class:`EpochOptions`.
-        service, audit: see :class:`SourceOptions`.
+        service, audit, log_every: see :class:`SourceOptions`.
         subset: see :class:`tarkit.trainers.choice.SubsetOptions`.
 
     Raises:
@@ -196,6 +201,7 @@ class BatchSource:
         cache: str | os.PathLike[str] | bool = True,
         cache_size: int | None = None,
         audit: str | os.PathLike[str] | None = None,
+        log_every: float | None = 0,
         **subset: Unpack[SubsetOptions],
     ) -> None:
         if shuffle and seed is None:
@@ -218,6 +224,7 @@ class BatchSource:
                 raise UsageError("audit= is not for service=: the service's own counts show what was acknowledged")
             rank, world = 0, 1
         self.audit = audit
+        self.log_every = checked_seconds("log_every", log_every)
         self.service = ShardClient(service) if isinstance(service, str) else service
         lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
@@ -297,9 +304,10 @@ class BatchSource:
     def order(self, epoch: int) -> BatchOrder:
         """Begin or resume an epoch, and return its global batches."""
         self.maker.begin_epoch()
-        if self._plan is not None:
-            return self._plan.order(epoch)
-        return EpochOrder(self.samples.counts, self.settings, epoch)
+        plan = self._plan
+        order = EpochOrder(self.samples.counts, self.settings, epoch) if plan is None else plan.order(epoch)
+        self.maker.clock.lap(ORDERING)
+        return order
 
     def read(self, order: BatchOrder, number: int, worker: int = 0) -> Any:
         """Return the rank's part of a global batch; with an audit, as a delivery of this worker.
@@ -365,6 +373,7 @@ class BatchSource:
             UsageError: the state is of other shards, settings or another version, or its place is
                 not in the epoch; the message says which.
         """
+        self.refuse_service()
         mine = self._order_fields()
         if not isinstance(state, Mapping):
             raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")

@@ -24,6 +24,7 @@ from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import OF_SHARD_MAP, BatchSource, SourceOptions
+from tarkit.trainers.stageclock import WorkerNumbers
 from tarkit.trainers.streams import Stream
 from tarkit.world import LoaderWorker, loader_worker
 
@@ -381,7 +382,7 @@ class ShardLoader(EpochLoader):
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if options.get(name) is not None:  # also shuffle=False, which would not have the order of the shards
                 raise UsageError(f"loader() has no {name}=: see batch=, shuffle= and equalize= of the data set")
-        super().__init__(dataset)
+        super().__init__(dataset, num_workers)
         self._dataset, self._placings = dataset, dataset.placings
         self.dataset = _NumberedBatches(self)
         self.batch_sampler = _BatchNumbers(self)
@@ -397,7 +398,7 @@ class ShardLoader(EpochLoader):
         is_plain = dataset.service is None and dataset.audit is None and not dataset.counts_errors
         if not is_plain and options.get("collate_fn") is not None:
             options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
-        read = _Read(dataset, self._counts)
+        read = _Read(dataset, self._counts, self._numbers.shared)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     def _place(self) -> tuple[int, int]:
@@ -470,16 +471,17 @@ class _BatchNumbers:
 class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
     """Data set of a ``loader()``'s worker: batches, or deliveries where used batches count."""
 
-    def __init__(self, dataset: ShardDataset, counts: UseCounts) -> None:
-        self._dataset, self._counts = dataset, counts
+    def __init__(self, dataset: ShardDataset, counts: UseCounts, numbers: WorkerNumbers) -> None:
+        self._dataset, self._counts, self._numbers = dataset, counts, numbers
 
     def __iter__(self) -> Iterator[Any]:
+        worker = _worker() or LoaderWorker(0, 1)
+        self._dataset.maker.clock.attach(self._numbers, worker.number)
         if self._dataset.service is None:
             found = self._dataset.read_epoch()
             found.delivers = True
             return found
-        worker = _worker()
-        return iter(ServedBatches(self._dataset, self._counts, 0 if worker is None else worker.number))
+        return iter(ServedBatches(self._dataset, self._counts, worker.number))
 
 
 def _collated(collate: Callable[[Any], Any], batch: Any) -> Any:

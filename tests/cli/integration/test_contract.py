@@ -79,6 +79,7 @@ WITHOUT_INPUT = {
     "tarkit demo",
     "tarkit diff",
     "tarkit explain",
+    "tarkit feed-test",
     "tarkit get",
     "tarkit help",
     "tarkit index",

@@ -124,7 +124,7 @@ def test_the_summary_of_a_verb_is_the_first_sentence_of_its_help(group: VerbGrou
 
 # Option -> the verbs of tarkit where its name means something else; in all others it is the same.
 SAME: dict[str, set[str]] = {
-    "as_json": {"status"}, "fields": {"recordio-gen"}, "key_rule": {"explain"},
+    "as_json": {"status"}, "fields": {"recordio-gen", "feed-test"}, "key_rule": {"explain"},
     "outdir": {"pick", "shuffle", "join", "sort", "reduce"},
     "number": set(),
     "against": set(), "draw_seed": set(), "source_format": set(), "shard_count": set(), "maxcount": set(),

@@ -45,7 +45,7 @@ LEVELS: tuple[dict[str, str], ...] = (
         "exchange": "blockshuffle cuts dedupslices digests exchange filtering forecast join keys output placing "
         "plan positions reduce runfile slicereader settings shuffle slices sort stagefiles step tableside"
     },
-    {"trainers": "arrays audit lasterror shardmap"},
+    {"trainers": "arrays audit feedtest lasterror loopnumbers shardmap"},
     {"spark": "records"},
     {"writer": "", "": ""},
     {"k8s": "*"},

@@ -162,6 +162,30 @@ def test_torchdata_goes_on_with_another_number_of_workers(shards: Path) -> None:
 
 
 @torch_test
+def test_the_numbers_of_a_loop(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written: list[tuple[str, float, int]] = []
+
+    class Writer:
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written.append((name, value, step))
+
+    scope_of("numbers", train=lambda images, labels: None, writer=Writer())
+    assert re.fullmatch(r"288 samples, waiting \d+%, limit: \w+\n", capsys.readouterr().out)
+    assert [(value, step) for name, value, step in written if name == "tarkit/samples"] == [(32, 0), (160, 4), (288, 8)]
+    assert {step for name, _, step in written if name == "tarkit/loop_waits"} == {4, 8}
+
+
+@torch_test
+def test_a_data_set_is_measured_without_a_model(shards: Path) -> None:
+    command = BLOCKS["feed"].replace("--seconds 10", "--batches 12")
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment(), capture_output=True, text=True, check=False, cwd=shards
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 workers: 12 batches, 384 samples; ") and "\nlimit: " in done.stdout
+
+
+@torch_test
 def test_ranks_are_killed_and_others_go_on(shards: Path) -> None:
     # The ranks that are killed do not come to their end before.
     saved = 'os.replace(f"{last}.new", last)\n'
