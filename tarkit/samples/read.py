@@ -103,10 +103,19 @@ def read_samples(
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with _open_shard(url, cache, mem) as stream:
             tally.part_read = stream.part_read
-            reader = stream.in_place() if in_place else None
-            read, ways = (stream.read, large) if reader is None else (reader.read, InPlace(reader))
+            reader = stream.in_place()
+            read, take_whole = (stream.read, None) if reader is None else (reader.read, reader.take)
+            ways = InPlace(reader) if in_place and reader is not None else large
             yield from group_by_keys(
-                read_members(read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=ways),
+                read_members(
+                    read,
+                    url=stream.name,
+                    rule=rule,
+                    on_damage=on_damage,
+                    tally=tally,
+                    large=ways,
+                    take_whole=take_whole,
+                ),
                 url=stream.name,
                 rule=rule,
                 on_duplicate_field=on_duplicate_field,
@@ -157,6 +166,7 @@ def read_members(
     on_damage: str = "error",
     tally: Tally | None = None,
     large: LargeMembers | None = None,
+    take_whole: Callable[[int, int], bytes | None] | None = None,
 ) -> Iterator[Member]:
     """Yield the regular files of one tar stream: (name, content, offset of the header).
 
@@ -175,6 +185,8 @@ def read_members(
             delivered.
         tally: counts what is skipped, and records damage.
         large: policy for members that are too large for memory; None: all are delivered as bytes.
+        take_whole: function that reads content at once, as
+            :class:`tarkit.formats.tar.walk.Archive` describes it.
 
     Raises:
         DataError: the stream is damaged.
@@ -183,7 +195,8 @@ def read_members(
     """
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
-    archive = Archive(read, redact(url), Tally() if tally is None else tally, in_sample(key_rule(rule)), large)
+    tally = Tally() if tally is None else tally
+    archive = Archive(read, redact(url), tally, in_sample(key_rule(rule)), large, take_whole)
     while True:
         try:
             yield from archive.members()

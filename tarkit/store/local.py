@@ -32,6 +32,9 @@ class FileReader:
             under this path. None: it must not become shorter; another program may still append to
             it.
         name: path or URL for messages.
+
+    Attributes:
+        position: number of bytes that were read; a seekable file is read from there on.
     """
 
     def __init__(self, file: io.FileIO, path: str | None = None, name: str = "") -> None:
@@ -46,19 +49,36 @@ class FileReader:
         self._path = os.path.abspath(path) if path is not None and self.seekable else None
         self._content = _content_of(status)
         self.may_be_replaced = False
+        self.position = 0
+        self._descriptor = file.fileno()
         self._owner = Owner()
 
-    @property
-    def position(self) -> int:
-        """Number of bytes that were read; 0 if the file is not seekable."""
-        return self.file.tell() - self._start if self.seekable else 0
-
     def read(self, count: int) -> bytes:
-        # This process and those forked from it share the position in the file.
+        # This process and those forked from it would read the same.
         self._owner.check(self.name)
-        data = self.file.read(count) or b""
+        if self.seekable:
+            data = os.pread(self._descriptor, count, self._start + self.position)
+        else:
+            data = self.file.read(count) or b""
+        self.position += len(data)
         if not data:
             self.check_unchanged()
+        return data
+
+    def read_exactly(self, held: int, count: int) -> bytes | None:
+        """Read ``count`` bytes of a seekable file into an object of their own, and go to their end.
+
+        None if the file has fewer; the position stays then.
+
+        Args:
+            held: number of these bytes that are before the position.
+            count: number of bytes.
+        """
+        begin = self.position - held
+        data = os.pread(self._descriptor, count, self._start + begin)
+        if len(data) < count:
+            return None
+        self.position = begin + count
         return data
 
     @property
@@ -90,7 +110,11 @@ class FileReader:
                 raise TemporaryStreamError("the file was replaced while it was read", url=self.name, hint=_READ_AGAIN)
 
     def close(self) -> None:
+        if self.seekable and self._path is None and not self.file.closed and self._owner.is_here():
+            # The next program of a script shares the open file, and continues here.
+            self.file.seek(self._start + self.position)
         self.file.close()
+        self._descriptor = -1
 
 
 def _content_of(status: os.stat_result) -> tuple[int, int]:
@@ -218,7 +242,7 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
     reader = open_path(_path(url), name)
     try:
         check_size(os.fstat(reader.file.fileno()).st_size, size, name)
-        reader.file.seek(start)
+        reader.position = start
         return read_up_to(reader, stop - start)
     finally:
         reader.close()

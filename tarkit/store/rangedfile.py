@@ -80,7 +80,7 @@ def open_range(url: str, start: int, stop: int | None = None, *, known: Identity
         return
     reader = open_path(path, display_name(url))
     try:
-        reader.file.seek(start)
+        reader.position = start
 
         def read(count: int) -> bytes:
             wanted = min(count, file.left)

@@ -1,7 +1,8 @@
 """Walk a tar stream from front to back: the position in it, and the state of the reader.
 
-The walk never seeks, reads in big pieces, and copies each byte once or twice. It knows bytes and
-headers only; :mod:`tarkit.samples.sample` defines samples.
+The walk never seeks, reads in big pieces, and copies each byte once or twice; large content of a
+plain local file only once. It knows bytes and headers only; :mod:`tarkit.samples.sample` defines
+samples.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ READ_SIZE = 256 * 1024
 _MAX_EXTENDED = 16 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
 _MAX_PIECE = 64 * 1024 * 1024
+_LEAST_WHOLE = 64 * 1024
+"""Size in bytes from which a read of its own takes less time than a copy out of the buffer."""
 VARYING = struct.Struct("100s24x12s12x8s")
 """The part of a header before the type, which differs in each member: name, size, checksum."""
+_HEADER = struct.Struct(VARYING.format + "356s")
 _TYPE = VARYING.size
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 EXTENDED_TYPES = frozenset(b"LKxXg")
@@ -72,7 +76,17 @@ class LargeMembers:
 
 
 class Archive:
-    """A position in a tar stream: the bytes that are read but not used, and the reader's state."""
+    """A position in a tar stream: the bytes that are read but not used, and the reader's state.
+
+    Args:
+        read: function that reads up to n bytes; b"" at the end.
+        url: URL of the shard, for errors.
+        tally: filled with counts and damage.
+        in_sample: function that returns True if a name is part of a sample.
+        large: policy for members that are too large for memory; None: all are kept in memory.
+        take_whole: function that reads content at once, such as
+            :meth:`tarkit.store.inplace.InPlaceReader.take`; None: it comes through ``read``.
+    """
 
     def __init__(
         self,
@@ -81,8 +95,10 @@ class Archive:
         tally: Tally,
         in_sample: Callable[[str], bool],
         large: LargeMembers | None = None,
+        take_whole: Callable[[int, int], bytes | None] | None = None,
     ) -> None:
         self.read = read
+        self.take_whole = take_whole
         self.url = url
         self.tally = tally
         self.in_sample = in_sample
@@ -106,20 +122,21 @@ class Archive:
         A header that equals the last one except for name, size and checksum is parsed here; every
         other header by next_member().
         """
-        unpack, sums, sizes = VARYING.unpack, self.sums, self.sizes
+        unpack, sums, sizes = _HEADER.unpack_from, self.sums, self.sizes
         buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
         plain_tail = self.plain_tail
         while True:
             body = position + BLOCK
             if body > limit:
                 self.position = position
-                self.fill(BLOCK)
+                if not self.fill(BLOCK):
+                    self.end_of_stream(False)
+                    return
                 buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
                 body = position + BLOCK
-            type_at = position + _TYPE
-            if buffer[type_at:body] == plain_tail:
-                varying = buffer[position:type_at]
-                name_field, size_field, checksum = unpack(varying)
+            name_field, size_field, checksum, tail = unpack(buffer, position)
+            if tail == plain_tail:
+                varying = buffer[position : position + _TYPE]
                 raw_name = name_field.partition(b"\0")[0]
                 size = sizes.get(size_field, -1)
                 if size < 0:
@@ -191,6 +208,12 @@ class Archive:
 
     def take(self, size: int, name: str) -> bytes:
         """Read exactly ``size`` bytes from the position on, with as few copies as possible."""
+        if self.take_whole is not None and _LEAST_WHOLE <= size <= _MAX_PIECE:
+            content = self.take_whole(len(self.buffer) - self.position, size)
+            if content is not None:
+                self.base += self.position + size
+                self.buffer, self.position = b"", 0
+                return content
         return b"".join(self.pieces(name, size, _MAX_PIECE))
 
     def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
