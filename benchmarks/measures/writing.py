@@ -37,7 +37,7 @@ def write_small(settings: Settings) -> Result:
         trials,
         sides[0].name,
         sides[1].name,
-        Bar(15, at_least=True),
+        Bar(16, at_least=True),
         agree=("samples", "members", "field_bytes", "listing"),
         per_second=(count, "samples"),
     )

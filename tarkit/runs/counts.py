@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -206,13 +205,13 @@ _WORDS = {"in": "read", **{name: name for name in ("added", "out", "filtered", "
 
 
 def _add(total: Any, more: Any) -> None:
-    for each in dataclasses.fields(total):
-        mine, theirs = getattr(total, each.name), getattr(more, each.name)
-        if isinstance(mine, bool):
-            # Decided once, of the sum.
+    for attribute, theirs in vars(more).items():
+        if not theirs or isinstance(theirs, bool):
+            # Booleans are decided once, of the sum.
             continue
+        mine = getattr(total, attribute)
         if isinstance(mine, int):
-            setattr(total, each.name, mine + theirs)
+            setattr(total, attribute, mine + theirs)
         elif isinstance(mine, dict):
             for name, count in theirs.items():
                 mine[name] = mine.get(name, 0) + count

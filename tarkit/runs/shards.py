@@ -8,6 +8,7 @@ recorded with its reason.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -38,8 +39,11 @@ from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers
 
-_LOOK_AHEAD = 32
-"""Number of done records that are read ahead."""
+_LOOKS = 8
+"""Number of threads that read done records ahead."""
+
+_LOCAL_TOGETHER = 4
+"""Number of local shards that a thread looks at in turn."""
 
 _MOMENT = 1.0
 """Seconds that publishing may take after a signal."""
@@ -81,6 +85,16 @@ class _ShardEnds(_Mark):
     """The shard has no more batches, or the rest of it cannot be read."""
 
     error: TarkitError | None
+
+
+def _together(outputs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Yield the pairs that a thread looks at in turn: several if they are local.
+
+    To hand a pair to a thread takes longer than to look at a local file.
+    """
+    for is_local, pairs in itertools.groupby(outputs, lambda pair: None not in map(local_path, pair)):
+        while group := list(itertools.islice(pairs, _LOCAL_TOGETHER if is_local else 1)):
+            yield group
 
 
 class ShardRun:
@@ -159,8 +173,9 @@ class ShardRun:
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[_Shard]:
         """Yield the shards that are not done, in order, and read the next records meanwhile."""
         # A run that ends early does not wait for what is being asked.
-        with Workers(8, "records") as executor:
-            for shard, problem in executor.ahead(self._look, outputs, _LOOK_AHEAD):
+        with Workers(_LOOKS, "records") as executor:
+            groups = executor.ahead(self._look_at_all, _together(outputs), _LOOKS)
+            for shard, problem in itertools.chain.from_iterable(groups):
                 if isinstance(problem, MissingInputError):
                     self._miss(shard.url)
                 elif problem is not None:
@@ -175,6 +190,9 @@ class ShardRun:
         named = {"url": display_name(url), "size": source.size, "tag": source.tag}
         record = DoneRecord("failed", named, self._work, self._version, files=self._files)
         return _Shard(url, output_url, source, record)
+
+    def _look_at_all(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[_Shard, TarkitError | None]]:
+        return list(map(self._look, pairs))
 
     def _look(self, pair: tuple[str, str]) -> tuple[_Shard, TarkitError | None]:
         """Return a shard, and the error if it is not known whether the shard is done.

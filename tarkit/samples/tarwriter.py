@@ -159,7 +159,7 @@ class TarWriter(FileWriter):
         self._plans: dict[tuple[str, ...], _Plan] = {}
         try:
             seconds = default_mtime() if mtime is None else int(mtime)
-            self._template = headers.HeaderTemplate(
+            self._template = headers.header_template(
                 mode=mode, mtime=seconds, user=user, group=group, format=_format_name(format)
             )
         except UsageError:
@@ -192,10 +192,10 @@ class TarWriter(FileWriter):
         Returns:
             Size of the content in bytes, without headers.
         """
-        prepared = self._prepare(obj)
-        self._append(*prepared)
+        pieces, size, key, plan = self._prepare(obj)
+        self._append(pieces, size, key, plan)
         self._written.count += 1
-        return prepared[1]
+        return size
 
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
         """Write several samples, or none of them if one is rejected.
@@ -269,7 +269,7 @@ class TarWriter(FileWriter):
         if key == self._last_key:
             reason = "the sample right before has the same key, and the two would be read back as one"
             raise EncodeError(reason, url=self.name, key=key, hint="give them different keys")
-        before_size, after_size, tail, constant = self._template.constant
+        middles, ends = self._template.middles, self._template.ends
         raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
         pieces: list[bytes | FieldFile] = []
         total = 0
@@ -280,13 +280,11 @@ class TarWriter(FileWriter):
             name = raw_key + suffix
             size = len(value)
             if len(name) <= 100 and size <= headers.MAX_SIZE:
-                digits = b"%011o" % size
+                middle, checksum = middles[size]
                 # The low half of Adler-32 is one more than the sum of the bytes (RFC 1950),
                 # which for so few bytes never reaches its modulus.
-                checksum = constant + (adler32(name + digits) & 0xFFFF) - 1
-                pieces.append(
-                    b"%b%b%b%b%06o\0 %b" % (name.ljust(100, b"\0"), before_size, digits, after_size, checksum, tail)
-                )
+                end = ends[checksum + (adler32(name) & 0xFFFF) - 1]
+                pieces.append(name.ljust(100, b"\0") + middle + end)
             else:
                 try:
                     pieces.append(self._template.encode_any(name, size))

@@ -8,7 +8,9 @@ older v7 layout, which ends after the link name.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 BLOCK = 512
 ZERO_BLOCK = bytes(BLOCK)
@@ -60,6 +62,9 @@ MAX_SIZE = 8**11 - 1
 
 _CHECKSUM_MODULUS = 65521
 _MOST_DIGITS = 30
+_MOST_KEPT = 8192
+
+_Value = TypeVar("_Value")
 
 
 class MemberHeader(NamedTuple):
@@ -197,7 +202,7 @@ def encode_pax(name: bytes, records: dict[str, bytes]) -> bytes:
     """Return an extended header for the next member, with its content, padded to whole blocks."""
     content = b"".join(_pax_record(key.encode("utf-8"), value) for key, value in records.items())
     short = b"PaxHeaders/" + name.rpartition(b"/")[2][:80]
-    template = HeaderTemplate(mode=0o644, mtime=0, user="", group="", kind=b"x")
+    template = header_template(mode=0o644, mtime=0, user="", group="", kind=b"x")
     padding = bytes(-len(content) % BLOCK)
     return template.encode(short, len(content)) + content + padding
 
@@ -208,6 +213,23 @@ def _pax_record(key: bytes, value: bytes) -> bytes:
     while len(body) + len(str(length)) != length:
         length = len(body) + len(str(length))
     return str(length).encode("ascii") + body
+
+
+class _Table(dict[int, _Value]):
+    """A function of a number, whose first results are kept: sizes and checksums come back.
+
+    Args:
+        function: the function.
+    """
+
+    def __init__(self, function: Callable[[int], _Value]) -> None:
+        self._function = function
+
+    def __missing__(self, number: int) -> _Value:
+        value = self._function(number)
+        if len(self) < _MOST_KEPT:
+            self[number] = value
+        return value
 
 
 class HeaderTemplate:
@@ -222,9 +244,9 @@ class HeaderTemplate:
         format: one of FORMATS.
 
     Attributes:
-        constant: (bytes between name and size, bytes between size and checksum, bytes after the
-            checksum without a prefix, sum of all of them with a checksum of blanks), for a writer
-            that joins headers itself.
+        middles: size -> (bytes between name and checksum; checksum of a header without a name), for
+            a writer that joins headers itself.
+        ends: checksum -> bytes from the checksum on, for a header without a prefix.
 
     Raises:
         ValueError: a value does not fit a header.
@@ -243,19 +265,25 @@ class HeaderTemplate:
         magic = _GNU_MAGIC if format == "gnu" else _MAGIC_AND_VERSION
         owner = names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0")
         tail = (kind + bytes(100) + magic + owner + b"%07o\0%07o\0" % (0, 0)).ljust(BLOCK - 156, b"\0")
-        # For a writer that joins headers in its own loop: the bytes between name and size, between
-        # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as
-        # blanks.
-        self.constant = before_size, after_size, tail, sum(before_size + after_size + tail) + 8 * 0x20
+        # The checksum is the sum of all bytes, with blanks in its own place.
+        constant = sum(tail) + 8 * 0x20
+
+        def middle(size: int) -> tuple[bytes, int]:
+            between = b"%b%011o%b" % (before_size, size, after_size)
+            return between, constant + sum(between)
+
+        self.middles = _Table(middle)
+        self.ends = _Table(lambda checksum: b"%06o\0 %b" % (checksum, tail))
 
     def encode(self, name: bytes, size: int) -> bytes:
         """Return the header for a name that fits (:func:`split_name`) and a size below 8 GiB."""
         parts = split_name(name)
         if parts is None or not 0 <= size <= MAX_SIZE:
             raise ValueError("name or size does not fit a ustar header")
-        before_size, after_size, tail, _ = self.constant
-        blank = b"".join((parts[1].ljust(100, b"\0"), before_size, b"%011o" % size, after_size, b" " * 8, tail))
-        return _with_checksum(blank[:_PREFIX] + parts[0].ljust(BLOCK - _PREFIX, b"\0"))
+        middle, checksum = self.middles[size]
+        checksum += sum(parts[0]) + sum(parts[1])
+        header = parts[1].ljust(100, b"\0") + middle + self.ends[checksum]
+        return header[:_PREFIX] + parts[0].ljust(BLOCK - _PREFIX, b"\0")
 
     def encode_any(self, name: bytes, size: int) -> bytes:
         """Return the header for any name and size, with the headers that it needs before it."""
@@ -291,9 +319,13 @@ class HeaderTemplate:
         if len(name) <= 100:
             return header
         long_name = name + b"\0"
-        before = HeaderTemplate(mode=0o644, mtime=0, user="", group="", kind=b"L", format="gnu")
+        before = header_template(mode=0o644, mtime=0, user="", group="", kind=b"L", format="gnu")
         padding = bytes(-len(long_name) % BLOCK)
         return before.encode(b"././@LongLink", len(long_name)) + long_name + padding + header
+
+
+header_template = lru_cache(maxsize=8, typed=True)(HeaderTemplate)
+"""Return a template like :class:`HeaderTemplate`; the shards of a run share one."""
 
 
 def _with_checksum(header: bytes) -> bytes:

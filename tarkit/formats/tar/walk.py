@@ -419,7 +419,8 @@ class Archive:
         self.plain_tail = None
         while self.fill(BLOCK):
             rest = self.buffer[self.position :]
-            zeros = len(rest) - len(rest.lstrip(b"\0"))
+            # A comparison takes a hundredth of the time of lstrip, and nearly always suffices.
+            zeros = len(rest) if rest == bytes(len(rest)) else len(rest) - len(rest.lstrip(b"\0"))
             self.position += zeros // BLOCK * BLOCK
             if len(self.buffer) - self.position >= BLOCK:
                 return True

@@ -27,7 +27,7 @@ from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine, Reporter
 from tarkit.runs.retryfailed import RetryRun, outputs_of
 from tarkit.runs.runrecord import RunRecord
-from tarkit.runs.shards import ShardRun
+from tarkit.runs.shards import ShardRun, _together
 from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
 from tarkit.samples.read import read_samples
@@ -538,3 +538,11 @@ def test_one_record_of_wrong_values_hides_no_other(world: World, wrong: dict[str
     assert (found.done, list(found.failed)) == (["s1.tar", "s2.tar"], ["s0.tar"])
     assert (totals := world.run()).exit_code == 65
     assert (totals.shards_before, totals.shards_failed) == (2, 1)
+
+
+def test_only_local_shards_are_looked_at_together() -> None:
+    local = [(f"in/{number}.tar", f"out/{number}.tar") for number in range(6)]
+    remote = [("s3://b/6.tar", "out/6.tar"), ("in/7.tar", "s3://b/7.tar")]
+    groups = list(_together([*local, *remote, ("file:///in/8.tar", "out/8.tar")]))
+    assert list(map(len, groups)) == [4, 2, 1, 1, 1]
+    assert [pair for group in groups for pair in group] == [*local, *remote, ("file:///in/8.tar", "out/8.tar")]

@@ -265,6 +265,25 @@ def test_sizes_of_8_gib_and_names_of_any_length_through_headers_alone() -> None:
             template.encode(name, size)
 
 
+def test_headers_of_more_sizes_and_checksums_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "_MOST_KEPT", 3)
+    out = io.BytesIO()
+    sizes = [0, 1, 7, 8, 511, 512, 4000, 1, 8, 4000]
+    with TarWriter(out, encoder=False, user="no other test") as writer:
+        for number, size in enumerate(sizes):
+            writer.write({"__key__": f"{10**number}", "x": bytes(size)})
+        template = writer._template
+    assert (len(template.middles), len(template.ends)) == (3, 3)
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as archive:
+        assert [member.size for member in archive] == sizes
+
+
+def test_numbers_that_are_equal_and_of_another_type_are_refused_as_before() -> None:
+    TarWriter(io.BytesIO(), mode=292).discard()
+    with pytest.raises(UsageError, match=r"mode 292\.0 or mtime None cannot be in a header"):
+        TarWriter(io.BytesIO(), mode=292.0)  # type: ignore[arg-type]
+
+
 @given(st.lists(st.sampled_from([b"/", b"a" * 50, b"b" * 99, b"c"]), max_size=8).map(b"".join))
 def test_a_split_name_comes_together_again(name: bytes) -> None:
     parts = headers.split_name(name)
