@@ -22,7 +22,7 @@ from tarkit.trainers.order import (
     permutation,
     shuffled_runs,
 )
-from tarkit.trainers.shares import EpochShares
+from tarkit.trainers.shares import EpochShares, golden_part
 
 _LEAST_RUN = 16
 _FILLING = 16
@@ -134,7 +134,17 @@ class StratifiedOrder(MixtureOrder):
             stream.take(time, cell, stretch, at) if cell else iter(())
             for stream, time, cell, at in zip(self._streams, times, cells, ats, strict=True)
         ]
-        return [next(found[stream]) for stream in interleaved(tuple(cells))]
+        return [next(found[stream]) for stream in self._pattern(number, cells)]
+
+    def _pattern(self, number: int, cells: list[int]) -> tuple[int, ...]:
+        """Return the stream of each slot of a lane.
+
+        It is turned from batch to batch: otherwise a rank of few slots would always have the same
+        streams.
+        """
+        found = interleaved(tuple(cells))
+        at = golden_part(number) * len(found) >> 32
+        return found[at:] + found[:at]
 
     def _in_stretch(self, lane: int, turn: int, count: int) -> list[int]:
         """Return the number of samples of each stream in the first batches of a lane and turn.
@@ -156,7 +166,7 @@ class StratifiedOrder(MixtureOrder):
         for lane in range(self.settings.lanes):
             cells = self._shares.cells(number, lane)
             ends = [time + cell for time, cell in zip(times, cells, strict=True)]
-            for stream in interleaved(tuple(cells)):
+            for stream in self._pattern(number, cells):
                 found.append((self.parts[stream].used + times[stream]) // self._sizes[stream])
                 times[stream] += 1
             times = ends

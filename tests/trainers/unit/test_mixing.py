@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from hashlib import blake2b
 from itertools import chain
 from math import ceil, floor
 from pathlib import Path
@@ -61,6 +62,15 @@ def test_the_pages_example(epoch: int) -> None:
     assert [(str(number), words(order, number)) for number in range(order.batches)] == [
         (row[0], row[1 + epoch]) for row in rows
     ]
+
+
+@pytest.mark.parametrize(("stratified", "digest"), [(True, "0f15ed86d9b28188"), (False, "6d12a2b2ca85eeaf")])
+def test_the_order_is_the_same_on_each_python(stratified: bool, digest: str) -> None:
+    """With lanes, turns, several passes and amounts that are no floats of two's powers."""
+    amounts = ["333.3", Fraction(700, 3), "0.7"]
+    order = order_of([[250, 250], [100], [7]], amounts, OrderSettings(16, 5, 4, 2, 10, 40), 3, stratified=stratified)
+    text = " ".join(f"{place.shard}.{place.sample}" for place in chain(*batches_of(order)))
+    assert blake2b(text.encode(), digest_size=8).hexdigest() == digest
 
 
 @st.composite
@@ -189,6 +199,14 @@ def test_a_gap_is_filled_from_its_own_stream(stratified: bool) -> None:
             at = own.index(place)
             assert found[: len(own) - 1] == own[at + 1 :] + own[:at]
             assert len(found) == len({*found}) and place not in found
+
+
+def test_a_rank_of_one_sample_has_the_shares_of_streams_over_batches() -> None:
+    """And each half of the batches, which a worker of two has."""
+    order = order_of([[500], [500]], [700, 300], OrderSettings(10, 1, lanes=2))
+    for rank in range(10):
+        streams = [order.stream_of(order.rank_batch(number, rank, 10)[0]) for number in range(order.batches)]
+        assert all(20 <= sum(streams[begin::2]) * 2 <= 40 for begin in range(2))
 
 
 def test_batches_that_are_not() -> None:
