@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -82,8 +83,9 @@ class MixtureOrder(BatchOrder):
         """Return the number of the pass of each sample of a batch, or of its slots."""
         return self._passes(number)[first:end]
 
+    @abstractmethod
     def _passes(self, number: int) -> list[int]:
-        raise NotImplementedError
+        """Return the number of the pass of each sample of a batch."""
 
     def replacements(self, number: int, slot: int) -> Iterator[Place]:
         """Yield samples of the same stream, of this batch and then of the next ones."""
