@@ -14,7 +14,7 @@ from tarkit.trainers.auditlog import SUFFIX, read_lines
 from tarkit.trainers.order import ORDER_VERSION
 
 _ORDER = ("shards", "subset", "seed", "run", "block", "equalize")
-"""Fields of a state that are equal in all processes of a training; shards only without streams."""
+"""Fields of a state that are equal in all processes of a training; of streams, from the seed on."""
 
 
 class AuditPoint(NamedTuple):
@@ -92,7 +92,7 @@ def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
                     hint = "use the version of tarkit that wrote it"
                     raise DataError(reason, url=path, offset=offset, hint=hint)
                 first, is_mixed = begins[0].state, "streams" in state
-                fields = _ORDER[1:] if is_mixed else _ORDER
+                fields = _ORDER[2:] if is_mixed else _ORDER
                 if is_mixed != ("streams" in first) or any(state.get(name) != first.get(name) for name in fields):
                     hint = "one folder is for one training"
                     raise DataError(

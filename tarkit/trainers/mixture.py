@@ -60,14 +60,16 @@ def stream_sizes(streams: Sequence[Stream], samples: ShardMap) -> list[int]:
 
 
 def mixed_streams(
-    streams: Sequence[Stream], sizes: Sequence[int], shards: Sequence[tuple[str, int]], size: int | str | None
-) -> list[MixedStream]:
+    streams: Sequence[Stream], sizes: Sequence[int], shards: Sequence[tuple[str, int]], size: int | str | None,
+    chosen: Sequence[str] | None = None,
+) -> list[MixedStream]:  # fmt: skip
     """Return the streams of a mixture.
 
     Args:
         sizes: number of shards of each stream, 0 for one that is not opened.
         shards: name without folder, and number of samples, of each shard of all streams.
         size: see :func:`tarkit.trainers.streams.epoch_amounts`.
+        chosen: of a subset, the chosen samples of each shard as text.
 
     Raises:
         UsageError: see :func:`tarkit.trainers.streams.epoch_amounts`.
@@ -78,7 +80,7 @@ def mixed_streams(
     amounts = epoch_amounts(streams, names, list(map(sum, counts)), size)
     found = []
     for stream, name, amount, part, (first, end) in zip(streams, names, amounts, counts, bounds, strict=True):
-        text = json.dumps(shards[first:end])
+        text = json.dumps(shards[first:end] if chosen is None else [shards[first:end], chosen[first:end]])
         digest = blake2b(text.encode(), digest_size=4).hexdigest() if end > first else ""
         given = _SHORT[stream.kind] + stream.text.partition("=")[2]
         found.append(MixedStream(name, amount, given, first, part, digest))
@@ -215,7 +217,7 @@ class Mixture:
         for stream in self._all:
             digest = streams[stream.name][0] if stream.name in streams else ""
             if stream.digest and digest and digest != stream.digest:
-                what = f"the shards of stream {_named(stream.name)} are others"
+                what = f"the shards of stream {_named(stream.name)}, or the samples chosen of them, are others"
                 raise UsageError(f"the state is of another order: {what}")
         if gone := [name for name in streams if name not in self._closed]:
             hint = "a stream that is not used any more has proportion=0, or choose=0"

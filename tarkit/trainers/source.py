@@ -246,7 +246,8 @@ class BatchSource:
         if streams is not None:
             from tarkit.trainers.mixture import Mixture, mixed_streams, stream_sizes
 
-            parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size)
+            chosen = None if self.samples.chosen is None else self.samples.chosen.texts()
+            parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size, chosen)
             self._plan = self.mixture = Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
         if weights is not None:
             from tarkit.trainers.weighting import Weighting
@@ -346,7 +347,7 @@ class BatchSource:
         if self.audit is None:
             return None
         streams = None if self.mixture is None else self.mixture.sizes
-        return AuditLog(self.audit, self._shards, self.state(0, 0), self.samples.chosen, streams)
+        return AuditLog(self.audit, self._shards, self._order_fields(), self.samples.chosen, streams)
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
         """Return the state of a training before a batch: under 1 kB, the same for each rank.
@@ -384,7 +385,9 @@ class BatchSource:
             raise UsageError("the state is of a data set of streams, and this one has none")
         if number and self._plan is None and "weights" in state:
             raise UsageError("the state is of a data set with weights, and this one has none")
-        for name in ("version", *["shards"] * (self.mixture is None), "subset", *_SETTINGS):
+        # Those of streams are compared stream by stream.
+        shards = ("shards", "subset") if self.mixture is None else ()
+        for name in ("version", *shards, *_SETTINGS):
             if state.get(name) != mine.get(name) and (number or name not in _DEALT):
                 what = _OTHERS.get(name) or f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))

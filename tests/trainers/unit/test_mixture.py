@@ -15,6 +15,7 @@ from trainshards import write_shards
 
 import tarkit
 from tarkit.errors import DataError, UsageError
+from tarkit.trainers.audit import audit_folder
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.streams import Stream
@@ -224,7 +225,9 @@ def test_states_of_other_data_sets(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^the state is of a data set without streams, and this one has streams$"):
         mixed().load_state_dict(within(one))
     other = loader(stream("a", proportion=0.7), Stream("c/s-0.tar", name="b", proportion=0.3), epoch_size=63)
-    with pytest.raises(UsageError, match=r"^the state is of another order: the shards of stream 'b' are others$"):
+    with pytest.raises(
+        UsageError, match=r"^the state is of another order: the shards of stream 'b', or the samples chosen "
+    ):
         other.load_state_dict(state)
     for wrong in ({"a": 3}, {"a": ["x", "p1"]}, {3: ["x", "p1", 3]}):
         with pytest.raises(UsageError, match=r"^stream ('a'|3) of the state is "):
@@ -241,10 +244,29 @@ def test_a_copy_at_another_place_has_the_same_order(folder: Path) -> None:
     state = within(loader(*here))
     assert [*state["streams"]] == ["s-*.tar", "s-*.tar#2"]
     loader(*there).load_state_dict(state)
-    with pytest.raises(
-        UsageError, match=r"^the state is of another order: the shards of stream 's-\*.tar' are others$"
-    ):
+    with pytest.raises(UsageError, match=r"^the state is of another order: the shards of stream 's-\*.tar', or the "):
         loader(*reversed(here)).load_state_dict(state)
+
+
+def test_streams_of_chosen_samples(tmp_path: Path) -> None:
+    """Another choice is of another order; a stream can be added, also with an audit."""
+    few = {"where": "size(cls) < 2", "audit": tmp_path}
+    each = mixed(**few)
+    mixture = str(each.source.mixture)
+    assert " of 30 (70%)" in mixture and " of 11 (30%)" in mixture
+    found = epoch(each)
+    assert {key.rpartition("-")[2] for key in of_stream(found, "a")} == set("0123456789")
+    last = mixed(**few)
+    last.load_state_dict(within(mixed(**few)))
+    assert epoch(last) == found[2:]
+    with pytest.raises(UsageError, match=r"^the state is of another order: the shards of stream 'a', or the samples "):
+        mixed().load_state_dict(last.state_dict())
+    source = BatchSource([stream(name, choose=12) for name in "abc"], batch=6, seed=1, **few)
+    source.place_in(last.state_dict())
+    more = EpochLoader(source)  # of which the first epoch is not known
+    more.set_epoch(1)
+    assert Counter(key[0] for batch in epoch(more) for key in batch) == dict.fromkeys("abc", 12)
+    assert [each.complete for each in audit_folder(str(tmp_path))] == [True, True]
 
 
 def test_a_stream_with_0_is_not_opened() -> None:
