@@ -7,6 +7,7 @@ that is not in the index is never returned.
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -18,13 +19,22 @@ from typing import Any, TypeVar
 from weakref import finalize
 from zlib import adler32
 
-from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
+from tarkit.errors import (
+    DataError,
+    MissingFieldError,
+    MissingInputError,
+    StaleIndexError,
+    StreamError,
+    TemporaryStreamError,
+    UsageError,
+    printable,
+)
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
 from tarkit.names.outputnames import has_index_name, index_url
 from tarkit.names.url import display_name, local_path
-from tarkit.samples.index import ShardIndex, as_text, unchecked_index
+from tarkit.samples.index import IndexedMember, ShardIndex, as_text, unchecked_index
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import (
     KeyRule,
@@ -35,7 +45,9 @@ from tarkit.samples.sample import (
     key_rule,
     skip_reason,
 )
+from tarkit.samples.transforms import field_list
 from tarkit.store.entries import Identity, identify
+from tarkit.store.filepart import open_part
 from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
 
@@ -178,13 +190,21 @@ class IndexedShard:
         Args:
             near: see :meth:`ShardIndex.check_keys`; used if these are the first bytes to be read.
         """
-        self.index.check_keys(None if self._asked else near)
-        self._asked = True
+        self._check_keys(near)
         file = self._open_file()
         if file is None or not begin < end <= self._stat.st_size:  # a wrong line could ask for any amount of memory
             return None
         data = os.pread(file, end - begin, begin)
         return None if self._is_changed(file) else data  # asked after the read: so before it and during it
+
+    def _check_keys(self, near: int | None) -> None:
+        """Check the keys of the index; see :meth:`ShardIndex.check_keys`.
+
+        Args:
+            near: number of the wanted sample, used if this is the first one.
+        """
+        self.index.check_keys(None if self._asked else near)
+        self._asked = True
 
     def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
         """Parse a sample from bytes of the shard, between two offsets in them.
@@ -262,6 +282,66 @@ class IndexedShard:
         if self._file is not None:
             self._file = None
             self._close()
+
+    def open_field(self, number: int, field: str) -> io.BufferedReader:
+        """Open a field of a sample as a seekable file, of which only what is needed is read.
+
+        The header of the field's member is read and compared with the index. No descriptor stays
+        open. A read raises TemporaryStreamError if the shard was replaced meanwhile.
+
+        Args:
+            number: number of the sample, from 0.
+            field: name of the field.
+
+        Raises:
+            IndexError: the shard has no sample of this number.
+            MissingFieldError: the sample has no such field.
+            StaleIndexError: the member differs from the index.
+            DataError: the shard was replaced since the index was opened.
+            MissingInputError: the shard does not exist.
+            StreamError: the shard cannot be read.
+            TemporaryStreamError: the shard cannot be read now.
+        """
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        self._check_keys(number)
+        begin, members = self.index.span(number, number + 1)[0], self.index[number]
+        for member in members:
+            if member.field == field:
+                break
+            begin = member.offset + member.size + (-member.size & 511)
+        else:
+            split = self._rule(members[0].name)
+            reason = (
+                f"the sample has no field {printable(field)!r}; it has {field_list(each.field for each in members)}"
+            )
+            raise MissingFieldError(reason, url=self._name, key=split and split[0])
+        if not self._begins(begin, member):
+            raise _stale(self.url, f"field {printable(field)!r} of sample {number} differs from its index")
+        return open_part(self.url, member.offset, member.size, known=self.identity)
+
+    def _begins(self, begin: int, member: IndexedMember) -> bool:
+        """Return True if the headers between ``begin`` and the content are those of this member.
+
+        Members that belong to no sample may be between them, too.
+        """
+        size = self.identity.size or 0
+        if not begin < member.offset <= member.offset + member.size <= size:
+            return False
+        headers = open_part(self.url, begin, member.offset - begin, known=self.identity).read()
+        archive = Archive(reading(iter([headers])), self._name, Tally(), in_sample(self._rule))
+        try:
+            while (found := archive.next_member()) is not None:
+                at = archive.base + archive.position
+                if at >= len(headers):
+                    return at == len(headers) and found[:2] == (
+                        member.name.encode("utf-8", "surrogateescape"),
+                        member.size,
+                    )
+                archive.position += found[1] + (-found[1] & 511)
+        except DataError:
+            pass
+        return False
 
     def samples(self, start: int, end: int) -> Iterator[Sample]:
         """Read the samples from number ``start`` up to, not including, ``end``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import logging
 import os
@@ -155,11 +156,37 @@ class ShardMap:
         Raises:
             IndexError: the number is out of range.
         """
+        return self.sample(*self._place(wanted))
+
+    def _place(self, wanted: int) -> tuple[int, int]:
         number = wanted + len(self) if wanted < 0 else wanted
         if not 0 <= number < len(self):
             raise IndexError(f"sample {wanted} of {counted(len(self), 'sample')}")
         shard = bisect_right(self._ends, number)
-        return self.sample(shard, number - self._ends[shard] + self.counts[shard])
+        return shard, number - self._ends[shard] + self.counts[shard]
+
+    def open_field(self, wanted: int, field: str) -> io.BufferedReader:
+        """Open a field of a sample as a seekable file, of which only what is needed is read.
+
+        Parts of a long recording are read so: see :func:`tarkit.samples.audio.read_audio` and
+        :func:`tarkit.samples.video.read_frames`. Of a local shard 16 KiB are read at a time, of a
+        remote one 64 KiB are requested; the cache is not used.
+
+        >>> with ShardMap("talks-{00..31}.tar").open_field(7, "flac") as file:  # doctest: +SKIP
+        ...     samples, rate = read_audio(file, start=60.0, seconds=5.0)
+
+        Args:
+            wanted: number of the sample.
+            field: name of the field.
+
+        Raises:
+            IndexError: the number is out of range.
+            MissingFieldError: the sample has no such field.
+            DataError, StreamError: see :meth:`IndexedShard.open_field`.
+        """
+        shard, number = self._place(wanted)
+        own = number if self.chosen is None else self.chosen.own(shard, number)
+        return self._shard(shard).open_field(own, field)
 
     def sample(self, shard: int, number: int) -> Sample:
         """Return a sample by the number of its shard and its number in the shard.

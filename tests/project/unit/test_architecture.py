@@ -19,7 +19,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
         "store": "allocator cache cachedread checksums childstart compression database entries faults fieldfile forks "
-        "http.guarded http.robots inplace publish rangedfile read retry sinks temporary transfer trees waits "
+        "filepart http.guarded http.robots inplace publish rangedfile read retry sinks temporary transfer trees waits "
         "wholefolder window"
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},

@@ -1,0 +1,99 @@
+"""Read a part of a file at any place of the store as a file of its own, by few small requests.
+
+Decoders of audio and video read the beginning of their file, seek, and read on from there.
+"""
+
+from __future__ import annotations
+
+import io
+
+from tarkit.errors import DataError
+from tarkit.names.url import display_name, local_path
+from tarkit.store.entries import Identity
+from tarkit.store.rangedfile import RangedFile
+
+_LOCAL, _REMOTE = 16 << 10, 64 << 10
+"""Smallest size of one read in bytes: of a local file, and of one request."""
+_BUFFER = 8 << 10
+
+
+class _FilePart(io.RawIOBase):
+    """The bytes of a file between two offsets, as a file.
+
+    Two blocks are kept: the one at the beginning, which has the header, and the last one.
+
+    Args:
+        file: the whole file.
+        start: offset where the part begins, in bytes.
+        size: size of the part in bytes.
+        least: smallest size of one read in bytes.
+    """
+
+    def __init__(self, file: RangedFile, start: int, size: int, least: int) -> None:
+        self._file, self._start, self._size, self._least = file, start, size, least
+        self._at = 0
+        self._first = b""
+        self._block, self._block_at = b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        at = offset + (0, self._at, self._size)[whence]
+        if at < 0:
+            raise ValueError(f"{at} is before the beginning")
+        self._at = at
+        return at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        data = self._first[self._at : self._at + wanted]
+        if not data:
+            begin = self._at - self._block_at
+            if not 0 <= begin < len(self._block):
+                self._request(wanted)
+                begin = 0
+            data = self._block[begin : begin + wanted]
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _request(self, wanted: int) -> None:
+        end = min(self._size, self._at + max(wanted, self._least))
+        self._file.seek(self._start + self._at)
+        self._block, self._block_at = self._file.read(end - self._at), self._at
+        if not self._at:
+            self._first = self._block
+
+
+def open_part(url: str, start: int, size: int, *, known: Identity) -> io.BufferedReader:
+    """Open a part of a file as a seekable file; only the bytes that are needed are read.
+
+    No descriptor stays open between reads.
+
+    Args:
+        url: path or URL of the file.
+        start: offset where the part begins, in bytes.
+        size: size of the part in bytes; it must be in the file.
+        known: identity that the file must have. A file that is replaced later is an error of the
+            read that detects it.
+
+    Raises:
+        DataError: the file has a different identity.
+        MissingInputError: the file does not exist.
+        UsageError: the place cannot read ranges.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
+    """
+    file = RangedFile(url, start + size, least=0)
+    if file.identity != known:
+        raise DataError("was replaced since its identity was read", url=display_name(url))
+    return io.BufferedReader(_FilePart(file, start, size, _REMOTE if local_path(url) is None else _LOCAL), _BUFFER)
