@@ -15,6 +15,8 @@ PACKAGES = {
     "hf": "'huggingface_hub>=0.36'",
     "images": "pillow numpy",
     "jpeg": "simplejpeg",
+    "audio": "soundfile",
+    "video": "torchcodec",
     "msgpack": "msgpack",
     "cbor": "cbor2",
     "webdataset": "webdataset",

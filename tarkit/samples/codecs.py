@@ -17,13 +17,16 @@ differences, all of which keep data unchanged:
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
+from tarkit.formats.tar.headers import looks_like
 from tarkit.samples import values
+from tarkit.samples.audio import AUDIO_FORMATS, decode_audio
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
 from tarkit.samples.sample import Sample, is_reserved
 
@@ -34,6 +37,7 @@ NUMBERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
 TEXTS = ("txt", "text", "transcript", "html", "htm")
 JSON = ("json", "jsn")
 """Extensions of fields that hold a whole number, a text, or JSON."""
+_OBJECT = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")
 MAX_BYTES = 1 << 30
 """Default of the largest size of a field after decompression, 1 GiB."""
 
@@ -51,6 +55,7 @@ def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
 
     A str becomes UTF-8 in fields of text (txt, html, ...) and in those without a codec. In json it
     must be JSON text, and in cls and similar fields a whole number; the other codecs reject it.
+    Audio is not encoded.
 
     Args:
         field: name of the field.
@@ -75,9 +80,11 @@ def decode_field(
 ) -> object:
     """Decode the bytes of one field; bytes if its extension has no codec.
 
-    Text (txt, text, transcript, html, htm) becomes str. Grey values of 16 bits become floats by
-    division by 65,535, and 8 bits by their upper half, as Pillow does with colours of 16 bits
-    (webdataset cuts grey values at 255).
+    Text (txt, text, transcript, html, htm) becomes str. Audio (wav, flac, ogg, oga, opus, mp3)
+    becomes an :class:`tarkit.samples.audio.Audio`: float32 samples of shape (frames, channels), and
+    the rate. Video stays bytes; see :func:`tarkit.samples.video.read_frames`. Grey values of 16
+    bits become floats by division by 65,535, and 8 bits by their upper half, as Pillow does with
+    colours of 16 bits (webdataset cuts grey values at 255).
 
     Args:
         field: name of the field.
@@ -88,7 +95,8 @@ def decode_field(
             they stay bytes.
         key: key of the sample, for errors.
         url: URL of the shard, for errors.
-        max_bytes: largest size of a compressed field (``.gz``, npz) after decompression, in bytes.
+        max_bytes: largest size of a compressed field (``.gz``, npz, audio) after decompression, in
+            bytes.
 
     Raises:
         DecodeError: the bytes are not valid for the extension, or too many, or the format is
@@ -104,6 +112,8 @@ def decode_field(
         decoder = partial(decode_image, image)
     elif extension == "npz":
         decoder = partial(values.decode_npz, max_bytes=max_bytes)
+    elif extension in AUDIO_FORMATS:
+        decoder = partial(decode_audio, max_bytes=max_bytes)
     refusal = _REFUSED.get(extension)
     if refusal is not None:
         raise DecodeError(f"field {field!r} is not decoded: {refusal}", url=url, key=key)
@@ -114,7 +124,11 @@ def decode_field(
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
-        raise DecodeError(f"field {field!r} cannot be decoded: {_sentence(error)}", url=url, key=key) from error
+        reason = f"field {field!r} cannot be decoded: {_sentence(error)}"
+        hint = None
+        if not compressed and (extension in IMAGE_FORMATS or extension in AUDIO_FORMATS):
+            hint = f"it must be a whole {extension} file, and {looks_like(data[:64]) if data else 'it is empty'}"
+        raise DecodeError(reason, url=url, key=key, hint=hint) from error
 
 
 def encode_sample(sample: Mapping[str, Any]) -> Sample:
@@ -189,11 +203,13 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
     extension, compressed = extension_of(field)
     what = f"field {field!r}, a value of type {type(value).__name__}"
     encoder: Callable[[Any], Any] | None = encoders.get(extension)
-    if encoder is None and isinstance(value, str) and extension not in _REFUSED:
+    if encoder is None and isinstance(value, str) and extension not in (*_REFUSED, *AUDIO_FORMATS):
         encoder = _ENCODERS.get(extension, str.encode)
     if encoder is None:
         refusal = _REFUSED.get(extension)
-        if refusal is None:
+        if extension in AUDIO_FORMATS:
+            refusal = "audio is only decoded; give the bytes of a file"
+        elif refusal is None:
             refusal = f"no encoder exists for it; give bytes or str, or an extension of {', '.join(sorted(encoders))}"
         raise EncodeError(f"{what}, is not encoded: {refusal}", key=key)
     try:
@@ -249,7 +265,8 @@ def decompress(data: bytes, max_bytes: int) -> bytes:
 
 
 def _sentence(error: Exception) -> str:
-    return printable(str(error) or type(error).__name__)
+    text = str(getattr(error, "error_string", error))  # of soundfile, without the object that was read
+    return printable(_OBJECT.sub("", text) or type(error).__name__)
 
 
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {

@@ -318,7 +318,7 @@ class IndexedShard:
             raise MissingFieldError(reason, url=self._name, key=split and split[0])
         if not self._begins(begin, member):
             raise _stale(self.url, f"field {printable(field)!r} of sample {number} differs from its index")
-        return open_part(self.url, member.offset, member.size, known=self.identity)
+        return open_part(self.url, member.offset, member.size, known=self.identity, member=member.name)
 
     def _begins(self, begin: int, member: IndexedMember) -> bool:
         """Return True if the headers between ``begin`` and the content are those of this member.

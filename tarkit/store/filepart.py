@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 
-from tarkit.errors import DataError
+from tarkit.errors import DataError, printable
 from tarkit.names.url import display_name, local_path
 from tarkit.store.entries import Identity
 from tarkit.store.rangedfile import RangedFile
@@ -27,10 +27,11 @@ class _FilePart(io.RawIOBase):
         start: offset where the part begins, in bytes.
         size: size of the part in bytes.
         least: smallest size of one read in bytes.
+        name: name of the part, for errors.
     """
 
-    def __init__(self, file: RangedFile, start: int, size: int, least: int) -> None:
-        self._file, self._start, self._size, self._least = file, start, size, least
+    def __init__(self, file: RangedFile, start: int, size: int, least: int, name: str) -> None:
+        self._file, self._start, self._size, self._least, self.name = file, start, size, least, name
         self._at = 0
         self._first = b""
         self._block, self._block_at = b"", 0
@@ -74,7 +75,7 @@ class _FilePart(io.RawIOBase):
             self._first = self._block
 
 
-def open_part(url: str, start: int, size: int, *, known: Identity) -> io.BufferedReader:
+def open_part(url: str, start: int, size: int, *, known: Identity, member: str = "") -> io.BufferedReader:
     """Open a part of a file as a seekable file; only the bytes that are needed are read.
 
     No descriptor stays open between reads.
@@ -85,6 +86,7 @@ def open_part(url: str, start: int, size: int, *, known: Identity) -> io.Buffere
         size: size of the part in bytes; it must be in the file.
         known: identity that the file must have. A file that is replaced later is an error of the
             read that detects it.
+        member: name of the part, which the file's ``name`` has after the URL.
 
     Raises:
         DataError: the file has a different identity.
@@ -96,4 +98,6 @@ def open_part(url: str, start: int, size: int, *, known: Identity) -> io.Buffere
     file = RangedFile(url, start + size, least=0)
     if file.identity != known:
         raise DataError("was replaced since its identity was read", url=display_name(url))
-    return io.BufferedReader(_FilePart(file, start, size, _REMOTE if local_path(url) is None else _LOCAL), _BUFFER)
+    least = _REMOTE if local_path(url) is None else _LOCAL
+    name = f"{display_name(url)}, member {printable(member)!r}" if member else display_name(url)
+    return io.BufferedReader(_FilePart(file, start, size, least, name), _BUFFER)
