@@ -17,17 +17,17 @@ differences, all of which keep data unchanged:
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
+from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError
 from tarkit.formats.tar.headers import looks_like
 from tarkit.samples import values
 from tarkit.samples.audio import AUDIO_FORMATS, decode_audio
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
+from tarkit.samples.mediafile import reason_of
 from tarkit.samples.sample import Sample, is_reserved
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
@@ -37,7 +37,6 @@ NUMBERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
 TEXTS = ("txt", "text", "transcript", "html", "htm")
 JSON = ("json", "jsn")
 """Extensions of fields that hold a whole number, a text, or JSON."""
-_OBJECT = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")
 MAX_BYTES = 1 << 30
 """Default of the largest size of a field after decompression, 1 GiB."""
 
@@ -124,7 +123,7 @@ def decode_field(
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
-        reason = f"field {field!r} cannot be decoded: {_sentence(error)}"
+        reason = f"field {field!r} cannot be decoded: {reason_of(error)}"
         hint = None
         if not compressed and (extension in IMAGE_FORMATS or extension in AUDIO_FORMATS):
             hint = f"it must be a whole {extension} file, and {looks_like(data[:64]) if data else 'it is empty'}"
@@ -217,7 +216,7 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
     except TarkitError:
         raise
     except Exception as error:  # the value comes from the caller, and its type can raise anything
-        raise EncodeError(f"{what}, cannot be encoded: {_sentence(error)}", key=key) from error
+        raise EncodeError(f"{what}, cannot be encoded: {reason_of(error)}", key=key) from error
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise EncodeError(f"{what}: its encoder gave {type(data).__name__}; it must give bytes", key=key)
     return _compress(bytes(data)) if compressed else bytes(data)
@@ -262,11 +261,6 @@ def decompress(data: bytes, max_bytes: int) -> bytes:
         data = member.unused_data.lstrip(b"\0")
         if not data:
             return content
-
-
-def _sentence(error: Exception) -> str:
-    text = str(getattr(error, "error_string", error))  # of soundfile, without the object that was read
-    return printable(_OBJECT.sub("", text) or type(error).__name__)
 
 
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {

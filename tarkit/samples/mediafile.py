@@ -7,11 +7,21 @@ file, or prints it. A part of a recording would be missing without an error.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from tarkit.errors import DecodeError, TarkitError, printable
+
+_NOISE = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>|^\w+, \S+\.cpp:\d+, ")
+"""Names of Python's objects and of source files in C++."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return the text of a decoder's error for a message, or the name of its class."""
+    text = str(getattr(error, "error_string", error))  # of soundfile, without the object that was read
+    return printable(_NOISE.sub("", text) or type(error).__name__)
 
 
 class MediaFile:
@@ -57,11 +67,12 @@ class MediaFile:
         return at
 
     @contextmanager
-    def decoding(self, what: str) -> Iterator[None]:
+    def decoding(self, what: str, hint: str | None = None) -> Iterator[None]:
         """Raise the error of a read, or else that of the decoder in the block.
 
         Args:
             what: kind of content, such as ``audio``, for the message.
+            hint: what the user can do, for the message.
 
         Raises:
             DecodeError: the decoder cannot decode the file. Errors of tarkit, such as those of a
@@ -76,7 +87,7 @@ class MediaFile:
         except Exception as error:  # each decoder has classes of its own
             if self._error is not None:
                 raise self._error from None
-            reason = printable(str(getattr(error, "error_string", None) or error) or type(error).__name__)
-            raise DecodeError(f"the {what} cannot be decoded: {reason}", url=self.name) from error
+            reason = f"the {what} cannot be decoded: {reason_of(error)}"
+            raise DecodeError(reason, url=self.name, hint=hint) from error
         if self._error is not None:
             raise self._error
