@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
+import sys
 import threading
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from tarkit.extras import MissingExtraError, library
+
+_log = logging.getLogger(__name__)
 
 IMAGE_SPECS = {
     "pil": ("pil", "RGB"),
@@ -167,23 +172,44 @@ def _of_kind(kind: str, array: Any) -> Any:
 
 
 def _decode_jpeg(data: bytes) -> Any:
-    """Decode a JPEG file in colours as an array of HxWx3 with simplejpeg, faster than Pillow.
+    """Decode a JPEG file in colours as an array of HxWx3, faster than Pillow.
 
-    None if simplejpeg is not installed or rejects the file; Pillow decodes it then.
+    None if no other decoder is installed or if it rejects the file; Pillow decodes it then.
     """
-    decode = _quick_decoder()
+    decode = quick_decoder()
     try:
         return None if decode is None else decode(data)
-    except ValueError:
+    except (ValueError, RuntimeError):
         return None
 
 
 @cache
-def _quick_decoder() -> Any:
+def quick_decoder() -> Callable[[bytes], Any] | None:
+    """Choose the decoder of JPEG files in colours, and log its name, once in a process.
+
+    simplejpeg if it is installed, or else torchcodec in a program that has imported torch. None:
+    Pillow decodes them.
+    """
+    found: tuple[str, Callable[[bytes], Any] | None] = "Pillow", None
     try:
-        return importlib.import_module("simplejpeg").decode_jpeg
+        found = "simplejpeg", importlib.import_module("simplejpeg").decode_jpeg
     except ImportError:
+        if "torch" in sys.modules and (decode := _torchcodec_decoder()) is not None:
+            found = "torchcodec", partial(_as_array, decode)
+    _log.info("JPEG pictures are decoded to arrays by %s", found[0])
+    return found[1]
+
+
+def _torchcodec_decoder() -> Any:
+    try:
+        return getattr(importlib.import_module("torchcodec.decoders"), "decode_jpeg", None)  # since 0.16
+    except (ImportError, OSError, RuntimeError):  # its libraries are missing, or are for another torch
         return None
+
+
+def _as_array(decode: Callable[..., Any], data: bytes) -> Any:
+    """Decode by torchcodec, to an array of HxWx3 of its own."""
+    return decode(data, mode="RGB").permute(1, 2, 0).contiguous().numpy()
 
 
 def _decode_16_bits(image: Any, kind: str, mode: str) -> Any:

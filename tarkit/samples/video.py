@@ -62,7 +62,8 @@ def read_frames(
     if mappings is None and not isinstance(video, bytes):
         options, hint = {"seek_mode": "approximate"}, "if its frame rate varies, give mappings= or its bytes"
     with media.decoding("video", hint):
-        decoder = _decoders().VideoDecoder(media, device=device, **options)
+        source = video if isinstance(video, bytes) else media
+        decoder = _decoders().VideoDecoder(source, device=device, **options)
         begin, end = decoder.metadata.begin_stream_seconds, decoder.metadata.end_stream_seconds
         for time in times:
             if not begin <= time < end:
@@ -85,7 +86,10 @@ def _check_times(times: list[float], found: Any) -> None:
 
 def _decoders() -> Any:
     try:
-        return library("torchcodec.decoders", "video", "video")
+        decoders = library("torchcodec.decoders", "video", "video")
+        if library("torchcodec", "video", "video").ffmpeg_major_version is None:
+            raise OSError("FFmpeg is missing")
+        return decoders
     except (RuntimeError, OSError) as error:
         reason = "its FFmpeg libraries or its kind of torch are missing"
         hint = "install FFmpeg (apt-get install ffmpeg), and the torchcodec for this torch"

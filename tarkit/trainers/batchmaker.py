@@ -21,7 +21,7 @@ from tarkit.errors import (
 from tarkit.extras import library
 from tarkit.formats.tally import check_policy
 from tarkit.samples.codecs import decode_sample, extension_of
-from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS
+from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, quick_decoder
 from tarkit.samples.sample import Sample
 from tarkit.samples.transforms import alternatives, field_values
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
@@ -38,6 +38,9 @@ TORCH_WORDS = {"torch": "rgb", **{f"torch{word}": word for word in ("l", "rgb", 
 """Images as tensors: word -> the word for the array from which the tensor is made, of shape
 (channel, height, width).
 """
+
+BYTES = "bytes"
+"""The word with which images stay bytes, and other fields are decoded."""
 
 _MOST_BATCHES = 1000
 _COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
@@ -70,7 +73,9 @@ class BatchMaker:
             hint = "one text with blanks between the names, such as 'jpg cls'"
             raise UsageError(f"fields is {printable(repr(fields))}; it must be {hint}")
         if decode is not None:
-            check_policy("decode", decode, (*IMAGE_SPECS, *TORCH_WORDS))
+            check_policy("decode", decode, (*IMAGE_SPECS, *TORCH_WORDS, BYTES))
+            if not decode.startswith("pil") and decode != BYTES:
+                quick_decoder()  # here, so that forked workers have it, and do not log its name again
         for name, function in (("transform", transform), ("collate", collate)):
             if not (function is None or callable(function)):
                 raise UsageError(f"{name} is {printable(repr(function))}; it must be a function")
@@ -264,7 +269,7 @@ class BatchMaker:
         if self._has_evidence:
             self._keys[place.shard, place.sample] = key_digest(sample["__url__"], sample["__key__"])
         if self._decode is not None:
-            word = TORCH_WORDS.get(self._decode, self._decode)
+            word = None if self._decode == BYTES else TORCH_WORDS.get(self._decode, self._decode)
             sample = decode_sample(sample, image=word, only=self._decoded)
             if self._decode in TORCH_WORDS:
                 sample = _with_tensors(sample, self._decoded)

@@ -156,8 +156,8 @@ class BatchSource:
             values, ``jpg`` or ``png`` first; None: of samples.
         decode: form of decoded images, a word of :func:`tarkit.samples.codecs.decode_field` such as
             ``rgb8`` for arrays of shape (height, width, 3); ``torchrgb`` and such give tensors of
-            shape (channel, height, width). Other fields are decoded by their extension; with
-            ``fields``, only those. None: all fields stay bytes.
+            shape (channel, height, width); with ``bytes`` images stay bytes. Other fields are
+            decoded by their extension; with ``fields``, only those. None: all fields stay bytes.
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
         equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.

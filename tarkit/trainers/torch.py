@@ -76,7 +76,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             first one that a sample has. None: of samples, dicts.
         decode: form of decoded images: ``torchrgb`` (float32, 0 to 1) or ``torchrgb8`` (uint8) for
             tensors of shape (3, height, width); ``rgb`` or ``rgb8`` for arrays of shape (height,
-            width, 3). None: all fields stay bytes.
+            width, 3); ``bytes``: images stay bytes, and other fields are decoded. None: all fields
+            stay bytes.
         collate: function from a list of samples, or of tuples, to a batch. None: torch's
             ``default_collate`` with ``fields``, else the list.
         options: the subset, order, rank and world, errors, cache, service and audit; see

@@ -10,6 +10,7 @@ import math
 import pickle
 import sys
 import zipfile
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -203,11 +204,54 @@ def test_the_quick_decoder_of_jpeg_gives_what_pillow_does(options: dict[str, Any
     quick = lambda data: calls.append(len(data)) or simplejpeg.decode_jpeg(data)  # noqa: E731
     found = []
     for decoder in (None, quick):
-        monkeypatch.setattr(images, "_quick_decoder", lambda decoder=decoder: decoder)
+        monkeypatch.setattr(images, "quick_decoder", lambda decoder=decoder: decoder)
         found.append([decode_field("jpg", stream.getvalue(), image=word) for word in ("rgb8", "rgb", "l8")])
     assert calls == [len(stream.getvalue())] * 2
     for plain, other in zip(*found, strict=True):
         assert np.array_equal(plain, other) and plain.dtype == other.dtype and other.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("missing", "has_torch", "name"),
+    [
+        ((), True, "simplejpeg"),
+        (("simplejpeg",), True, "torchcodec"),
+        (("simplejpeg",), False, "Pillow"),
+        (("simplejpeg", "torchcodec.decoders"), True, "Pillow"),
+    ],
+)
+def test_the_decoder_of_jpeg_is_chosen_and_logged_once(
+    missing: tuple[str, ...], has_torch: bool, name: str, monkeypatch: Any, caplog: Any
+) -> None:
+    """torchcodec would import torch, so it decodes only for programs that have."""
+    stream = io.BytesIO()
+    PIL.Image.fromarray(RGB).save(stream, "JPEG")
+
+    def decode_jpeg(data: bytes, mode: str = "RGB") -> Any:
+        array = np.asarray(PIL.Image.open(io.BytesIO(data))) + np.uint8(1)
+        tensor = SimpleNamespace(permute=lambda *order: SimpleNamespace(contiguous=lambda: array_of(array)))
+        return tensor if name == "torchcodec" else array
+
+    def array_of(array: Any) -> Any:
+        return SimpleNamespace(numpy=lambda: array)
+
+    for module in ("simplejpeg", "torchcodec", "torchcodec.decoders"):
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(decode_jpeg=decode_jpeg))
+    for module in missing:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    if not has_torch:
+        monkeypatch.delitem(sys.modules, "torch")
+    caplog.set_level("INFO", "tarkit.samples.images")
+    images.quick_decoder.cache_clear()
+    try:
+        found = [decode_field("jpg", stream.getvalue(), image="rgb8") for _ in range(2)]
+    finally:
+        images.quick_decoder.cache_clear()
+    monkeypatch.setattr(images, "quick_decoder", lambda: None)
+    plain: Any = decode_field("jpg", stream.getvalue(), image="rgb8")
+    assert all(np.array_equal(each, plain + np.uint8(name != "Pillow")) for each in found)
+    assert caplog.messages == [f"JPEG pictures are decoded to arrays by {name}"]
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
@@ -218,13 +262,29 @@ def test_a_jpeg_that_the_quick_decoder_does_not_take(mode: str, monkeypatch: Any
     stream, found = io.BytesIO(), []
     PIL.Image.fromarray(RGB).convert(mode).save(stream, "JPEG")
     data = stream.getvalue()[: -20 if mode == "RGB" else None]
-    for decoder in (images._quick_decoder(), None):
-        monkeypatch.setattr(images, "_quick_decoder", lambda decoder=decoder: decoder)
+    for decoder in (images.quick_decoder(), None):
+        monkeypatch.setattr(images, "quick_decoder", lambda decoder=decoder: decoder)
         try:
             found.append(decode_field("jpg", data, image="rgb8"))
         except DecodeError as error:
             found.append(str(error))
     assert np.array_equal(*found) and isinstance(found[0], str) == (mode == "RGB")
+
+
+@pytest.mark.parametrize(
+    ("data", "looks"),
+    [
+        (b"hello", "it looks like text beginning 'hello'"),
+        (b"", "it is empty"),
+        (b"\x89PNG\r\n\x1a\nx", "it looks like a PNG"),
+    ],
+)
+def test_a_picture_that_is_none(data: bytes, looks: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode_field("a.jpg", data, key="a/1", url="s.tar")
+    text = str(caught.value)
+    assert text.startswith("s.tar, key 'a/1': field 'a.jpg' cannot be decoded: cannot identify image file")
+    assert f"; it must be a whole jpg file, and {looks}" in text and " at 0x" not in text and "\n" not in text
 
 
 @pytest.mark.parametrize("extension", ["ten", "tenbin", "tb"])

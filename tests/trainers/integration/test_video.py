@@ -104,12 +104,14 @@ def test_the_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         video.read_frames(b"", [1.0])
 
 
-@pytest.mark.parametrize("error", [RuntimeError("Could not load libtorchcodec"), OSError("libnvrtc.so.13")])
-def test_the_library_lacks_another(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*words: str) -> Any:
-        raise error
+@pytest.mark.parametrize("error", [RuntimeError("Could not load libtorchcodec"), OSError("libnvrtc.so.13"), None])
+def test_the_library_lacks_another(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*words: str) -> Any:
+        if error is not None:
+            raise error
+        return SimpleNamespace(ffmpeg_major_version=None)  # since 0.16, which is loaded without FFmpeg
 
-    monkeypatch.setattr(video, "library", fails)
+    monkeypatch.setattr(video, "library", found)
     with pytest.raises(UsageError, match=r"cannot be loaded: its FFmpeg libraries or .*; install FFmpeg \(apt-get "):
         video.read_frames(b"", [1.0])
 

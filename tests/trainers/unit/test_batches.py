@@ -15,6 +15,8 @@ from trainshards import program_of, write_shards
 
 import tarkit
 from tarkit.errors import DecodeError, UsageError
+from tarkit.samples.codecs import decode_field
+from tarkit.samples.images import quick_decoder
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
@@ -54,6 +56,28 @@ def test_only_the_fields_that_are_named_are_decoded(tmp_path: Path, decode: str)
         assert sorted(batch[0]) == [0, 1, 2, 3]
     with pytest.raises(DecodeError, match="field 'json'"):
         list(loader(urls, batch=4, fields="cls json", decode=decode))
+
+
+def test_pictures_can_stay_bytes(shards: str) -> None:
+    """For a decoder of the loop's process, which gets them in their order."""
+    decoded, undecoded = loader(shards), loader(shards, decode="bytes")
+    for (names, pictures, labels, texts), (kept, files, *others) in zip(decoded, undecoded, strict=True):
+        assert kept == names and all(file.startswith(b"\x89PNG") for file in files)
+        found = [decode_field("png", file, image="rgb8") for file in files]
+        assert np.array_equal(np.stack(found), pictures)  # type: ignore[arg-type]
+        assert (others[0] == labels).all() and others[1] == texts
+
+
+@pytest.mark.parametrize(("decode", "logged"), [("rgb8", 1), ("torchrgb", 1), ("pil", 0), ("bytes", 0), (None, 0)])
+def test_the_decoder_of_jpeg_is_logged_once(
+    shards: str, decode: str | None, logged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tarkit.samples.images")
+    quick_decoder.cache_clear()
+    for _ in range(2):
+        BatchSource(shards, batch=6, decode=decode)
+    assert len(caplog.messages) == logged
+    assert all(text.startswith("JPEG pictures are decoded to arrays by ") for text in caplog.messages)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 9, 10])
