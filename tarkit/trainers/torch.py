@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from tarkit.trainers.stageclock import WorkerNumbers
 from tarkit.trainers.streams import Stream
 from tarkit.world import LoaderWorker, loader_worker
 
+_log = logging.getLogger(__name__)
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
 
@@ -242,6 +244,17 @@ def _begin_worker(process: int) -> None:
     gc.freeze()
 
 
+def _warn_of_ranks() -> None:
+    """Warn if a process group would meet in each step: with a service its ranks may not."""
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_available() and group.is_initialized() and (world := group.get_world_size()) > 1:
+        _log.warning(
+            "service= in a process group of %d ranks: a loop of DDP may wait for ever at the end of the data, because "
+            "a rank waits for the service while the others wait for it; without service= all ranks have the same steps",
+            world,
+        )
+
+
 def _check_not_dispatched(dataset: ShardDataset) -> None:
     """Refuse accelerate's prepare(), which would deal out rank 0's part of each batch to all.
 
@@ -394,6 +407,8 @@ class ShardLoader(EpochLoader):
             # PyTorch would look for what to convert in each field: that takes longer than to read
             # small samples.
             options = {"collate_fn": list, **options}
+        if dataset.service is not None:
+            _warn_of_ranks()
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
         is_plain = dataset.service is None and dataset.audit is None and not dataset.counts_errors
