@@ -40,7 +40,7 @@ def run(command: str, **replaced: str) -> subprocess.CompletedProcess[str]:
         assert old in command
         command = command.replace(old, new)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    words = ["bash", "-eu", "-c", command.replace("torchrun", f"{sys.executable} -m torch.distributed.run")]
+    words = ["bash", "-eu", "-c", command.replace("torchrun --", f"{sys.executable} -m torch.distributed.run --")]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
 
