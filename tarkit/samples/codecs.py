@@ -27,7 +27,7 @@ from tarkit.formats.tar.headers import looks_like
 from tarkit.samples import values
 from tarkit.samples.audio import AUDIO_FORMATS, decode_audio
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
-from tarkit.samples.mediafile import reason_of
+from tarkit.samples.mediafile import decoder_reason
 from tarkit.samples.sample import Sample, is_reserved
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
@@ -123,7 +123,7 @@ def decode_field(
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
-        reason = f"field {field!r} cannot be decoded: {reason_of(error)}"
+        reason = f"field {field!r} cannot be decoded: {decoder_reason(error)}"
         hint = None
         if not compressed and (extension in IMAGE_FORMATS or extension in AUDIO_FORMATS):
             hint = f"it must be a whole {extension} file, and {looks_like(data[:64]) if data else 'it is empty'}"
@@ -216,7 +216,7 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
     except TarkitError:
         raise
     except Exception as error:  # the value comes from the caller, and its type can raise anything
-        raise EncodeError(f"{what}, cannot be encoded: {reason_of(error)}", key=key) from error
+        raise EncodeError(f"{what}, cannot be encoded: {decoder_reason(error)}", key=key) from error
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise EncodeError(f"{what}: its encoder gave {type(data).__name__}; it must give bytes", key=key)
     return _compress(bytes(data)) if compressed else bytes(data)

@@ -18,7 +18,7 @@ _NOISE = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>|^\w+, \S+\.cpp:\d+, 
 """Names of Python's objects and of source files in C++."""
 
 
-def reason_of(error: Exception) -> str:
+def decoder_reason(error: Exception) -> str:
     """Return the text of a decoder's error for a message, or the name of its class."""
     text = str(getattr(error, "error_string", error))  # of soundfile, without the object that was read
     return printable(_NOISE.sub("", text) or type(error).__name__)
@@ -87,7 +87,7 @@ class MediaFile:
         except Exception as error:  # each decoder has classes of its own
             if self._error is not None:
                 raise self._error from None
-            reason = f"the {what} cannot be decoded: {reason_of(error)}"
+            reason = f"the {what} cannot be decoded: {decoder_reason(error)}"
             raise DecodeError(reason, url=self.name, hint=hint) from error
         if self._error is not None:
             raise self._error
