@@ -9,6 +9,8 @@ A place is a module that has some of these functions, and is named in :mod:`tark
 - ``identify(url)``: return an :class:`Identity`.
 - ``remove(url, name, is_folder)``: remove a file, or a folder and all files in it.
 - ``read_range(url, name, start, stop, size, retry)``: read a range of a file of ``size`` bytes.
+- ``open_ranges(url, name)``: return a :class:`RangeReader`, or None for a file that it cannot read
+  so; only if a range can be read and its file identified by one request.
 - ``glob(url)``: return the URLs that match a pattern, sorted.
 - ``pinned(url)``: return the URL or pattern with the current version in it; only if URLs can name a
   version.
@@ -38,6 +40,22 @@ class RawReader(Protocol):
     def size(self) -> int | None: ...
     def read(self, count: int, /) -> bytes: ...
     def close(self) -> None: ...
+
+
+class RangeReader(Protocol):
+    """A reader of ranges of one file, by one request each, for any number of threads.
+
+    Attributes:
+        identity: identity of the file.
+    """
+
+    @property
+    def identity(self) -> Identity: ...
+    def read(self, start: int, stop: int, /) -> bytes | None:
+        """Return bytes from ``start`` up to, not including, ``stop`` of the file with the identity.
+
+        None for any answer that does not prove to be these bytes.
+        """
 
 
 class Sink(Protocol):

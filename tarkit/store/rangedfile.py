@@ -10,7 +10,8 @@ from tarkit.errors import DataError, LocatedError, MissingInputError, StreamErro
 from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.local import open_path
-from tarkit.store.read import read_range, reading
+from tarkit.store.ranges import Ranges
+from tarkit.store.read import reading
 from tarkit.store.registry import offered
 
 Read = Callable[[int], bytes]
@@ -117,8 +118,8 @@ class RangedFile(io.RawIOBase):
     """
 
     def __init__(self, url: str, stop: int | None = None, least: int | None = None) -> None:
-        self._url = url
-        self.identity = identify(url)
+        self._ranges = Ranges(url)
+        self.identity = self._ranges.identity
         if self.identity.size is None:
             raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(url))
         self.size = self.identity.size
@@ -152,8 +153,7 @@ class RangedFile(io.RawIOBase):
         start = self._at - self._block_at
         if not 0 <= start <= len(self._block) - wanted:
             last = min(self._stop, max(end, self._at + self._least))
-            self._block, self._block_at, start = read_range(self._url, self._at, last, size=self.size), self._at, 0
-            check_same(self._url, self.identity)
+            self._block, self._block_at, start = self._ranges.read(self._at, last), self._at, 0
         self._at += wanted
         return self._block[start : start + wanted]
 

@@ -90,6 +90,11 @@ class Marks:
     values: dict[str, str]
     condition: tuple[str, str] | None
 
+    @property
+    def tag(self) -> str | None:
+        """Text of the values; None if there are none."""
+        return ", ".join(f"{header}: {value}" for header, value in sorted(self.values.items())) or None
+
     def check(self, headers: Message) -> None:
         """Check that an answer is about the same object.
 

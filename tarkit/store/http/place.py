@@ -22,12 +22,14 @@ from typing import NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.names.url import base_name, display_name, http_parts, server_of, split_query
+from tarkit.store import waits
 from tarkit.store.checksums import from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.faults import is_permanent, is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of, retry_after, status_text
 from tarkit.store.http.connection import HttpBody, opener
+from tarkit.store.http.kept import HttpRanges, open_http_ranges
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
@@ -86,6 +88,18 @@ def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     reader = open_origin(origin, retry)
     reader.close()
     return Identity(reader.size, origin.tag)
+
+
+def open_ranges(url: str, name: str) -> HttpRanges | None:
+    """Return a reader of ranges by one request each, over connections that stay open.
+
+    None if the server does not answer a Range with only those bytes, which it identifies.
+    """
+    try:
+        http_parts(url)
+    except ValueError as error:
+        raise UsageError(f"{printable(name)} is not a URL: {error}") from None
+    return waits.call(open_http_ranges, _request, url, name)
 
 
 def serves_parts(url: str, retry: Retry = DEFAULT_RETRY) -> bool:
@@ -169,8 +183,7 @@ class HttpOrigin(Origin):
     @property
     def tag(self) -> str | None:
         """Validators of the object; None before the first answer, or if it had none."""
-        values = self._marks.values if self._marks is not None else {}
-        return ", ".join(f"{header}: {value}" for header, value in sorted(values.items())) or None
+        return None if self._marks is None else self._marks.tag
 
     @property
     def codec(self) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +14,7 @@ from tarkit.names.url import display_name
 from tarkit.store.checksums import Checksum, from_info
 from tarkit.store.objects.filesystem import ask, filesystem, raise_dropped, translated
 from tarkit.store.objects.sink import ObjectSink
-from tarkit.store.objects.source import SourceOrigin, info_marks
+from tarkit.store.objects.source import SourceOrigin, SourceRanges, identity_of, info_marks
 from tarkit.store.objects.spool import SpoolSink
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.registry import module_of
@@ -99,6 +97,13 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
     return ask(some, url=url, name=name, retry=retry)
 
 
+def open_ranges(url: str, name: str) -> SourceRanges | None:
+    """Return a reader of ranges by one request each; None for a store that tarkit does not know."""
+    fs, path = filesystem(url, name)
+    source = _known(url, fs, "SOURCE")
+    return None if source is None else SourceRanges(source(fs, path), url, name)
+
+
 def stat(url: str) -> Entry:
     """Return the entry of a file or folder."""
     return _entry(url, display_name(url).rstrip("/").rpartition("/")[2], _info(url))
@@ -109,11 +114,7 @@ def identify(url: str) -> Identity:
 
     The digest is None if the store reports only the size.
     """
-    info = _info(url)
-    marks, size = info_marks(info), info.get("size")
-    text = json.dumps(marks, sort_keys=True, default=str)
-    tag = hashlib.sha256(text.encode()).hexdigest()[:32] if marks.keys() - {"size"} else None
-    return Identity(size if isinstance(size, int) else None, tag)
+    return identity_of(_info(url))
 
 
 def _info(url: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ by the checksum of the whole object, if the store has one.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from email.message import Message
 from typing import Any
@@ -17,8 +19,9 @@ from tarkit.store.checksums import Checksum, from_info
 from tarkit.store.faults import answered_status
 from tarkit.store.http.answer import content_range, status_text
 from tarkit.store.objects.filesystem import raise_dropped, translated
+from tarkit.store.place import Identity
 from tarkit.store.resume import Body, ReportedOrigin
-from tarkit.store.retry import Dropped
+from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience
 
 _FIRST_REQUEST = 4 << 20
 _LARGEST_REQUEST = 32 << 20
@@ -175,6 +178,43 @@ class SourceOrigin(ReportedOrigin):
         if len(data) != stop - start:
             raise Dropped(f"{len(data)} bytes came, but {stop - start} were asked for")
         return data
+
+
+class SourceRanges:
+    """Ranges of an object of a store that tarkit knows, by one request each.
+
+    Args:
+        source: reader of the object.
+        url: URL of the object.
+        name: URL for messages.
+
+    Raises:
+        MissingInputError: the object does not exist.
+        StreamError, TemporaryStreamError: the store does not say what it is.
+    """
+
+    def __init__(self, source: ObjectSource, url: str, name: str) -> None:
+        self._origin = SourceOrigin(source, url, name)
+        marks, _ = Patience(DEFAULT_RETRY, name).call(self._origin.report)
+        self.identity = identity_of(marks)
+
+    def read(self, start: int, stop: int) -> bytes | None:
+        """Return bytes from ``start`` up to ``stop``; None if the answer is not of this object."""
+        try:
+            return self._origin.fetch(start, stop)
+        except (Dropped, StreamError):
+            return None
+
+
+def identity_of(info: Mapping[str, Any]) -> Identity:
+    """Return the size in the ``info()`` of a file, and a digest of the values that identify it.
+
+    The digest is None if the store reports only the size.
+    """
+    marks, size = info_marks(info), info.get("size")
+    text = json.dumps(marks, sort_keys=True, default=str)
+    tag = hashlib.sha256(text.encode()).hexdigest()[:32] if marks.keys() - {"size"} else None
+    return Identity(size if isinstance(size, int) else None, tag)
 
 
 # Names in the results of file systems' info() whose values change with the content.
