@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.names.outputnames import index_url
 from tarkit.names.url import display_name
 from tarkit.samples.index import ShardIndex, decode_index
-from tarkit.samples.indexedshard import IndexedShard, open_indexed
+from tarkit.samples.indexedshard import IndexedShard, check_end, open_indexed
 from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.store.cache import Part, PartCache, range_part
-from tarkit.store.entries import Identity, check_same, identify
-from tarkit.store.read import read_range
+from tarkit.store.rangedfile import RangedFile
+from tarkit.store.ranges import Ranges
 
 _MOST = 16 << 20
+_END = 1 << 18
+"""Size in bytes of the request for the end of a shard, unless its last member is longer."""
 
 
 class CachedShard(IndexedShard):
@@ -23,19 +25,16 @@ class CachedShard(IndexedShard):
     A part has the samples of a run, or fewer if they have more than about 16 MiB.
 
     Args:
-        url: URL of the shard.
+        ranges: the shard, read by ranges.
         index: its index.
-        identity: size and tag of the shard.
         rule: key rule.
         run: number of samples of a run.
         cache: cache that keeps the parts.
     """
 
-    def __init__(
-        self, url: str, index: ShardIndex, identity: Identity, rule: KeyRule, run: int, cache: PartCache
-    ) -> None:
-        super().__init__(url, index, identity, rule)
-        self._run, self._cache = run, cache
+    def __init__(self, ranges: Ranges, index: ShardIndex, rule: KeyRule, run: int, cache: PartCache) -> None:
+        super().__init__(ranges.url, index, ranges.identity, rule)
+        self._ranges, self._run, self._cache = ranges, run, cache
         mean = index.span(0, len(index))[1] // max(1, len(index))
         self._length = max(1, min(run, _MOST // max(1, mean)))
 
@@ -53,8 +52,18 @@ class CachedShard(IndexedShard):
         Raises:
             StreamError: the part cannot be read, or the shard was replaced.
         """
-        part = self._part(first)
-        self._cache.keep(part, partial(self._fetched, part))
+        part = self.part(first)
+        self._cache.keep(part, lambda: self._ranges.read(part.start, part.start + part.size))
+
+    def fetch_now(self, parts: Sequence[Part]) -> int | None:
+        """Fetch and keep neighbouring parts by one request, and wait for no other process.
+
+        It returns what :meth:`tarkit.store.cache.PartCache.keep_now` returns.
+
+        Raises:
+            StreamError: the parts cannot be read, or the shard was replaced.
+        """
+        return self._cache.keep_now(parts, self._ranges.read)
 
     def kept(self, number: int) -> Sample | None:
         """Return a sample from its part in the cache; None if the part is not there.
@@ -66,7 +75,7 @@ class CachedShard(IndexedShard):
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
-        data = self._cache.read(self._part(self.first_of_part(number)), *self.index.span(number, number + 1))
+        data = self._cache.read(self.part(self.first_of_part(number)), *self.index.span(number, number + 1))
         if data is None:
             return None
         self.reads.bytes += len(data)
@@ -74,17 +83,15 @@ class CachedShard(IndexedShard):
 
     def bytes_of_part(self, first: int) -> int:
         """Return the size in bytes of the part that begins with sample ``first``."""
-        return self._part(first).size
+        return self.part(first).size
 
-    def _part(self, first: int) -> Part:
-        end = min(first + self._length, first - first % self._run + self._run, len(self))
-        return range_part(self.url, self.identity, *self.index.span(first, end))
+    def part(self, first: int) -> Part:
+        """Return the part that begins with sample ``first``."""
+        return range_part(self.url, self.identity, *self.index.span(first, self.end_of_part(first)))
 
-    def _fetched(self, part: Part) -> bytes:
-        size = self.identity.size or 0
-        data = read_range(self.url, part.start, part.start + part.size, size=size)
-        check_same(self.url, self.identity)
-        return data
+    def end_of_part(self, first: int) -> int:
+        """Return the number of the sample after the part that begins with sample ``first``."""
+        return min(first + self._length, first - first % self._run + self._run, len(self))
 
 
 def open_cached(url: str, rule: KeyRule, run: int, cache: PartCache) -> IndexedShard | None:
@@ -99,23 +106,31 @@ def open_cached(url: str, rule: KeyRule, run: int, cache: PartCache) -> IndexedS
         run: number of samples of a run.
         cache: cache that keeps the parts and the index.
     """
-    index = index_url(url)
     try:
-        before = identify(url), identify(index)
+        shard, beside = Ranges(url), Ranges(index_url(url))
     except (MissingInputError, StreamError):
         return open_indexed(url, rule)
-    if None in (*before[0], *before[1]):
+    if None in (*shard.identity, *beside.identity):
         return open_indexed(url, rule)
-    # The end of a shard is compared with its index before the index is kept; the key rule decides
-    # which members belong to samples.
-    part = range_part(url, before[0], 0, before[1].size or 0, "index", before[1].tag)
-    text = cache.read(part, 0, part.size) if rule is first_dot else None
+    part = range_part(url, shard.identity, 0, beside.identity.size or 0, "index", beside.identity.tag)
+    compared: list[ShardIndex] = []
+
+    def fetch() -> bytes:
+        text = beside.read(0, part.size)
+        compared.append(decode_index(text, display_name(beside.url), rule))
+        check_end(RangedFile(url, ranges=shard, least=_END), compared[0], rule)
+        return text
+
+    text = None
+    if rule is first_dot:
+        # The end of a shard is compared with its index before the index is kept; the key rule
+        # decides which members belong to samples.
+        text = cache.read(part, 0, part.size)
+        if text is None:
+            cache.keep(part, fetch)
+            text = None if compared else cache.read(part, 0, part.size)
     if text is not None:
-        return CachedShard(url, decode_index(text, display_name(index), rule), before[0], rule, run, cache)
-    shard = open_indexed(url, rule)
-    if shard is None or shard.identity != before[0]:
-        return shard
-    text = shard.index.encode()
-    if rule is first_dot and len(text) == part.size and identify(index) == before[1]:
-        cache.keep(part, partial(bytes, text))
-    return CachedShard(url, shard.index, shard.identity, rule, run, cache)
+        compared.append(decode_index(text, display_name(beside.url), rule))
+    elif not compared:
+        fetch()
+    return CachedShard(shard, compared[0], rule, run, cache)

@@ -484,9 +484,19 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
         if isinstance(error, TemporaryStreamError):
             raise
         return None
-    if (reason := _why_stale(file, index, rule)) is not None:
-        raise _stale(url, reason)
+    check_end(file, index, rule)
     return IndexedShard(url, index, file.identity, rule)
+
+
+def check_end(file: RangedFile, index: ShardIndex, rule: KeyRule) -> None:
+    """Compare the end of a shard with its index.
+
+    Raises:
+        StaleIndexError: they differ.
+        StreamError: the shard cannot be read.
+    """
+    if (reason := _why_stale(file, index, rule)) is not None:
+        raise _stale(file.url, reason)
 
 
 def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None:

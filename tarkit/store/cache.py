@@ -8,7 +8,8 @@ used, and which the next process that needs room removes.
 No lock is taken to read. Two kinds of locks are held while a part is fetched: one of 256, selected
 by its name, so that other processes wait for it and do not fetch it too; and for a moment the lock
 of the folder's sum of bytes, under which room is made: the parts that were used least recently are
-removed. The sum is written before a file is made, so it is never too low.
+removed, but none that a process has pinned because it will need it soon. The sum is written before
+a file is made, so it is never too low.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from numbers import Real
 from typing import NamedTuple
 
 from tarkit.errors import UsageError
+from tarkit.store.pins import pins_of
 from tarkit.store.place import Identity
 from tarkit.store.sinks import write_all
 from tarkit.store.temporary import close_locked, create_temporary, is_temporary_name, remove_if_dead
@@ -148,21 +151,88 @@ class PartCache:
         """
         if self.closed:
             return
+        with self._closing(), self._locked(_lock_of(part)):
+            if self._has_used(part):
+                return
+            if (temporary := self._reserved(part)) is not None:
+                self._fill([(part, *temporary)], lambda begin, end: fetch())
+            else:
+                self._warn_full(part)
+
+    def keep_now(self, parts: Sequence[Part], fetch: Callable[[int, int], bytes]) -> int | None:
+        """Fetch and keep neighbouring parts by one request, unless others fetch the first one.
+
+        Args:
+            parts: parts of one file, each of which begins where the one before it ends.
+            fetch: function that returns bytes ``begin`` up to ``end`` of the file; not called if
+                the first part is in the folder already. Its exceptions are raised.
+
+        Returns:
+            The number of parts, from the first one on, that are in the folder now; 0 if another
+            process or thread fetches the first one; None if there is no room for it.
+        """
+        reserved: list[tuple[Part, int, str]] = []
+        kept: int | None = None
+        if self.closed:
+            return None
+        with self._closing(), ExitStack() as locks:
+            for part in parts:
+                try:
+                    locks.enter_context(self._locked(_lock_of(part), fcntl.LOCK_NB))
+                except BlockingIOError:
+                    kept = 0
+                    break
+                if self._has_used(part):
+                    kept = 1
+                    break
+                temporary = self._reserved(part)
+                if temporary is None:
+                    break
+                reserved.append((part, *temporary))
+            if reserved:
+                self._fill(reserved, fetch)
+                kept = len(reserved)
+        return kept
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Run a block that keeps parts; close the cache if the folder cannot be used."""
         try:
-            os.makedirs(self.folder, 0o700, exist_ok=True)
-            with self._locked(f".lock-{int(part.name[:8], 16) % _LOCKS:02x}"):
-                if self.has(part):
-                    # Otherwise it may be the next to be removed, for another part of the same
-                    # batch.
-                    os.utime(self._path(part.name))
-                elif (temporary := self._reserved(part)) is not None:
-                    self._fill(part, *temporary, fetch)
+            yield
         except _NotKept as problem:
             self._close(problem.reason)
         except _Failed as failed:
             raise failed.error from None
         except OSError as error:
             self._close(error.strerror or str(error))
+
+    def _has_used(self, part: Part) -> bool:
+        """Return True if a part is in the folder, which is a use of it."""
+        if found := self.has(part):
+            # Otherwise it may be the next to be removed, for another part of the same batch.
+            os.utime(self._path(part.name))
+        return found
+
+    def pin(self, part: Part) -> None:
+        """Need a part: no process removes it until this one unpins it, or ends."""
+        if not self.closed:
+            try:
+                os.makedirs(self.folder, 0o700, exist_ok=True)
+                pins_of(self.folder).add(part.name)
+            except OSError as error:
+                self._close(error.strerror or str(error))
+
+    def unpin(self, part: Part) -> None:
+        """Need a part, which this process has pinned, once less."""
+        if not self.closed:
+            pins_of(self.folder).drop(part.name)
+
+    def limit(self) -> int:
+        """Return the largest size of all parts in bytes, as far as is known now."""
+        try:
+            return self._limit(0)
+        except OSError:
+            return _MOST
 
     def warn_small(self, why: str) -> None:
         """Log once that the cache is too small.
@@ -185,10 +255,11 @@ class PartCache:
         return f"{self.folder}/{name}"
 
     @contextmanager
-    def _locked(self, name: str) -> Iterator[int]:
+    def _locked(self, name: str, how: int = 0) -> Iterator[int]:
+        os.makedirs(self.folder, 0o700, exist_ok=True)
         file = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX | how)
             yield file
         finally:
             # A child that was forked meanwhile has the file open, too: only this releases the lock.
@@ -206,10 +277,9 @@ class PartCache:
             held = int(text) if text.isdigit() else None
             if held is None or held + part.size > self._limit(held):
                 held = self._evicted(part.size)
-            limit = self._limit(held)
-            if held + part.size > limit:
-                # The remaining bytes are parts that are being fetched.
-                self.warn_small(f"its limit is {limit} bytes, {held} of them in use, and a part has {part.size}")
+            if held + part.size > self._limit(held):
+                # The remaining bytes are parts that are being fetched, or that processes need.
+                os.pwrite(noted, b"%020d" % held, 0)
                 return None
             os.pwrite(noted, b"%020d" % (held + part.size), 0)
             file, path = create_temporary(self.folder, part.name)
@@ -220,6 +290,12 @@ class PartCache:
                 _drop(file, path)
                 raise
             return file, path
+
+    def _warn_full(self, part: Part) -> None:
+        with self._locked(_SUM) as noted:
+            held = int(os.pread(noted, 32, 0) or 0)
+        limit = self._limit(held)
+        self.warn_small(f"its limit is {limit} bytes, {held} of them in use, and a part has {part.size}")
 
     def _limit(self, held: int) -> int:
         if self.size is not None:
@@ -248,26 +324,36 @@ class PartCache:
             for _, name, size in sorted(found):
                 if held + wanted <= limit * _AFTER_EVICTION:
                     break
-                with suppress(FileNotFoundError):
-                    os.unlink(self._path(name))
-                held -= size
+                if pins_of(self.folder).removed(name):
+                    held -= size
         return held
 
-    def _fill(self, part: Part, file: int, path: str, fetch: Callable[[], bytes]) -> None:
+    def _fill(self, reserved: list[tuple[Part, int, str]], fetch: Callable[[int, int], bytes]) -> None:
+        """Fetch neighbouring parts, and write each to its temporary file, which gets its name."""
+        begin, end = reserved[0][0].start, reserved[-1][0].start + reserved[-1][0].size
+        left = deque(reserved)
         try:
             try:
-                data = fetch()
+                data = memoryview(fetch(begin, end))
             except Exception as error:
                 raise _Failed(error) from error
-            if len(data) != part.size:
-                raise _NotKept(f"{len(data)} bytes arrived for a part of {part.size}")
-            write_all(file, data)
-            os.fsync(file)
-            os.replace(path, self._path(part.name))
+            if len(data) != end - begin:
+                raise _NotKept(f"{len(data)} bytes arrived for a part of {end - begin}")
+            while left:
+                part, file, path = left[0]
+                write_all(file, data[part.start - begin : part.start - begin + part.size])
+                os.fsync(file)
+                os.replace(path, self._path(part.name))
+                left.popleft()
+                close_locked(file, path)
         except BaseException:
-            _drop(file, path)
+            for _, file, path in left:
+                _drop(file, path)
             raise
-        close_locked(file, path)
+
+
+def _lock_of(part: Part) -> str:
+    return f".lock-{int(part.name[:8], 16) % _LOCKS:02x}"
 
 
 def _drop(file: int, path: str) -> None:

@@ -104,8 +104,10 @@ class RangedFile(io.RawIOBase):
         url: path or URL of the file.
         stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
         least: smallest size of one request in bytes; None: ``BLOCK``.
+        ranges: the file, if it is open already.
 
     Attributes:
+        url: path or URL of the file.
         size: size of the file in bytes.
         identity: identity of the file when it was opened.
 
@@ -117,8 +119,11 @@ class RangedFile(io.RawIOBase):
         DataError: the size of the file has changed.
     """
 
-    def __init__(self, url: str, stop: int | None = None, least: int | None = None) -> None:
-        self._ranges = Ranges(url)
+    def __init__(
+        self, url: str, stop: int | None = None, least: int | None = None, ranges: Ranges | None = None
+    ) -> None:
+        self.url = url
+        self._ranges = Ranges(url) if ranges is None else ranges
         self.identity = self._ranges.identity
         if self.identity.size is None:
             raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(url))

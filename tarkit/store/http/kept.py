@@ -16,9 +16,9 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tarkit.errors import StreamError
+from tarkit.errors import MissingInputError, StreamError
 from tarkit.store import waits
-from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of
+from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of, status_text
 from tarkit.store.http.connection import Connection, SecureConnection, opener
 from tarkit.store.place import Identity
 from tarkit.store.retry import DEFAULT_RETRY
@@ -67,6 +67,9 @@ def get_range(
         name: URL for messages.
         start: first byte.
         stop: byte after the last one.
+
+    Raises:
+        MissingInputError: the server answers that there is no such object.
     """
     asked: list[_Exchange] = []
 
@@ -80,11 +83,15 @@ def get_range(
         return asked[0].response, target
 
     try:
-        follow(ask, url, name)
+        response, target = follow(ask, url, name)
+        if response.status in (404, 410) and target == url:
+            raise MissingInputError(status_text(response.status), url=name)
         found = _content(asked[0].response, start, stop)
         if found is not None:
             asked.pop().keep()
         return found
+    except MissingInputError:
+        raise
     except (OSError, http.client.HTTPException, ValueError, StreamError):
         return None
     finally:
@@ -202,7 +209,10 @@ class HttpRanges:
 
     def read(self, start: int, stop: int) -> bytes | None:
         """Return bytes from ``start`` up to ``stop``; None if the answer is not of this object."""
-        found = get_range(lambda url: self._request_of(url, self._headers), self._url, self._name, start, stop)
+        try:
+            found = get_range(lambda url: self._request_of(url, self._headers), self._url, self._name, start, stop)
+        except MissingInputError:
+            return None
         if found is None or Identity(found.size, found.marks.tag) != self.identity:
             return None
         return found.data
@@ -211,6 +221,10 @@ class HttpRanges:
 def open_http_ranges(
     request_of: Callable[[str, dict[str, str]], urllib.request.Request], url: str, name: str
 ) -> HttpRanges | None:
-    """Identify an object by its first byte; None if the server does not answer so."""
+    """Identify an object by its first byte; None if the server does not answer so.
+
+    Raises:
+        MissingInputError: the server answers that there is no such object.
+    """
     first = get_range(lambda target: request_of(target, {}), url, name, 0, 1)
     return None if first is None else HttpRanges(request_of, url, name, first)

@@ -19,7 +19,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
         "store": "allocator cache cachedread checksums childstart compression database entries faults fieldfile forks "
-        "filepart http.guarded http.robots inplace publish rangedfile read retry sinks temporary transfer trees waits "
+        "filepart http.guarded http.robots inplace publish rangedfile ranges read retry sinks temporary transfer trees waits "
         "wholefolder window"
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
@@ -68,7 +68,7 @@ LEVEL_OF = {room: number for number, level in enumerate(LEVELS) for room in leve
 # Names of public functions and classes that several modules have, because each plays the role in
 # its own room.
 ROLES = {
-    "the functions of a place": "entries glob identify open_read open_sink pinned read_range remove stat",
+    "the functions of a place": "entries glob identify open_ranges open_read open_sink pinned read_range remove stat",
     "a library that does not retry by itself": "without_retries",
     "a format": "RecordWriter looks_like read_index read_named read_records read_sizes",
     "a run of a Work": "process",
