@@ -47,7 +47,7 @@ class Late(Exception):
         self.seconds = seconds
 
 
-class _Stop(threading.Event):
+class Stop(threading.Event):
     """An event that stops the work of threads.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Here(threading.local):
         left_behind: True if the thread may be left behind, so that it needs no assistant.
     """
 
-    stop: _Stop | None = None
+    stop: Stop | None = None
     assistant: _Assistant | None = None
     left_behind = False
 
@@ -196,8 +196,8 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
     """
 
     def __init__(self, count: int, name: str) -> None:
-        self._stop = _Stop()
-        super().__init__(count, thread_name_prefix=name, initializer=_set_stop, initargs=(self._stop,))
+        self._stop = Stop()
+        super().__init__(count, thread_name_prefix=name, initializer=stop_by, initargs=(self._stop,))
 
     def stop(self) -> None:
         """Raise Stopped in all waits for a network, now and in work that begins later."""
@@ -225,7 +225,8 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
         self.shutdown(cancel_futures=kind is not None)
 
 
-def _set_stop(stop: _Stop) -> None:
+def stop_by(stop: Stop) -> None:
+    """Let an event stop the work of this thread."""
     _here.stop = stop
 
 

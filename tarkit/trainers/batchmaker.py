@@ -106,8 +106,16 @@ class BatchMaker:
         self._lost.clear()
         self._reported.clear()
 
-    def make(self, order: BatchOrder, number: int, consumer: Consumer) -> tuple[Any, Evidence | None]:
+    def make(
+        self, order: BatchOrder, number: int, consumer: Consumer, places: list[Place] | None = None
+    ) -> tuple[Any, Evidence | None]:
         """Return the rank's part of a global batch, and its evidence.
+
+        Args:
+            order: order of the epoch.
+            number: number of the batch.
+            consumer: rank and world.
+            places: the part's samples; None: as the order says.
 
         Raises:
             DataError: all samples were left out, or one is damaged.
@@ -116,7 +124,8 @@ class BatchMaker:
         """
         self._keys, self._failed = {}, []
         self.clock.lap(IDLE)
-        places, counts, fillers = order.rank_batch(number, *consumer), Counter[str](), dict[int, Place]()
+        places = order.rank_batch(number, *consumer) if places is None else places
+        counts, fillers = Counter[str](), dict[int, Place]()
         self.clock.lap(ORDERING)
         values = self._values(places, counts)
         left_out = [value is None for value in values]

@@ -131,15 +131,16 @@ class ShardMap:
         if len(set(self.urls)) < len(self.urls):
             url, times = Counter(self.urls).most_common(1)[0]
             _log.warning("%s is listed %d times, and each time its samples count as others", display_name(url), times)
-        self._remote = {
-            number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)
-        }
+        self.remote = {number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)}
         """Numbers of shards that are read over a network."""
+        self.fetched_elsewhere = False
+        """True if another object fetches the parts of each batch, so :meth:`fetch` does nothing."""
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Number of samples of each shard, of the chosen ones in a subset."""
         self._ends = list(accumulate(self.counts))
         mean = max(1, len(self) // max(1, len(self.urls)))
-        self._held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
+        self.most_held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
+        """Number of shards whose indexes are kept in memory."""
         self._files: OrderedDict[int, IndexedShard] = OrderedDict()
         """Shards that may have an open descriptor, the last used one at the end."""
         self.chosen: Subset | None = None
@@ -198,7 +199,7 @@ class ShardMap:
         found = self._shard(shard)
         if isinstance(found, CachedShard):
             return self._cached(shard, found, number)
-        return self.reads.fetched(found.sample, number) if shard in self._remote else found.sample(number)
+        return self.reads.fetched(found.sample, number) if shard in self.remote else found.sample(number)
 
     def _cached(self, shard: int, found: CachedShard, number: int) -> Sample:
         first = found.first_of_part(number)
@@ -265,7 +266,7 @@ class ShardMap:
         mean = max(1, len(self) // max(1, len(self.urls)))
         most = max(1, min(_AT_A_TIME, _SAMPLES_HELD // mean))  # so long indexes do not fill the memory
         with Workers(most, "tarkit-choice") as pool:
-            opened = pool.ahead(self._opened, range(len(self.urls)), most)
+            opened = pool.ahead(self.open, range(len(self.urls)), most)
             found = Subset(list(map(choice.numbers, opened)))
         choice.check()
         if not any(found.counts):
@@ -289,7 +290,7 @@ class ShardMap:
             end = at + 1
             while end < len(samples) and own[end] == (shard, number + end - at):
                 end += 1
-            if shard in self._remote:
+            if shard in self.remote:
                 found += (self.sample(*each) for each in samples[at:end])
             else:
                 found += self._shard(shard).take(number, number + end - at)
@@ -310,16 +311,16 @@ class ShardMap:
         A sample is given as the number of its shard and its number there. Errors are ignored here:
         the reading of the sample tries again, and raises them.
         """
-        if self._remote and self.cache is not None and not self.cache.closed:
+        if self.remote and not self.fetched_elsewhere and self.cache is not None and not self.cache.closed:
             self.reads.fetched(self._fetch_parts, samples)
 
     def _fetch_parts(self, samples: Iterable[tuple[int, int]]) -> None:
-        wanted = [each for each in samples if each[0] in self._remote]
+        wanted = [each for each in samples if each[0] in self.remote]
         if self.chosen is not None:
             wanted = self.chosen.places(wanted)
         closed = {shard for shard, _ in wanted if shard not in self._open}
-        for number, shard in _attempted(self._opened, [(number,) for number in closed]):
-            self._hold(number[0], shard)
+        for number, shard in _attempted(self.open, [(number,) for number in closed]):
+            self.hold(number[0], shard)
         parts = {
             (shard, found, first): None
             for shard, number in wanted
@@ -327,6 +328,14 @@ class ShardMap:
             and (shard, first := found.first_of_part(number)) not in self._fetched
         }
         _attempted(self._fetch, list(parts))
+
+    def note_fetched(self, number: int, first: int) -> None:
+        """Record that the part of a shard that begins with sample ``first`` is in the cache."""
+        self._fetched.add((number, first))
+
+    def held(self, number: int) -> IndexedShard | None:
+        """Return a shard that is open, or None."""
+        return self._open.get(number)
 
     def _fetch(self, number: int, shard: CachedShard, first: int) -> None:
         """Fetch a part into the cache, unless this was done in this epoch.
@@ -341,8 +350,8 @@ class ShardMap:
     def _shard(self, number: int) -> IndexedShard:
         found = self._open.get(number)
         if found is None:
-            opened = self.reads.fetched(self._opened, number) if number in self._remote else self._opened(number)
-            found = self._hold(number, opened)
+            opened = self.reads.fetched(self.open, number) if number in self.remote else self.open(number)
+            found = self.hold(number, opened)
         else:
             self._open.move_to_end(number)
         self._files[number] = found
@@ -351,16 +360,24 @@ class ShardMap:
             self._files.popitem(last=False)[1].release()
         return found
 
-    def _hold(self, number: int, shard: IndexedShard) -> IndexedShard:
+    def hold(self, number: int, shard: IndexedShard) -> IndexedShard:
+        """Keep a shard open, which :meth:`open` returned."""
         self._open[number] = shard
         shard.reads = self.reads
-        while len(self._open) > self._held:
+        while len(self._open) > self.most_held:
             self._files.pop(self._open.popitem(last=False)[0], None)
         return shard
 
-    def _opened(self, number: int) -> IndexedShard:
+    def open(self, number: int) -> IndexedShard:
+        """Open a shard; any thread may call it.
+
+        Raises:
+            UsageError: the shard has no index.
+            DataError: it has other samples or bytes than were listed or counted.
+            StreamError: it cannot be read.
+        """
         url = self.urls[number]
-        if self.cache is not None and number in self._remote:
+        if self.cache is not None and number in self.remote:
             found = open_cached(url, self._rule, self._run, self.cache)
         else:
             found = open_indexed(url, self._rule, check=False)
@@ -370,7 +387,12 @@ class ShardMap:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": OrderedDict(), "_files": OrderedDict(), "_fetched": set()}
+        return self.__dict__ | {
+            "_open": OrderedDict(),
+            "_files": OrderedDict(),
+            "_fetched": set(),
+            "fetched_elsewhere": False,
+        }
 
 
 @cache

@@ -22,6 +22,7 @@ from tarkit.runs.counts import Limit
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
+from tarkit.trainers.ahead import Ahead
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.choice import SubsetOptions
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from tarkit.trainers.mixture import Mixture
     from tarkit.trainers.weighting import Weighting
 
+AHEAD = 1 << 30
+"""Default of ``ahead`` in bytes."""
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
@@ -97,6 +100,9 @@ class EpochOptions(SubsetOptions, total=False):
             each sample is a request. Default: True.
         cache_size: largest size of this folder in bytes. Default: 16 GiB, or half of the free space
             of its disk, if that is less.
+        ahead: number of bytes of remote shards that each process that reads fetches into the cache
+            before the first of their samples is needed, at most a fourth of the cache; 0: each
+            batch fetches its own. Default: 1 GiB.
     """
 
     transform: Callable[[Any], Any] | None
@@ -118,6 +124,7 @@ class EpochOptions(SubsetOptions, total=False):
     max_errors: int | str
     cache: str | os.PathLike[str] | bool
     cache_size: int | None
+    ahead: int
 
 
 class SourceOptions(EpochOptions, total=False):
@@ -161,7 +168,7 @@ class BatchSource:
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
         equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.
-        rank, world, rule, on_error, max_errors, cache, cache_size: see :class:`EpochOptions`.
+        rank, world, rule, on_error, max_errors, cache, cache_size, ahead: see :class:`EpochOptions`.
         service, audit, log_every: see :class:`SourceOptions`.
         subset: see :class:`tarkit.trainers.choice.SubsetOptions`.
 
@@ -200,6 +207,7 @@ class BatchSource:
         max_errors: int | str = 100,
         cache: str | os.PathLike[str] | bool = True,
         cache_size: int | None = None,
+        ahead: int = AHEAD,
         audit: str | os.PathLike[str] | None = None,
         log_every: float | None = 0,
         **subset: Unpack[SubsetOptions],
@@ -265,6 +273,8 @@ class BatchSource:
         )
         self.counts_errors = on_error == "count"
         """True if samples that fail are counted, and batches may come with a list of them."""
+        self._most_ahead = checked_number("ahead", ahead)
+        self._ahead: Ahead | None = None
         self.iterations = 0
         """Number of iterations that its loaders have begun."""
         self._asked = rank, world
@@ -310,6 +320,19 @@ class BatchSource:
         self.maker.clock.lap(ORDERING)
         return order
 
+    def fetch_ahead(self, order: BatchOrder, numbers: range) -> Callable[[], None]:
+        """Begin to fetch for the batches of these numbers, which are read next; return a stop.
+
+        Only remote shards with a cache are fetched. An earlier call ends.
+        """
+        if self._ahead is not None:
+            self._ahead.stop()
+        cache, self._ahead = self.samples.cache, None
+        if self._most_ahead and self.samples.remote and cache is not None and not cache.closed and numbers:
+            self._ahead = Ahead(self.samples, order, numbers, self.consumer, self._most_ahead, cache)
+        self.samples.fetched_elsewhere = self._ahead is not None
+        return (lambda: None) if self._ahead is None else self._ahead.stop
+
     def read(self, order: BatchOrder, number: int, worker: int = 0) -> Any:
         """Return the rank's part of a global batch; with an audit, as a delivery of this worker.
 
@@ -317,13 +340,25 @@ class BatchSource:
             DataError: all samples were left out, or one is damaged.
             StreamError, TemporaryStreamError: a sample cannot be read.
         """
-        batch, evidence = self.maker.make(order, number, self.consumer)
+        ahead = self._ahead
+        places = None
+        if ahead is not None and ahead.order is order:
+            places = self.samples.reads.fetched(ahead.take, number)
+        batch, evidence = self.maker.make(order, number, self.consumer, places)
         return batch if self.audit is None else Delivery(worker, number, False, batch, evidence)
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """Yield the batches of an epoch from batch ``first`` on; with an audit, as deliveries."""
         order = self.order(epoch)
-        return (self.read(order, number) for number in range(first, order.batches))
+        return self._batches(order, range(first, order.batches))
+
+    def _batches(self, order: BatchOrder, numbers: range) -> Iterator[Any]:
+        stop = self.fetch_ahead(order, numbers)
+        try:
+            for number in numbers:
+                yield self.read(order, number)
+        finally:
+            stop()
 
     @cached_property
     def _shards(self) -> list[tuple[str, int]]:
@@ -415,7 +450,7 @@ class BatchSource:
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned process has no process group to ask.
-        return self.__dict__ | {"_consumer": self.consumer}
+        return self.__dict__ | {"_consumer": self.consumer, "_ahead": None}
 
 
 def _check_plan(

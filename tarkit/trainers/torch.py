@@ -14,6 +14,7 @@ from functools import cache, partial
 from operator import itemgetter
 from traceback import walk_stack
 from typing import Any, TypedDict
+from weakref import finalize
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
@@ -304,6 +305,8 @@ class BatchIterator(Iterator[Any]):
     def _set(self, epoch: int, number: int) -> None:
         self._order = self._dataset.order(epoch)
         self._number, self._skipped = number, self._dataset.skipped_samples(epoch)
+        numbers = range(number, self._order.batches, self._workers)
+        finalize(self, self._dataset.fetch_ahead(self._order, numbers))
 
     def __next__(self) -> Any:
         order, dataset = self._order, self._dataset

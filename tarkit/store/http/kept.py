@@ -27,7 +27,7 @@ _PIECE = 1 << 18
 _MOST_KEPT = 8
 
 
-class Content(NamedTuple):
+class RangeContent(NamedTuple):
     """A range of an object.
 
     Attributes:
@@ -58,7 +58,7 @@ _kept = _Kept()
 
 def get_range(
     request_of: Callable[[str], urllib.request.Request], url: str, name: str, start: int, stop: int
-) -> Content | None:
+) -> RangeContent | None:
     """Request a range once; None if the answer is not exactly that range of an object with marks.
 
     Args:
@@ -99,7 +99,7 @@ def get_range(
             each.close()
 
 
-def _content(response: http.client.HTTPResponse, start: int, stop: int) -> Content | None:
+def _content(response: http.client.HTTPResponse, start: int, stop: int) -> RangeContent | None:
     headers = response.headers
     first, end, size = content_range(headers) or (None, None, None)
     marks = marks_of(headers)
@@ -115,7 +115,7 @@ def _content(response: http.client.HTTPResponse, start: int, stop: int) -> Conte
         if not count:
             return None
         at += count
-    return Content(bytes(data), marks, size)
+    return RangeContent(bytes(data), marks, size)
 
 
 class _Exchange:
@@ -201,7 +201,11 @@ class HttpRanges:
     """
 
     def __init__(
-        self, request_of: Callable[[str, dict[str, str]], urllib.request.Request], url: str, name: str, first: Content
+        self,
+        request_of: Callable[[str, dict[str, str]], urllib.request.Request],
+        url: str,
+        name: str,
+        first: RangeContent,
     ) -> None:
         self._request_of, self._url, self._name = request_of, url, name
         self._headers = {} if first.marks.condition is None else dict([first.marks.condition])

@@ -14,7 +14,7 @@ from tarkit.names.url import display_name
 from tarkit.store.checksums import Checksum, from_info
 from tarkit.store.objects.filesystem import ask, filesystem, raise_dropped, translated
 from tarkit.store.objects.sink import ObjectSink
-from tarkit.store.objects.source import SourceOrigin, SourceRanges, identity_of, info_marks
+from tarkit.store.objects.source import SourceOrigin, SourceRanges, identity_of_info, info_marks
 from tarkit.store.objects.spool import SpoolSink
 from tarkit.store.place import Entry, Identity, Sink
 from tarkit.store.registry import module_of
@@ -114,7 +114,7 @@ def identify(url: str) -> Identity:
 
     The digest is None if the store reports only the size.
     """
-    return identity_of(_info(url))
+    return identity_of_info(_info(url))
 
 
 def _info(url: str) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class SourceRanges:
     def __init__(self, source: ObjectSource, url: str, name: str) -> None:
         self._origin = SourceOrigin(source, url, name)
         marks, _ = Patience(DEFAULT_RETRY, name).call(self._origin.report)
-        self.identity = identity_of(marks)
+        self.identity = identity_of_info(marks)
 
     def read(self, start: int, stop: int) -> bytes | None:
         """Return bytes from ``start`` up to ``stop``; None if the answer is not of this object."""
@@ -206,7 +206,7 @@ class SourceRanges:
             return None
 
 
-def identity_of(info: Mapping[str, Any]) -> Identity:
+def identity_of_info(info: Mapping[str, Any]) -> Identity:
     """Return the size in the ``info()`` of a file, and a digest of the values that identify it.
 
     The digest is None if the store reports only the size.
