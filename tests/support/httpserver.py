@@ -51,6 +51,7 @@ class Fault:
         or fewer, bytes are announced than sent. no-range: Range is ignored. error-body: an error
         page of status 200. wrong-range: 206 with the bytes ``at`` further on. part: 206 with at
         most ``at`` bytes of what was asked for. no-validator: neither ETag nor Last-Modified.
+      hang-up: the right answer, and then the connection is closed, which was not announced.
     """
 
     kind: str = ""
@@ -101,11 +102,18 @@ class FaultServer:
 
     Attributes:
         requests: (path, headers) of all requests so far.
+        connections: number of connections so far.
         sent: bytes of bodies that went into connections.
     """
 
-    def __init__(self, certificate: str | None = None) -> None:
-        """``certificate``: path of a PEM file with key and certificate, for https."""
+    def __init__(self, certificate: str | None = None, *, keeps: bool = False) -> None:
+        """``certificate``: path of a PEM file with key and certificate, for https.
+
+        ``keeps``: connections stay open after an answer without a fault.
+        """
+        self.keeps = keeps
+        self.connections = 0
+        self.open: list[socket.socket] = []
         self.objects: dict[str, Stored] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.sent = 0
@@ -149,6 +157,9 @@ class FaultServer:
     ) -> None:
         self.leaving.set()
         self._server.shutdown()
+        for connection in self.open:  # which clients keep
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
         self._thread.join()
 
@@ -161,8 +172,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def setup(self) -> None:
+        super().setup()
+        home: FaultServer = self.server.faults  # type: ignore[attr-defined]
+        with home.lock:
+            home.connections += 1
+            home.open.append(self.connection)
+
     def do_GET(self) -> None:
-        self.close_connection = True
         home: FaultServer = self.server.faults  # type: ignore[attr-defined]
         path = self.path.partition("?")[0].lstrip("/")
         with home.lock:
@@ -178,6 +195,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 stored.content = bytes(255 - byte for byte in stored.content)
                 stored.etag = stored.etag and strong_etag(stored.content)
                 stored.modified = stored.modified and REPLACED
+        asked = self.headers.get("Connection", "").lower()
+        self.close_connection = asked == "close" or not home.keeps or fault.kind not in ("", "hang-up")
         try:
             if fault.kind == "drop":
                 return
@@ -244,9 +263,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, value in (*(() if fault.kind == "no-validator" else validators), *stored.headers):
             if value:
                 self.send_header(name, value)
-        self.send_header("Connection", "close")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self._send(body, fault, home, stored.chunked)
+        self.close_connection |= fault.kind == "hang-up"
 
     def _send(self, body: bytes, fault: Fault, home: FaultServer, chunked: bool) -> None:
         def write(data: bytes) -> None:

@@ -41,6 +41,14 @@ class RangeContent(NamedTuple):
     size: int
 
 
+class _Connections(dict[tuple[str, str], http.client.HTTPConnection]):
+    """Connections by scheme and server, which are closed at the end of their thread."""
+
+    def __del__(self) -> None:
+        for connection in self.values():
+            connection.close()
+
+
 class _Kept(threading.local):
     """Connections of this thread that wait for a request, by scheme and server.
 
@@ -50,7 +58,7 @@ class _Kept(threading.local):
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self.connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
+        self.connections = _Connections()
 
 
 _kept = _Kept()
@@ -176,7 +184,8 @@ def _exchange(request: urllib.request.Request) -> _Exchange:
 
 
 def _answer(connection: http.client.HTTPConnection, request: urllib.request.Request) -> http.client.HTTPResponse:
-    connection.request("GET", request.selector, headers=dict(request.header_items()))
+    headers = {name.title(): value for name, value in request.header_items()}  # as urllib sends them
+    connection.request("GET", request.selector, headers=headers)
     return connection.getresponse()
 
 

@@ -117,3 +117,28 @@ def test_a_child_that_is_forked_meanwhile_does_not_keep_a_lock(tmp_path: Path) -
     finally:
         children[0].kill()
         children[0].join()
+
+
+def _pins(folder: str, ready: str) -> None:
+    cache = PartCache(folder, 2000)
+    cache.unpin(part(7))  # that of the parent, which has no meaning here
+    cache.pin(part(0))
+    Path(ready).touch()
+    time.sleep(60)
+
+
+def test_a_process_that_is_killed_pins_nothing(tmp_path: Path) -> None:
+    folder, ready = tmp_path / "cache", tmp_path / "ready"
+    cache = PartCache(folder, 2000)
+    cache.pin(part(7))
+    assert kept(cache, part(0)) is not None
+    process = multiprocessing.get_context("fork").Process(target=_pins, args=(str(folder), str(ready)))
+    process.start()
+    end = time.monotonic() + 60
+    while not ready.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    kept(cache, part(7))
+    assert kept(cache, part(1)) is None and cache.has(part(0)) and cache.has(part(7))
+    process.kill()
+    process.join()
+    assert kept(cache, part(1)) is not None and cache.has(part(7)) and not cache.has(part(0))
