@@ -29,7 +29,7 @@ from tarkit.errors import (
 )
 from tarkit.formats.sequencefile import PairWriter, header_of, read_index, read_pairs
 from tarkit.formats.tally import Tally
-from tarkit.store import rangedfile
+from tarkit.store import rangedfile, ranges
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "sequencefile"
 CODECS = ("default", "gzip", "bzip2", "snappy", "lz4")
@@ -258,13 +258,13 @@ def test_a_part_is_read_without_what_is_before_it(tmp_path: Path, monkeypatch: p
         for index in range(3000):
             writer.write(index, bytes(1000))
     asked: list[tuple[int, int]] = []
-    original = rangedfile.read_range
+    original = ranges.read_range
 
     def noted(url: str, start: int, stop: int, *, size: int) -> bytes:
         asked.append((start, stop))
         return original(url, start, stop, size=size)
 
-    monkeypatch.setattr(rangedfile, "read_range", noted)
+    monkeypatch.setattr(ranges, "read_range", noted)
     found = [key for key, _ in read_pairs(path, start=2_000_000)]
     assert found == list(range(found[0], 3000))
     assert 1900 < found[0] < 2100

@@ -588,7 +588,7 @@ def test_a_ranged_file_is_as_the_file(tmp_path: Path) -> None:
 
 
 def test_a_ranged_file_without_a_length_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.store.rangedfile.identify", lambda url: Identity(None, "tag"))
+    monkeypatch.setattr("tarkit.store.ranges.identify", lambda url: Identity(None, "tag"))
     with pytest.raises(StreamError, match="its length is not known"):
         RangedFile(str(tmp_path / "x"))
 

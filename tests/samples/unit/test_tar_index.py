@@ -477,15 +477,15 @@ def test_a_reader_counts_by_the_index_and_fetches_only_the_bytes_of_a_task(
     fsspec.filesystem("memory").pipe("/tar-index/a.tar", (tmp_path / "a.tar").read_bytes())
     index = make(url)
     asked: list[tuple[int, int]] = []
-    from tarkit.store import rangedfile
+    from tarkit.store import ranges
 
-    original = rangedfile.read_range
+    original = ranges.read_range
 
     def noted(url: str, start: int, stop: int, *, size: int) -> bytes:
         asked.append((start, stop))
         return original(url, start, stop, size=size)
 
-    monkeypatch.setattr(rangedfile, "read_range", noted)
+    monkeypatch.setattr(ranges, "read_range", noted)
     monkeypatch.setattr("tarkit.readers.ranged.open_read", None)
     monkeypatch.setattr("tarkit.readers.tar.open_read", None)
     reader = TarDataReader(url, 1000)

@@ -16,7 +16,7 @@ from tarkit.formats.tally import Tally
 from tarkit.samples.sample import Sample
 from tarkit.steps import tablerows
 from tarkit.steps.tablerows import Table, Wanted
-from tarkit.store import rangedfile
+from tarkit.store import ranges
 from tarkit.store.fieldfile import FieldFile
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -28,13 +28,13 @@ def test_a_row_group_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     rows = pyarrow.table({"jpg": [chance.randbytes(20_000) for _ in range(1000)], "cls": list(range(1000))})
     parquet.write_table(rows, path, row_group_size=1000, write_batch_size=10)
     requests: list[int] = []
-    read_range = rangedfile.read_range
+    read_range = ranges.read_range
 
     def noted(url: str, start: int, stop: int, **options: Any) -> bytes:
         requests.append(stop - start)
         return read_range(url, start, stop, **options)
 
-    monkeypatch.setattr(rangedfile, "read_range", noted)
+    monkeypatch.setattr(ranges, "read_range", noted)
     samples = Table(str(path)).samples(None)
     next(samples)
     # The pages of a batch of 8 MiB, and the end of the file.
