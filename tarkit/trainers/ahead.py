@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -98,6 +98,7 @@ class Ahead:
         consumer: rank and world.
         limit: largest number of bytes that are fetched before their first use.
         cache: cache of the data set.
+        ended: function that returns another number when the loop has ended.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Ahead:
         consumer: Consumer,
         limit: int,
         cache: PartCache,
+        ended: Callable[[], int] = lambda: 0,
     ) -> None:
         self.order = order
         self._samples, self._consumer, self._cache = samples, consumer, cache
@@ -116,6 +118,7 @@ class Ahead:
         share = settings.lanes * settings.block // (consumer.world * numbers.step)
         self._most_planned = max(_LEAST_PLANNED, share)
         self._left: Iterator[tuple[int, int]] = enumerate(numbers)
+        self._ended, self._iteration = ended, ended()
         self._owner = Owner()
         self._changed = threading.Condition()
         self._stop = waits.Stop()
@@ -246,6 +249,8 @@ class Ahead:
         waits.stop_by(self._stop)
         with suppress(waits.Stopped):
             while not (self._stop.is_set() or self._cache.closed):
+                if self._ended() != self._iteration:
+                    self.stop()
                 with self._changed:
                     job = self._next_job()
                     if job is None:

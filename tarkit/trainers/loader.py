@@ -106,6 +106,7 @@ class EpochLoader:
             if self._audit is not None:
                 self._audit.used()
         finally:
+            self.source.end_iteration()
             self._skipped.log(self.counts, number)
         if number != batches:
             raise RuntimeError(f"epoch {epoch} has {batches} batches, and {number} came")

@@ -168,7 +168,8 @@ class BatchSource:
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
         transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
         equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.
-        rank, world, rule, on_error, max_errors, cache, cache_size, ahead: see :class:`EpochOptions`.
+        rank, world, rule, on_error, max_errors: see :class:`EpochOptions`.
+        cache, cache_size, ahead: see :class:`EpochOptions`.
         service, audit, log_every: see :class:`SourceOptions`.
         subset: see :class:`tarkit.trainers.choice.SubsetOptions`.
 
@@ -329,9 +330,16 @@ class BatchSource:
             self._ahead.stop()
         cache, self._ahead = self.samples.cache, None
         if self._most_ahead and self.samples.remote and cache is not None and not cache.closed and numbers:
-            self._ahead = Ahead(self.samples, order, numbers, self.consumer, self._most_ahead, cache)
+            self._ahead = Ahead(self.samples, order, numbers, self.consumer, self._most_ahead, cache, self.ended)
         self.samples.fetched_elsewhere = self._ahead is not None
         return (lambda: None) if self._ahead is None else self._ahead.stop
+
+    def ended(self) -> int:
+        """Return the number of iterations of loaders that have ended, as far as is known here."""
+        return 0
+
+    def end_iteration(self) -> None:
+        """Note that an iteration has ended: workers that persist fetch no more for it."""
 
     def read(self, order: BatchOrder, number: int, worker: int = 0) -> Any:
         """Return the rank's part of a global batch; with an audit, as a delivery of this worker.

@@ -110,6 +110,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         # Epoch, its first batch, and whether it was begun. Workers of later epochs, and those that
         # persist, see what the main process sets.
         self._shared = SharedNumbers(3)
+        self._ended = SharedNumbers(1)
         self._process = os.getpid()
         self.placings = 0
         """Number of times that the caller has set where the next iteration begins."""
@@ -144,6 +145,13 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             begun: only a loader() or a state reads the position from now on.
         """
         self._shared[:] = [checked_number("epoch", epoch), checked_number("first", first), begun]
+
+    def ended(self) -> int:
+        found: int = self._ended[0]
+        return found
+
+    def end_iteration(self) -> None:
+        self._ended[0] += 1
 
     def __iter__(self) -> BatchIterator:
         if self.service is not None or self.audit is not None:
@@ -212,7 +220,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """
         if self._process != os.getpid():
             self._process = os.getpid()
-            for numbers in (self._shared, self.maker.gaps, *([self.mixture.begun] if self.mixture else [])):
+            for numbers in (self._shared, self._ended, self.maker.gaps, *([self.mixture.begun] if self.mixture else [])):
                 numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -299,3 +299,20 @@ def test_workers_of_pytorch_fetch_for_themselves(
     later.set_epoch(1)
     assert rows(dataset.loader(2, multiprocessing_context=start)) == list(later)
     assert runs(server) == EVERY and not fetching()
+
+
+@needs_torch
+def test_workers_that_persist_stop_at_an_early_end(remote: str, tmp_path: Path) -> None:
+    from tarkit.trainers.torch import ShardDataset
+
+    dataset = ShardDataset(remote, cache=tmp_path, collate=list, **OPTIONS)
+    for batch in dataset.loader(1, persistent_workers=True):
+        assert len(batch) == 8
+        break
+    assert dataset.ended() == 1
+    reading = dataset.read_epoch()  # as a worker does
+    next(reading)
+    assert fetching()
+    dataset.end_iteration()
+    wait_until_quiet()
+    assert len(next(reading)) == 8
