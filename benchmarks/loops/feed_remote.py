@@ -19,16 +19,15 @@ options = {name: int(value) for name, _, value in (word.partition("=") for word 
 begin = time.perf_counter()
 dataset = ShardDataset(shards, batch=batch, cache=cache, **options)
 opened = time.perf_counter() - begin
-samples = size = batches = 0
+samples = size = 0
 first, waits = 0.0, []
 begin = before = time.perf_counter()
-for found in dataset.loader(workers):
+for batches, found in enumerate(dataset.loader(workers)):
     waited = time.perf_counter() - before
     if not batches:
         first, begin = waited, time.perf_counter()
     else:
         waits.append(waited)
-    batches += 1
     samples += len(found)
     size += sum(len(sample["bin"]) for sample in found)
     time.sleep(step)

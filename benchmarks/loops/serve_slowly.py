@@ -2,8 +2,8 @@
 
 Each connection and each request waits LATENCY seconds; all answers together have RATE bytes a
 second; BUFFER is the size of a socket's send buffer in bytes, so that what the kernel takes is what
-is sent. ``/counts`` answers with the numbers of requests and connections since the last look, and of
-body bytes that the kernel took. Prints its port; ends when its standard input ends.
+is sent. ``/counts`` answers with the numbers of requests and connections since the last look, and
+of body bytes that the kernel took. Prints its port; ends when its standard input ends.
 """
 
 import json
@@ -18,7 +18,8 @@ FOLDER, LATENCY, RATE, BUFFER = sys.argv[1], float(sys.argv[2]), float(sys.argv[
 PIECE = 1 << 18
 LOCK = threading.Lock()
 counts = {"requests": 0, "connections": 0, "bytes": 0}
-free_at = time.monotonic()
+free_at = [time.monotonic()]
+"""When the line of all connections has sent what was given to it."""
 
 
 def count(**more: int) -> None:
@@ -30,10 +31,9 @@ def count(**more: int) -> None:
 
 def wait_for_turn(size: int) -> None:
     """Wait until the line of all connections has sent so many bytes more."""
-    global free_at
     with LOCK:
-        free_at = max(free_at, time.monotonic() - 0.01) + size / RATE
-        left = free_at - time.monotonic()
+        free_at[0] = max(free_at[0], time.monotonic() - 0.01) + size / RATE
+        left = free_at[0] - time.monotonic()
     if left > 0:
         time.sleep(left)
 
