@@ -230,6 +230,7 @@ class PartCache:
     def limit(self) -> int:
         """Return the largest size of all parts in bytes, as far as is known now."""
         try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
             return self._limit(0)
         except OSError:
             return _MOST
