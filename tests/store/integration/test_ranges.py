@@ -102,6 +102,25 @@ def test_a_server_without_ranges_or_marks(server: FaultServer, etag: str, always
     check(ranges)
 
 
+def test_redirects_are_followed_for_each_range(server: FaultServer) -> None:
+    target = server.put("a.bin", CONTENT)
+    moved = Fault("status", status=302, headers=(("Location", target),))
+    check(Ranges(server.put("moved.bin", b"", always=moved)))
+    assert len(server.asked("a.bin")) == len(server.asked("moved.bin")) == 1 + len(PLACES)
+    with pytest.raises(StreamError, match="redirected 10 times"):
+        away = f"http://{server.host}/loop.bin"
+        Ranges(server.put("loop.bin", b"", always=Fault("status", status=302, headers=(("Location", away),))))
+
+
+def test_few_connections_are_kept(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.store.http.kept._MOST_KEPT", 1)
+    with FaultServer(keeps=True) as other:
+        both = [Ranges(each.put("a.bin", CONTENT)) for each in (server, other)]
+        for ranges in (*both, *both):
+            check(ranges)
+        assert (server.connections, other.connections) == (3, 3)
+
+
 def test_through_a_proxy(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://{server.host}")
     opener.cache_clear()
