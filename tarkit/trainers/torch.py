@@ -220,7 +220,12 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """
         if self._process != os.getpid():
             self._process = os.getpid()
-            for numbers in (self._shared, self._ended, self.maker.gaps, *([self.mixture.begun] if self.mixture else [])):
+            for numbers in (
+                self._shared,
+                self._ended,
+                self.maker.gaps,
+                *([self.mixture.begun] if self.mixture else []),
+            ):
                 numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

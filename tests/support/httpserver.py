@@ -307,6 +307,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if chunked:
             self.wfile.write(_chunk(b""))
 
+    def handle(self) -> None:
+        with suppress(ConnectionResetError):  # of a connection that was kept, and whose client was killed
+            super().handle()
+
     def finish(self) -> None:
         # The connection may have been reset on purpose.
         with suppress(OSError, ValueError):

@@ -246,6 +246,18 @@ def test_a_rank_that_is_killed_stops_no_other(server: FaultServer, remote: str, 
     assert asked.keys() == EVERY.keys() and all(count == 1 or before[run] for run, count in asked.items())
 
 
+def test_a_plan_that_fails_stops_no_loop(
+    remote: str, local: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("planned")
+
+    monkeypatch.setattr("tarkit.trainers.fetchplan.FetchPlan.next_job", fail)
+    assert list(loader(remote, cache=tmp_path)) == list(loader(local))
+    expected = "shards are not fetched ahead any more in this epoch: KeyError('planned')"
+    assert caplog.messages and set(caplog.messages) == {expected}
+
+
 def test_the_shortest_epochs(server: FaultServer, local: str, tmp_path: Path) -> None:
     remote = put(server, local)
     found = loader(remote, cache=tmp_path, batch=SHARDS * COUNT)
