@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.store.cache import PartCache, range_part
-from tarkit.store.entries import Identity, check_same, identify
-from tarkit.store.read import ReadStream, open_read, read_range
+from tarkit.store.ranges import Ranges
+from tarkit.store.read import ReadStream, open_read
 
 _PART = 16 << 20
 
@@ -28,16 +28,16 @@ def open_through_cache(url: str, cache: PartCache, *, mem: int) -> ReadStream:
     """
     if local_path(url) is not None or reads_once(url):
         return open_read(url, mem=mem)
-    known = identify(url)
-    return open_read(url if None in known else _CachedFile(url, known, cache), mem=mem)  # type: ignore[arg-type]
+    ranges = Ranges(url)
+    return open_read(url if None in ranges.identity else _CachedFile(ranges, cache), mem=mem)  # type: ignore[arg-type]
 
 
 class _CachedFile:
     """The file object that ``open_read`` reads from."""
 
-    def __init__(self, url: str, known: Identity, cache: PartCache) -> None:
-        self.name = display_name(url)
-        self._url, self._known, self._cache = url, known, cache
+    def __init__(self, ranges: Ranges, cache: PartCache) -> None:
+        self.name = display_name(ranges.url)
+        self._ranges, self._cache = ranges, cache
         self._next = 0
         self._part = memoryview(b"")
 
@@ -49,15 +49,14 @@ class _CachedFile:
         return data
 
     def _following(self) -> bytes:
-        start, stop = self._next, min(self._next + _PART, self._known.size or 0)
+        start, stop = self._next, min(self._next + _PART, self._ranges.identity.size or 0)
         if start == stop:
             return b""
-        part = range_part(self._url, self._known, start, stop)
+        part = range_part(self._ranges.url, self._ranges.identity, start, stop)
         fetched: list[bytes] = []
 
         def fetch() -> bytes:
-            fetched.append(read_range(self._url, start, stop, size=self._known.size or 0))
-            check_same(self._url, self._known)
+            fetched.append(self._ranges.read(start, stop))
             return fetched[0]
 
         data = self._cache.read(part, start, stop)
