@@ -253,10 +253,10 @@ class FetchPlan:
         self._batches[number] = batch
         self._samples_planned += len(batch.places)
         needed: dict[int, set[int]] = {}
-        for shard, sample, _ in batch.places:
+        for shard, sample in self._samples.in_remote_shards(place[:2] for place in batch.places):
             needed.setdefault(shard, set()).add(sample)
         for shard, samples in needed.items():
-            if shard not in self._samples.remote or shard in self._lost:
+            if shard in self._lost:
                 continue
             if (found := self._samples.held(shard) or self._shards.get(shard)) is not None:
                 self._need(batch, shard, found, samples)

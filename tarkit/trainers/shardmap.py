@@ -315,9 +315,7 @@ class ShardMap:
             self.reads.fetched(self._fetch_parts, samples)
 
     def _fetch_parts(self, samples: Iterable[tuple[int, int]]) -> None:
-        wanted = [each for each in samples if each[0] in self.remote]
-        if self.chosen is not None:
-            wanted = self.chosen.places(wanted)
+        wanted = self.in_remote_shards(samples)
         closed = {shard for shard, _ in wanted if shard not in self._open}
         for number, shard in _attempted(self.open, [(number,) for number in closed]):
             self.hold(number[0], shard)
@@ -328,6 +326,11 @@ class ShardMap:
             and (shard, first := found.first_of_part(number)) not in self._fetched
         }
         _attempted(self._fetch, list(parts))
+
+    def in_remote_shards(self, samples: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return those samples that are in remote shards, by their numbers in the whole shards."""
+        wanted = [each for each in samples if each[0] in self.remote]
+        return wanted if self.chosen is None else self.chosen.places(wanted)
 
     def note_fetched(self, number: int, first: int) -> None:
         """Record that the part of a shard that begins with sample ``first`` is in the cache."""

@@ -23,6 +23,8 @@ from trainshards import needs_torch, write_shards
 import tarkit
 from tarkit.errors import DataError, StreamError, TarkitError, UsageError
 from tarkit.trainers.order import EpochOrder, OrderSettings
+from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.streams import Stream
 
 SHARDS, COUNT, RUN = 6, 40, 10
 PART = RUN * 4608
@@ -95,6 +97,21 @@ def test_any_size_gives_the_same_batches_and_asks_once(
     for _ in range(2):
         assert list(found) == list(expected)
         assert runs(server) == EVERY
+    wait_until_quiet()
+
+
+def test_a_subset_and_streams(server: FaultServer, remote: str, local: str, tmp_path: Path) -> None:
+    """Only the parts of chosen samples are fetched, and those of the streams' samples."""
+    numbers = range(5, SHARDS * COUNT, 2 * RUN)
+    some = [ShardMap(shards, cache=tmp_path, run=RUN).subset(numbers) for shards in (remote, local)]
+    found, expected = (list(tarkit.batches(each, collate=list, **OPTIONS)) for each in some)  # type: ignore[arg-type]
+    assert found == expected and len(found) == 1
+    assert {run % 2 for _, run in runs(server)} == {0}
+    for first in (remote, local):
+        streams = [Stream(first.replace("{0..5}", each), repeat=2) for each in ("{0..2}", "{3..5}")]
+        keys = Counter(key for batch in loader(streams, cache=tmp_path) for key, _ in batch)  # type: ignore[arg-type]
+        assert len(keys) == SHARDS * COUNT and set(keys.values()) == {2}
+    assert runs(server) == EVERY
     wait_until_quiet()
 
 
