@@ -15,7 +15,7 @@ from tarkit.errors import DataError, MissingFieldError, StaleIndexError, StreamE
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.store import rangedfile
+from tarkit.store import ranges
 from tarkit.trainers.shardmap import ShardMap
 
 LONG = random.Random(0).randbytes(300_000)
@@ -35,13 +35,13 @@ def shard(tmp_path: Path) -> str:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of each read of a shard."""
     found: list[int] = []
-    original = rangedfile.read_range
+    original = ranges.read_range
 
     def noted(url: str, start: int, stop: int, **more: Any) -> bytes:
         found.append(stop - start)
         return original(url, start, stop, **more)
 
-    monkeypatch.setattr(rangedfile, "read_range", noted)
+    monkeypatch.setattr(ranges, "read_range", noted)
     return found
 
 
