@@ -27,6 +27,7 @@ PACKAGES = {
     "mds": "mosaicml-streaming",
     "dedup": "imagehash",
     "download": "'aiohttp>=3.10'",
+    "gzip": "indexed_gzip",
     "odps": "pyodps",
     "spark": "pyspark",
     "torch": "torch",

@@ -53,8 +53,14 @@ def command(run: VerbRun, force: bool, check: bool, manifest: str | None, dry_ru
     relative names. If a shard fails, the manifest is not written. --check compares it with its
     shards, which need not be named then.
 
-    A compressed shard has no index. If a member's name has a blank, the index has the version
-    tarkit-v1 instead, which DALI cannot read.
+    NAME.tar.zst and NAME.tar.gz have the index NAME.tar.zst.idx and NAME.tar.gz.idx, with the
+    offsets of the unpacked tar. They are read by number through the seek table of a zst in the
+    seekable format (which tarkit writes with --index), or through NAME.tar.zst.seek and
+    NAME.tar.gz.seek, which is written too: the places where decompression can begin. A zst of one
+    large frame, or of frames without sizes, is refused.
+
+    If a member's name has a blank, the index has the version tarkit-v1 instead, which DALI cannot
+    read.
 
     SHARD is a path, a URL, a spec such as train-{0000..0147}.tar, @list.txt or dataset.json (a
     manifest).

@@ -29,7 +29,7 @@ from tarkit.exchange.stagefiles import MARK_FILES, RUN_FILES, finished_records
 from tarkit.exchange.tasks import task_results
 from tarkit.exchange.workfolder import remove_work
 from tarkit.mapping.scratch import Scratch
-from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, SHARD_SUFFIX, output_name, plan_outputs
+from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SHARD_SUFFIX, output_name, plan_outputs
 from tarkit.names.redaction import redact
 from tarkit.names.url import one_name
 from tarkit.runs.donerecord import DoneRecord
@@ -110,7 +110,7 @@ class Dedup(Exchange):
         folder, _, name = listing.rpartition("/")
         # Endings of the files beside a shard are added to its name, or replace that of a tar.
         shards = {name, *(name.removesuffix(end) for end in (DONE_SUFFIX, FAILED_SUFFIX))}
-        shards |= {f"{name.removesuffix('.idx')}{SHARD_SUFFIX}"} if name.endswith(".idx") else set()
+        shards |= {name.removesuffix(INDEX_SUFFIX), f"{name.removesuffix(INDEX_SUFFIX)}{SHARD_SUFFIX}"}
         if one_name(folder or ".") == one_name(self.outdir) and shards & {*self._names}:
             raise UsageError(f"{printable(redact(listing))} is a file of an output; name another one for the report")
 

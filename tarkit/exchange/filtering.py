@@ -17,7 +17,7 @@ from tarkit.exchange.runfile import Row, RunFile
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.step import Step
 from tarkit.formats.tally import Tally
-from tarkit.names.outputnames import has_index_name
+from tarkit.names.outputnames import has_written_index
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.samples.rawsamples import RawSample
 
@@ -119,7 +119,7 @@ class _FilteredOutput(GatheredOutput):
     """
 
     def __init__(self, plan: Plan, settings: ExchangeSettings, url: str, number: int, tally: Tally) -> None:
-        settings = replace(settings, index=settings.index and has_index_name(url))
+        settings = replace(settings, index=settings.index and has_written_index(url))
         # Those of an earlier run may be there, after --force, and after a run that was killed.
         super().__init__(url, plan, settings, replaces=True)
         self._input, self._tally = plan.inputs[number], tally

@@ -8,7 +8,14 @@ from typing import BinaryIO
 
 from tarkit.errors import MissingInputError
 from tarkit.formats.tally import Tally
-from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SHARD_SUFFIX
+from tarkit.names.outputnames import (
+    DONE_SUFFIX,
+    FAILED_SUFFIX,
+    INDEX_SUFFIX,
+    SEEK_SUFFIX,
+    SHARD_SUFFIX,
+    is_packed_name,
+)
 from tarkit.names.url import display_name, is_stream, join, local_path, reads_once, scheme_of
 from tarkit.store.entries import entries, stat
 
@@ -46,9 +53,10 @@ def data_files(
     Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``;
     ``hidden``: a name, or a folder's name, that begins with ``.``; ``metadata``: one that begins
     with ``_``, such as ``_SUCCESS`` and the files in ``_temporary``; ``map-file-index``: the index
-    of a MapFile; ``index``: ``x.idx`` beside ``x.tar``; ``linked-folder``: a symbolic link to a
-    folder; ``not-a-file``: a named pipe or device; ``done-record``, ``failed-samples``: files that
-    ``tarproc -O`` writes beside a shard.
+    of a MapFile; ``index``: ``x.idx`` beside ``x.tar``, ``x.tar.gz.idx`` and ``x.tar.gz.seek``
+    beside ``x.tar.gz``; ``linked-folder``: a symbolic link to a folder; ``not-a-file``: a named
+    pipe or device; ``done-record``, ``failed-samples``: files that ``tarproc -O`` writes beside a
+    shard.
 
     Args:
         folder: path or URL of the folder.
@@ -86,6 +94,13 @@ def _archive_of(name: str, archives: tuple[str, ...]) -> str | None:
     return next(("/".join(parts[:end]) for end in ends), None)
 
 
+def _is_index(name: str, names: Container[str]) -> bool:
+    if name.endswith(INDEX_SUFFIX) and f"{name.removesuffix(INDEX_SUFFIX)}{SHARD_SUFFIX}" in names:
+        return True
+    shard = name.removesuffix(INDEX_SUFFIX).removesuffix(SEEK_SUFFIX)
+    return shard != name and shard in names and is_packed_name(shard)
+
+
 def _skipped(name: str, names: Container[str], tally: Tally) -> bool:
     parts = name.split("/")
     reason = None
@@ -95,7 +110,7 @@ def _skipped(name: str, names: Container[str], tally: Tally) -> bool:
         reason = "hidden"
     elif any(part.startswith("_") for part in parts):
         reason = "metadata"
-    elif name.endswith(INDEX_SUFFIX) and f"{name.removesuffix(INDEX_SUFFIX)}{SHARD_SUFFIX}" in names:
+    elif _is_index(name, names):
         reason = "index"
     elif name.endswith(DONE_SUFFIX) and name.removesuffix(DONE_SUFFIX) in names:
         reason = "done-record"

@@ -27,6 +27,8 @@ It is a hidden file, so that no program takes it for a shard.
 
 SHARD_SUFFIX = ".tar"
 INDEX_SUFFIX = ".idx"
+SEEK_SUFFIX = ".seek"
+_ZST, _GZ = (".tar.zst", ".tzst"), (".tar.gz", ".tgz")
 
 FEW = 100_000
 """Number of inputs up to which each name is checked, which takes less than a second."""
@@ -60,23 +62,53 @@ def output_name(url: str) -> str:
 
 
 def has_index_name(url: str) -> bool:
-    """Return True if a shard of this name may have an index: a file named ``*.tar``."""
-    return not is_stream(url) and split_query(url)[0].endswith(SHARD_SUFFIX)
+    """Return True if a shard of this name may have an index: ``*.tar``, also with zst or gzip."""
+    return not is_stream(url) and split_query(url)[0].endswith((SHARD_SUFFIX, *_ZST, *_GZ))
+
+
+def is_packed_name(url: str) -> bool:
+    """Return True if a shard of this name is compressed, and may have an index."""
+    return has_index_name(url) and not split_query(url)[0].endswith(SHARD_SUFFIX)
 
 
 def index_url(url: str) -> str:
-    """Return the name of a shard's index: ``x.0.idx`` for ``x.0.tar``.
+    """Return the name of a shard's index.
 
-    Different shards have different indexes.
+    It is ``x.0.idx`` for ``x.0.tar``, and ``x.0.tar.zst.idx`` for ``x.0.tar.zst``. Different shards
+    have different indexes.
 
     Raises:
-        UsageError: the shard's name does not end in ``.tar``.
+        UsageError: a shard of this name has no index.
     """
     if not has_index_name(url):
-        reason = "only a shard that is not compressed, and whose name ends in .tar, has an index"
-        raise UsageError(f"{display_name(url)}: {reason}")
+        reason = "only a shard whose name ends in .tar, .tar.zst, .tzst, .tar.gz or .tgz has an index"
+        hint = "" if is_stream(url) else f"; unpack it: tarkit cat {display_name(url)} -o OUT.tar"
+        raise UsageError(f"{display_name(url)}: {reason}{hint}")
     path, query = split_query(url)
     return path.removesuffix(SHARD_SUFFIX) + INDEX_SUFFIX + query
+
+
+def has_written_index(url: str) -> bool:
+    """Return True if a shard of this name is written with an index, if that is wanted."""
+    return has_index_name(url) and not split_query(url)[0].endswith(_GZ)
+
+
+def written_index_url(url: str) -> str:
+    """Return the name of the index of a shard that is to be written.
+
+    Raises:
+        UsageError: a shard of this name is not written with an index.
+    """
+    name = index_url(url)
+    if not has_written_index(url):
+        reason = "a shard compressed by gzip is not written with an index"
+        raise UsageError(f"{display_name(url)}: {reason}; name it .tar.zst, or run tarkit index on it afterwards")
+    return name
+
+
+def seek_url(url: str) -> str:
+    """Return the name of the file with the points where decompression of a shard can begin."""
+    return _with_end(url, SEEK_SUFFIX)
 
 
 def failed_samples_url(url: str) -> str:

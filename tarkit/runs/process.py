@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarkit.errors import EXIT_SET_ASIDE, MissingInputError, StreamError, TarkitError, UsageError, counted
 from tarkit.mapping.shellrules import is_simple
 from tarkit.names.keywords import Unpack, keywords_of
-from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url, index_url, plan_outputs, reject_pattern
+from tarkit.names.outputnames import FAILED_SUFFIX, failed_samples_url, plan_outputs, reject_pattern, written_index_url
 from tarkit.names.redaction import redact
 from tarkit.names.url import display_name, join, local_path
 from tarkit.runs.account import Sinks, run_samples
@@ -259,7 +259,7 @@ def _check_index(work: Work, option: str) -> None:
     if work.on_repeated_key != "error":
         raise UsageError(f"{option} does not go with --on-repeated-key allow: a shard with repeated keys has no index")
     if work.output is not None:
-        index_url(work.output)
+        written_index_url(work.output)
 
 
 def work_inputs(work: Work) -> tuple[str, ...]:

@@ -271,7 +271,9 @@ class Work:
         choices=("pax", "gnu", "ustar"),
     )
     index: bool = _unrecorded(
-        "", "Write an index NAME.idx beside each output shard; compressed shards have none.", False
+        "",
+        "Write an index NAME.idx beside each output shard; a .tar.zst is seekable then, and a .tar.gz refused.",
+        False,
     )
     manifest: str | None = _unrecorded(
         "", "With -O: when all shards are made, index them and list them in this file.", metavar="FILE.json"

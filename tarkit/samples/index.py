@@ -21,10 +21,10 @@ from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.formats.tar.unread import Headers
 from tarkit.formats.tar.walk import Archive, Member
-from tarkit.names.outputnames import index_url
+from tarkit.names.outputnames import index_url, is_packed_name, seek_url
 from tarkit.names.url import display_name
 from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, in_sample, key_rule, skip_reason
-from tarkit.store.compression import SNIFF_BYTES, sniff
+from tarkit.store.compression import SNIFF_BYTES, DecompressingReader, sniff
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.read import first_bytes, open_read
@@ -388,6 +388,8 @@ def build_index(
 ) -> ShardIndex:
     """Make the index of a shard by reading it once, with all checks of the reader.
 
+    The offsets in the index of a compressed shard are those of its content.
+
     Args:
         url: path or URL of the shard.
         rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
@@ -395,8 +397,8 @@ def build_index(
         update: called with all bytes of the shard, like the method of a digest.
 
     Raises:
-        UsageError: the shard's name does not end in ``.tar``, or it is compressed: such a shard has
-            no index.
+        UsageError: a shard of this name has no index, or it ends in ``.tar`` and the shard is
+            compressed.
         DataError: the shard is damaged, or has repeated keys or fields.
         MissingInputError: the shard does not exist.
         StreamError: the shard cannot be read.
@@ -407,9 +409,12 @@ def build_index(
     index = ShardIndex()
     with open_read(url, compression=None) as stream:
         window = Window(stream.read if update is None else digesting(stream.read, update))
-        if (codec := sniff(window.peek(SNIFF_BYTES))) is not None:
-            raise UsageError(f"{stream.name} is compressed ({codec}); only a plain tar has an index")
-        _add_all(index, Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()), rule)
+        codec, read = sniff(window.peek(SNIFF_BYTES)), window.read
+        if codec is not None:
+            if not is_packed_name(url):
+                raise UsageError(f"{stream.name} is compressed ({codec}), and its name does not say so: rename it")
+            read = DecompressingReader(window.read, codec, stream.name).read
+        _add_all(index, Archive(read, stream.name, tally, in_sample(rule), SkipLarge()), rule)
     return index
 
 
@@ -449,23 +454,28 @@ def _places(archive: Archive) -> Iterator[Member]:
         yield name, _Place(name, offset, size) if name else content, header_offset
 
 
-def publish_index(index: ShardIndex, url: str) -> None:
+def publish_index(index: ShardIndex, url: str, seek: bytes | None = None) -> None:
     """Write the index of a shard beside it, whole or not at all.
 
     Args:
         index: the index.
         url: path or URL of the shard.
+        seek: the file of seek points that a compressed shard needs beside it, written first.
 
     Raises:
         UsageError: the shard's name does not end in ``.tar``.
         StreamError: the index cannot be written.
         TemporaryStreamError: the index cannot be written now.
     """
+    if seek is not None:
+        with open_publish(seek_url(url), compression=None) as stream:
+            stream.write(seek)
     with open_publish(index_url(url), compression=None) as stream:
         stream.write(index.encode())
 
 
 def remove_index(url: str) -> None:
-    """Remove the index of a shard, if it exists."""
-    with suppress(MissingInputError):
-        remove(index_url(url))
+    """Remove the index of a shard, if it exists, and the seek points of a compressed one."""
+    for name in [index_url(url), *([seek_url(url)] if is_packed_name(url) else [])]:
+        with suppress(MissingInputError):
+            remove(name)

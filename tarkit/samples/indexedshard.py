@@ -20,6 +20,7 @@ from weakref import finalize
 from zlib import adler32
 
 from tarkit.errors import (
+    CompressionError,
     DataError,
     MissingFieldError,
     MissingInputError,
@@ -32,7 +33,7 @@ from tarkit.errors import (
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
-from tarkit.names.outputnames import has_index_name, index_url
+from tarkit.names.outputnames import has_index_name, index_url, is_packed_name
 from tarkit.names.url import display_name, local_path
 from tarkit.samples.index import IndexedMember, ShardIndex, as_text, unchecked_index
 from tarkit.samples.read import read_members
@@ -47,7 +48,8 @@ from tarkit.samples.sample import (
 )
 from tarkit.samples.transforms import field_list
 from tarkit.store.entries import Identity, identify
-from tarkit.store.filepart import open_part
+from tarkit.store.filepart import open_part, part_of
+from tarkit.store.packedfile import PackedFile, open_packed
 from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
 
@@ -94,13 +96,22 @@ class IndexedShard:
         index: its index.
         identity: size and tag of the shard when it was compared with the index.
         rule: key rule.
+        packed: its content, if it is compressed; the index has the offsets there.
     """
 
-    def __init__(self, url: str, index: ShardIndex, identity: Identity, rule: KeyRule = first_dot) -> None:
+    def __init__(
+        self,
+        url: str,
+        index: ShardIndex,
+        identity: Identity,
+        rule: KeyRule = first_dot,
+        packed: PackedFile | None = None,
+    ) -> None:
         self.url = url
         self.index = index
         self.identity = identity
         self.reads = ReadCounts()
+        self.packed = packed
         self._rule = rule
         self._name = display_name(url)
         self._file: int | None = None
@@ -117,9 +128,8 @@ class IndexedShard:
         """Yield the keys of all samples, in their order."""
         self.index.check()
         for number in range(len(self)):
-            split = self._rule(as_text(self.index.words(number)[3]))
-            if split is not None:  # so they were when the index was read
-                yield split[0]
+            if (key := self._key(number)) is not None:  # so they were when the index was read
+                yield key
 
     def sample(self, number: int) -> Sample:
         """Read one sample.
@@ -183,14 +193,16 @@ class IndexedShard:
         return found
 
     def _local_bytes(self, begin: int, end: int, *, near: int | None) -> bytes | None:
-        """Return bytes of a local shard.
+        """Return bytes of a local or compressed shard.
 
-        None if the shard is not local, is too short, or is not the shard of the index any more.
+        None if the shard is neither, is too short, or is not the shard of the index any more.
 
         Args:
             near: see :meth:`ShardIndex.check_keys`; used if these are the first bytes to be read.
         """
         self._check_keys(near)
+        if self.packed is not None:
+            return self._unpacked(self.packed, begin, end, near)
         file = self._open_file()
         if file is None or not begin < end <= self._stat.st_size:  # a wrong line could ask for any amount of memory
             return None
@@ -205,6 +217,21 @@ class IndexedShard:
         """
         self.index.check_keys(None if self._asked else near)
         self._asked = True
+
+    def _unpacked(self, packed: PackedFile, begin: int, end: int, number: int | None) -> bytes | None:
+        if not begin < end <= packed.size:
+            return None
+        try:
+            return b"".join(packed.pieces(begin, end))
+        except CompressionError as error:
+            if number is None:  # perhaps only some of these samples are damaged
+                return None
+            error.key = self._key(number)
+            raise
+
+    def _key(self, number: int) -> str | None:
+        split = self._rule(as_text(self.index.words(number)[3]))
+        return None if split is None else split[0]
 
     def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
         """Parse a sample from bytes of the shard, between two offsets in them.
@@ -318,17 +345,22 @@ class IndexedShard:
             raise MissingFieldError(reason, url=self._name, key=split and split[0])
         if not self._begins(begin, member):
             raise _stale(self.url, f"field {printable(field)!r} of sample {number} differs from its index")
-        return open_part(self.url, member.offset, member.size, known=self.identity, member=member.name)
+        return self._part(member.offset, member.size, member.name)
+
+    def _part(self, start: int, size: int, member: str = "") -> io.BufferedReader:
+        if self.packed is not None:
+            return part_of(self.packed, start, size, member)
+        return open_part(self.url, start, size, known=self.identity, member=member)
 
     def _begins(self, begin: int, member: IndexedMember) -> bool:
         """Return True if the headers between ``begin`` and the content are those of this member.
 
         Members that belong to no sample may be between them, too.
         """
-        size = self.identity.size or 0
+        size = self.packed.size if self.packed is not None else self.identity.size or 0
         if not begin < member.offset <= member.offset + member.size <= size:
             return False
-        headers = open_part(self.url, begin, member.offset - begin, known=self.identity).read()
+        headers = self._part(begin, member.offset - begin).read()
         archive = Archive(reading(iter([headers])), self._name, Tally(), in_sample(self._rule))
         try:
             while (found := archive.next_member()) is not None:
@@ -375,6 +407,10 @@ class IndexedShard:
         self.index.check()
         begin, stop = self.index.span(number, end)
         self.reads.bytes += stop - begin
+        if self.packed is not None:
+            with offsets_from(begin, self.url):
+                yield from self._compared(self.packed.pieces(begin, stop), number, end)
+            return
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
 
@@ -399,11 +435,15 @@ class IndexedShard:
     def _compared(self, pieces: Iterator[bytes], number: int, end: int) -> Iterator[Sample]:
         """Yield the samples in pieces of the shard, each compared with the index."""
         # With an end mark behind them, these samples are an archive of their own.
-        for sample in self._grouped(reading(chain(pieces, [END_OF_ARCHIVE]))):
-            if number == end or not self._is_as_indexed(number, sample):
-                raise _stale(self.url, f"sample {number} differs from its index")
-            yield sample
-            number += 1
+        try:
+            for sample in self._grouped(reading(chain(pieces, [END_OF_ARCHIVE]))):
+                if number == end or not self._is_as_indexed(number, sample):
+                    raise _stale(self.url, f"sample {number} differs from its index")
+                yield sample
+                number += 1
+        except CompressionError as error:
+            error.key = self._key(number)
+            raise
         if number != end:
             raise _stale(self.url, f"samples {number} to {end - 1} of its index do not exist")
 
@@ -444,7 +484,13 @@ def _stale(url: str, reason: str) -> StaleIndexError:
     return StaleIndexError(f"{reason}, so {index} is stale", url=url, hint=hint)
 
 
-def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = True) -> IndexedShard | None:
+def open_indexed(
+    url: str,
+    rule: str | KeyRule = first_dot,
+    *,
+    check: bool = True,
+    unpack: Callable[[str], PackedFile] = open_packed,
+) -> IndexedShard | None:
     """Open a shard with the index beside it; None if it has no index.
 
     None also if the length of the shard is not known.
@@ -455,9 +501,11 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
         check: True to verify all lines of the index now. False: for a local shard with the key rule
             ``first-dot``, verify a line when its sample is read, and look for repeated keys when a
             second sample is read.
+        unpack: function that opens a compressed shard.
 
     Raises:
-        StaleIndexError: the end of the shard differs from the index.
+        StaleIndexError: the end of the shard differs from the index, or the shard is compressed and
+            has no table of frames.
         DataError: the file beside the shard is not an index by this key rule.
         MissingInputError: the shard does not exist.
         StreamError: the shard cannot be read.
@@ -479,16 +527,17 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = Tru
     if check or rule is not first_dot or local_path(url) is None:
         index.check()
     try:
-        file = RangedFile(url)
+        packed = unpack(url) if is_packed_name(url) else None
+        file = packed or RangedFile(url)
     except StreamError as error:
         if isinstance(error, TemporaryStreamError):
             raise
         return None
     check_end(file, index, rule)
-    return IndexedShard(url, index, file.identity, rule)
+    return IndexedShard(url, index, file.identity, rule, packed)
 
 
-def check_end(file: RangedFile, index: ShardIndex, rule: KeyRule) -> None:
+def check_end(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -> None:
     """Compare the end of a shard with its index.
 
     Raises:
@@ -499,7 +548,7 @@ def check_end(file: RangedFile, index: ShardIndex, rule: KeyRule) -> None:
         raise _stale(file.url, reason)
 
 
-def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None:
+def _why_stale(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -> str | None:
     """Compare the end of the shard with the index; return the difference, or None."""
     _, end = index.span(0, len(index))
     if file.size < end + BLOCK:
@@ -523,7 +572,7 @@ def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None
     return None
 
 
-def _ends_plainly(file: RangedFile, header: int, end: int) -> bool:
+def _ends_plainly(file: RangedFile | PackedFile, header: int, end: int) -> bool:
     """Return True if the shard ends with a plain header, its content, an end mark and zeros.
 
     If it is False, the reader decides. Most shards end plainly, and the reader takes longer than

@@ -17,7 +17,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats.tally import SKIP_DAMAGE, Tally
-from tarkit.names.outputnames import index_url
+from tarkit.names.outputnames import index_url, is_packed_name, seek_url
 from tarkit.names.url import display_name, reads_once
 from tarkit.samples.index import build_index, publish_index, remove_index
 from tarkit.samples.indexedshard import open_indexed
@@ -27,6 +27,7 @@ from tarkit.store.entries import Identity, check_same, identify, stat
 from tarkit.store.publish import check_target
 from tarkit.store.read import open_read, read_whole
 from tarkit.store.retry import GoneStores
+from tarkit.store.seekfile import build_seek
 from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20
@@ -137,10 +138,11 @@ def ensure_index(
         # It is stale, or no index at all; what is wrong with the shard itself is found below.
         state = RENEWED
     before = identify(url)
+    seek = build_seek(url) if is_packed_name(url) else None
     index = build_index(url, rule=rule, tally=tally, update=digest.update if listed else None)
     if identify(url) == before:
         if not dry_run:
-            publish_index(index, url)
+            publish_index(index, url, seek)
         if identify(url) == before:
             found = _listed(url, len(index), before, digest) if listed else None
             return IndexOutcome(url, state, len(index), tally, listed=found)
@@ -167,6 +169,8 @@ def _compare(url: str, *, rule: str | KeyRule, listed: bool) -> IndexOutcome:
     except MissingInputError:
         raise MissingInputError("is not there", url=name, hint=f"make it: tarkit index {display_name(url)}") from None
     before = identify(url) if listed else None
+    if is_packed_name(url) and (seek := build_seek(url)) is not None:
+        _compare_seek(seek, url)
     index = build_index(url, rule=rule, tally=tally, update=digest.update if listed else None)
     if text != index.encode():
         hint = f"make it anew: tarkit index --force {display_name(url)}"
@@ -175,3 +179,14 @@ def _compare(url: str, *, rule: str | KeyRule, listed: bool) -> IndexOutcome:
         return IndexOutcome(url, FRESH, len(index), tally)
     check_same(url, before)
     return IndexOutcome(url, FRESH, len(index), tally, listed=_listed(url, len(index), before, digest))
+
+
+def _compare_seek(seek: bytes, url: str) -> None:
+    name = display_name(seek_url(url))
+    hint = f"make it anew: tarkit index --force {display_name(url)}"
+    try:
+        found = read_whole(seek_url(url), compression=None)
+    except MissingInputError:
+        raise MissingInputError("is not there", url=name, hint=hint) from None
+    if found != seek:
+        raise StaleIndexError(f"{name} has not the seek points of this shard", url=url, hint=hint)

@@ -90,7 +90,8 @@ class TarWriter(FileWriter):
         user: owner of all members.
         group: group of all members.
         mode: permission bits of all members.
-        compress: None: by the ending of the name; False, True (gzip), gz, bz2, xz, zst, lz4.
+        compress: None: by the ending of the name; False, True (gzip), gz, bz2, xz, zst, lz4, or
+            zst-seekable: zst in frames of 1 MiB with a table of them, for random access.
         encoder: True: encode by extension (:mod:`tarkit.samples.codecs`); False or None: accept
             bytes only; or a dict of extension -> function, or a function from sample to sample.
         keep_meta: True to write entries of the form ``__name__``, too, except ``__key__``; readers
@@ -107,8 +108,8 @@ class TarWriter(FileWriter):
         checksum: True to compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name
             of a different digest, ``md5``.
         index: True to write the index of the shard beside it, after the shard is published
-            (``docs/formats/tar-index.md``). The shard's name must end in ``.tar``; repeated keys
-            are a UsageError.
+            (``docs/formats/tar-index.md``). The shard's name must end in ``.tar``, or in
+            ``.tar.zst``, which is then written as zst-seekable; repeated keys are a UsageError.
 
     Raises:
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
@@ -138,7 +139,7 @@ class TarWriter(FileWriter):
         check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
         if index and on_repeated_key != "error":
             raise UsageError("a shard with repeated keys has no index")
-        compression = "auto" if compress is None else compress
+        compression: bool | str | None = "auto" if compress is None else compress
         if compression == "auto" and isinstance(fileobj, (str, os.PathLike)):
             check_tar_name(os.fspath(fileobj))
         self._index: WrittenIndex | None = None
@@ -146,6 +147,7 @@ class TarWriter(FileWriter):
             from tarkit.samples.writtenindex import WrittenIndex
 
             self._index = WrittenIndex(fileobj, compression)
+            compression = self._index.compression
         self.keep_meta = keep_meta
         self.bytes_written = 0
         self._encode = None

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.names.outputnames import index_url
-from tarkit.names.url import display_name
+from tarkit.names.outputnames import written_index_url
+from tarkit.names.url import display_name, split_query
 from tarkit.samples.index import IndexedMember, ShardIndex, publish_index, remove_index
 from tarkit.samples.sample import is_reserved
-from tarkit.store.compression import write_compression
+from tarkit.store.compression import SEEKABLE, compression_for_name, write_compression
 
 
 class WrittenIndex:
@@ -21,6 +21,9 @@ class WrittenIndex:
         target: path or URL of the shard.
         compression: compression argument of its writer.
 
+    Attributes:
+        compression: codec by which the shard is written: SEEKABLE or None.
+
     Raises:
         UsageError: shards of this kind have no index.
     """
@@ -29,9 +32,12 @@ class WrittenIndex:
         if not isinstance(target, (str, os.PathLike)):
             raise UsageError("an index is written beside a shard, so the shard must have a name, not be a file object")
         self._url = os.fspath(target)
-        index_url(self._url)
-        if (codec := write_compression(compression, self._url)) is not None:
-            raise UsageError(f"{display_name(self._url)} is to be compressed ({codec}); only a plain tar has an index")
+        written_index_url(self._url)
+        codec, named = write_compression(compression, self._url), compression_for_name(split_query(self._url)[0])
+        if codec != named and (codec, named) != (SEEKABLE, "zst"):
+            kind = "not to be compressed" if codec is None else f"to be compressed ({codec})"
+            raise UsageError(f"{display_name(self._url)} is {kind}; with an index, its name must say that")
+        self.compression = None if codec is None else SEEKABLE
         self._index = ShardIndex()
         self._at = 0
 

@@ -93,6 +93,8 @@ def samples_at(shard: IndexedShard, numbers: Iterable[int], *, parallel: int = 1
 
 
 def _sample_at(shard: IndexedShard, number: int) -> Sample:
+    if shard.packed is not None:
+        return shard.sample(number)
     data = read_range(shard.url, *shard.index.span(number, number + 1), size=shard.identity.size or 0)
     return shard.sample_of(data, number)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 ZSTD_MOST = 1 << 31
 """Size in bytes of the largest window that the library for zstd decompresses."""
+_SINGLE = 0x20
 
 
 def zstd_window(head: bytes) -> int | None:
@@ -22,21 +23,39 @@ def zstd_window(head: bytes) -> int | None:
     """
     if len(head) < 6:
         return None
-    descriptor = head[4]
-    is_single, size_flag = descriptor & 0x20, descriptor >> 6
-    at = (5 if is_single else 6) + _id_size(descriptor)
-    length = (1 if is_single else 0, 2, 4, 8)[size_flag]
-    content = int.from_bytes(head[at : at + length], "little") + (256 if length == 2 else 0) if length else None
-    if is_single:
+    content = stated_size(head)
+    if head[4] & _SINGLE:
         return content
     base = 1 << (10 + (head[5] >> 3))
     size = base + base // 8 * (head[5] & 7)
     return size if content is None else min(size, content)
 
 
+def stated_size(head: bytes) -> int | None:
+    """Return the size of a zstd frame's content in bytes; None if the frame does not state it.
+
+    Args:
+        head: first 18 bytes of the frame, or all of it if it is shorter.
+    """
+    is_single, size_flag = head[4] & _SINGLE, head[4] >> 6
+    length = (1 if is_single else 0, 2, 4, 8)[size_flag]
+    end = header_size(head)
+    return int.from_bytes(head[end - length : end], "little") + (256 if length == 2 else 0) if length else None
+
+
+def header_size(head: bytes) -> int:
+    """Return the size of a zstd frame's header in bytes.
+
+    Args:
+        head: first 5 bytes of the frame, or more.
+    """
+    is_single, size_flag = head[4] & _SINGLE, head[4] >> 6
+    return (5 if is_single else 6) + _id_size(head[4]) + (1 if is_single else 0, 2, 4, 8)[size_flag]
+
+
 def needs_dictionary(head: bytes) -> bool:
     """Return True if a zstd frame with this beginning was compressed with a dictionary."""
-    at = 5 if head[4:5] and head[4] & 0x20 else 6
+    at = 5 if head[4:5] and head[4] & _SINGLE else 6
     return len(head) > 4 and any(head[at : at + _id_size(head[4])])
 
 

@@ -17,6 +17,7 @@ from tarkit.errors import CompressionError, TooLargeError, UsageError, printable
 from tarkit.names.redaction import redact
 from tarkit.names.url import is_stream
 from tarkit.store.codecmemory import ZSTD_MOST, needs_dictionary, xz_dictionary, zstd_window
+from tarkit.store.frametable import encode_table
 from tarkit.store.window import Window
 
 ReadFunction = Callable[[int], bytes]
@@ -26,6 +27,11 @@ ZLIB = "zlib"
 """A codec without magic bytes and without an ending.
 
 It is used only for formats that name it, such as TFRecord.
+"""
+SEEKABLE = "zst-seekable"
+"""Zstandard in its seekable format: frames of 1 MiB, then a table of them.
+
+Every decoder of zst reads it, and ``sniff`` calls it zst.
 """
 SNIFF_BYTES = 10
 """Number of bytes that ``sniff`` needs."""
@@ -114,9 +120,10 @@ def check_codec(name: object) -> str:
     Raises:
         UsageError: the codec does not exist.
     """
-    if isinstance(name, str) and name in (*CODECS, ZLIB):
+    if isinstance(name, str) and name in (*CODECS, ZLIB, SEEKABLE):
         return name
-    raise UsageError(f"no compression {name!r}; known are auto, {', '.join(CODECS)}, {ZLIB}, or None for none")
+    known = ", ".join((*CODECS, ZLIB, SEEKABLE))
+    raise UsageError(f"no compression {name!r}; known are auto, {known}, or None for none")
 
 
 def sniff(head: bytes) -> str | None:
@@ -364,6 +371,34 @@ class _Lz4Compressor:
         return bytes(header + self._frame.flush())
 
 
+class _SeekableCompressor:
+    """Zstandard's seekable format; where a frame ends depends on the content alone."""
+
+    def __init__(self) -> None:
+        zstd = zstd_library()
+        self._frame = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
+        self._content = bytearray()
+        self._sizes: list[tuple[int, int]] = []
+
+    def compress(self, data: bytes, /) -> bytes:
+        self._content += data
+        whole = len(self._content) - len(self._content) % _STEP
+        frames = [self._compressed(self._content[at : at + _STEP]) for at in range(0, whole, _STEP)]
+        del self._content[:whole]
+        return b"".join(frames)
+
+    def flush(self) -> bytes:
+        last = self._compressed(self._content) if self._content or not self._sizes else b""
+        self._content.clear()
+        return last + encode_table(self._sizes)
+
+    def _compressed(self, content: bytearray) -> bytes:
+        # In one call, so that the frame states the size of its content.
+        frame = bytes(self._frame.compress(bytes(content), self._frame.FLUSH_FRAME))
+        self._sizes.append((len(frame), len(content)))
+        return frame
+
+
 def new_compressor(codec: str) -> Compressor:
     """Return a compressor for one stream.
 
@@ -381,6 +416,8 @@ def new_compressor(codec: str) -> Compressor:
     elif codec == "zst":
         zstd = zstd_library()
         compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
+    elif codec == SEEKABLE:
+        compressor = _SeekableCompressor()
     elif codec == "bz2":
         import bz2
 

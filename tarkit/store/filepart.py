@@ -10,6 +10,7 @@ import io
 from tarkit.errors import DataError, printable
 from tarkit.names.url import display_name, local_path
 from tarkit.store.entries import Identity
+from tarkit.store.packedfile import PackedFile
 from tarkit.store.rangedfile import RangedFile
 
 _LOCAL, _REMOTE = 16 << 10, 64 << 10
@@ -30,7 +31,7 @@ class _FilePart(io.RawIOBase):
         name: name of the part, for errors.
     """
 
-    def __init__(self, file: RangedFile, start: int, size: int, least: int, name: str) -> None:
+    def __init__(self, file: RangedFile | PackedFile, start: int, size: int, least: int, name: str) -> None:
         self._file, self._start, self._size, self._least, self.name = file, start, size, least, name
         self._at = 0
         self._first = b""
@@ -98,6 +99,19 @@ def open_part(url: str, start: int, size: int, *, known: Identity, member: str =
     file = RangedFile(url, start + size, least=0)
     if file.identity != known:
         raise DataError("was replaced since its identity was read", url=display_name(url))
-    least = _REMOTE if local_path(url) is None else _LOCAL
-    name = f"{display_name(url)}, member {printable(member)!r}" if member else display_name(url)
+    return part_of(file, start, size, member)
+
+
+def part_of(file: RangedFile | PackedFile, start: int, size: int, member: str = "") -> io.BufferedReader:
+    """Return a part of an open file as a seekable file; see :func:`open_part`.
+
+    Args:
+        file: the file, which other parts may use at the same time.
+        start: offset where the part begins, in bytes; in a compressed file, of its content.
+        size: size of the part in bytes; it must be in the file.
+        member: name of the part.
+    """
+    least = _REMOTE if local_path(file.url) is None else _LOCAL
+    shown = display_name(file.url)
+    name = f"{shown}, member {printable(member)!r}" if member else shown
     return io.BufferedReader(_FilePart(file, start, size, least, name), _BUFFER)

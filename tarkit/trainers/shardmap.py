@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import accumulate, chain
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from tarkit.errors import (
     counted,
 )
 from tarkit.names.keywords import Unpack, keywords_of
-from tarkit.names.outputnames import index_url
+from tarkit.names.outputnames import index_url, is_packed_name
 from tarkit.names.url import display_name, is_stream, local_path, name_of_shard
 from tarkit.samples.cachedshard import CachedShard, open_cached
 from tarkit.samples.index import count_of_index
@@ -37,6 +37,8 @@ from tarkit.specs.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.cache import PartCache
 from tarkit.store.entries import identify
+from tarkit.store.frames import DecodedFrames
+from tarkit.store.packedfile import PackedFile, open_packed
 from tarkit.store.waits import Workers
 from tarkit.trainers.choice import SampleChoice, SubsetOptions
 from tarkit.trainers.subset import Subset
@@ -81,11 +83,13 @@ class ShardMap:
         held: number of shards whose indexes are kept in memory. None: those of two million samples,
             256 to 4096 of them, which is what the blocks of an order need. Fewer local shards stay
             open: a quarter of the descriptors that a process may have, 1024 at most.
-        cache: folder of this machine where parts of remote shards are kept; None: each sample is a
-            request.
+        cache: folder of this machine where parts of remote shards are kept, those of compressed
+            ones with their content; None: each sample of a remote shard is a request.
         cache_size: largest size in bytes of this folder; see :class:`tarkit.store.cache.PartCache`.
         run: number of consecutive samples of a remote shard that are fetched at once into the
             cache.
+        keep_unpacked: True to keep content of compressed shards on this machine in the cache, too;
+            False: their frames are decoded for each sample.
         options: ``keys``, ``where``, ``split`` and such, which choose samples; see
             :class:`tarkit.trainers.choice.SubsetOptions`. Samples that are not chosen have no
             number here.
@@ -106,6 +110,7 @@ class ShardMap:
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | None = None,
         run: int = 100,
+        keep_unpacked: bool = True,
         **options: Unpack[SubsetOptions],
     ) -> None:
         choice = SampleChoice(**options)
@@ -134,7 +139,12 @@ class ShardMap:
         self.remote = {number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)}
         """Numbers of shards that are read over a network."""
         self.fetched_elsewhere = False
-        """True if another object fetches the parts of each batch, so :meth:`fetch` does nothing."""
+        """True if another object fetches the parts of each batch, so :meth:`fetch` does not, but of
+        compressed shards."""
+        for url in self.urls:
+            index_url(url)
+        self._keep_unpacked = keep_unpacked
+        self._decoded = DecodedFrames()
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Number of samples of each shard, of the chosen ones in a subset."""
         self._ends = list(accumulate(self.counts))
@@ -303,6 +313,8 @@ class ShardMap:
         this does not more than double the bytes fetched; their other samples are read one by one.
         """
         self._fetched.clear()
+        for packed in filter(None, (shard.packed for shard in self._open.values())):
+            packed.begin_epoch()
         self._again = self._read = 0
 
     def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
@@ -311,11 +323,13 @@ class ShardMap:
         A sample is given as the number of its shard and its number there. Errors are ignored here:
         the reading of the sample tries again, and raises them.
         """
-        if self.remote and not self.fetched_elsewhere and self.cache is not None and not self.cache.closed:
-            self.reads.fetched(self._fetch_parts, samples)
+        if self.remote and self.cache is not None and not self.cache.closed:
+            wanted = self.in_remote_shards(samples)
+            if not self.fetched_elsewhere:
+                self.reads.fetched(self._fetch_parts, wanted)
+            self.reads.fetched(self._fetch_unpacked, wanted)
 
-    def _fetch_parts(self, samples: Iterable[tuple[int, int]]) -> None:
-        wanted = self.in_remote_shards(samples)
+    def _fetch_parts(self, wanted: Sequence[tuple[int, int]]) -> None:
         closed = {shard for shard, _ in wanted if shard not in self._open}
         for number, shard in _attempted(self.open, [(number,) for number in closed]):
             self.hold(number[0], shard)
@@ -326,6 +340,15 @@ class ShardMap:
             and (shard, first := found.first_of_part(number)) not in self._fetched
         }
         _attempted(self._fetch, list(parts))
+
+    def _fetch_unpacked(self, wanted: Sequence[tuple[int, int]]) -> None:
+        unpacked = {
+            (found.packed, part): None
+            for shard, number in wanted
+            if (found := self._open.get(shard)) is not None and found.packed is not None
+            for part in found.packed.parts(*found.index.span(number, number + 1))
+        }
+        _attempted(PackedFile.keep, list(unpacked))
 
     def in_remote_shards(self, samples: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return those samples that are in remote shards, by their numbers in the whole shards."""
@@ -380,7 +403,11 @@ class ShardMap:
             StreamError: it cannot be read.
         """
         url = self.urls[number]
-        if self.cache is not None and number in self.remote:
+        if is_packed_name(url):
+            keeps = number in self.remote or self._keep_unpacked
+            unpack = partial(open_packed, decoded=self._decoded, cache=self.cache if keeps else None)
+            found = open_indexed(url, self._rule, check=False, unpack=unpack)
+        elif self.cache is not None and number in self.remote:
             found = open_cached(url, self._rule, self._run, self.cache)
         else:
             found = open_indexed(url, self._rule, check=False)
@@ -394,6 +421,7 @@ class ShardMap:
             "_open": OrderedDict(),
             "_files": OrderedDict(),
             "_fetched": set(),
+            "_decoded": DecodedFrames(),
             "fetched_elsewhere": False,
         }
 

@@ -95,9 +95,10 @@ class EpochOptions(SubsetOptions, total=False):
         max_errors: with ``on_error="count"``, largest number of samples that may fail in an epoch,
             in the batches of a rank: a number, or a percentage of its samples such as ``"1%"``. The
             batch that exceeds it is an error. Default: 100.
-        cache: folder of this machine where parts of remote shards are kept, for all processes and
-            later runs; True: ``tarkit/shards`` in the user's folder for caches; False: none, and
-            each sample is a request. Default: True.
+        cache: folder of this machine where parts of remote shards, and the content of compressed
+            ones, are kept for all processes and later runs; True: ``tarkit/shards`` in the user's
+            folder for caches, for remote shards only; False: none, and each sample is a request.
+            Default: True.
         cache_size: largest size of this folder in bytes. Default: 16 GiB, or half of the free space
             of its disk, if that is less.
         ahead: number of bytes of remote shards that each process that reads fetches into the cache
@@ -244,7 +245,16 @@ class BatchSource:
             self.samples = copy.copy(urls)
         else:
             shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
-            self.samples = ShardMap(shards, rule=rule, cache=place, cache_size=cache_size, run=run, **subset)
+            self.samples = ShardMap(
+                shards,
+                rule=rule,
+                cache=place,
+                cache_size=cache_size,
+                run=run,
+                # Content of local shards is kept only in a folder that was named for it.
+                keep_unpacked=not isinstance(cache, bool),
+                **subset,
+            )
         if self.service is not None and self.samples.chosen is not None:
             raise UsageError("the shard service hands out all samples of its shards: a subset is not for service=")
         self.mixture: Mixture | None = None

@@ -19,8 +19,8 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
         "store": "allocator cache cachedread checksums childstart compression database entries faults fieldfile forks "
-        "filepart http.guarded http.robots inplace publish rangedfile ranges read retry sinks temporary transfer trees "
-        "waits wholefolder window"
+        "filepart frames http.guarded http.robots inplace packedfile publish rangedfile ranges read retry seekfile "
+        "sinks temporary transfer trees waits wholefolder window"
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
     {

@@ -99,9 +99,15 @@ def test_shards_that_were_done_without_an_index_get_one(tmp_path: Path, inputs: 
 
 
 def test_outputs_that_are_compressed(tmp_path: Path, inputs: list[str]) -> None:
-    os.rename(inputs[0], tmp_path / "in.tar.zst")
-    with pytest.raises(UsageError, match=r"in\.tar\.zst: only a shard that is not compressed"):
-        tarkit.process(str(tmp_path / "in.tar.zst"), outdir=tmp_path / "out", function=upper, index=True)
+    os.rename(inputs[0], tmp_path / "in.tar.gz")
+    with pytest.raises(UsageError, match=r"in\.tar\.gz: a shard compressed by gzip is not written with an index"):
+        tarkit.process(str(tmp_path / "in.tar.gz"), outdir=tmp_path / "out", function=upper, index=True)
+    os.rename(tmp_path / "in.tar.gz", tmp_path / "in.tar.zst")
+    tarkit.process(str(tmp_path / "in.tar.zst"), outdir=tmp_path / "out", function=upper, index=True)
+    assert sorted(path.name for path in (tmp_path / "out").glob("in*[!n]")) == ["in.tar.zst", "in.tar.zst.idx"]
+    shard = open_indexed(str(tmp_path / "out/in.tar.zst"))
+    assert shard is not None
+    assert [sample["__key__"] for sample in shard.samples(0, len(shard))] == list(shard.keys())
 
 
 def test_a_shard_that_was_done_and_cannot_be_indexed(tmp_path: Path, inputs: list[str]) -> None:

@@ -251,7 +251,7 @@ def test_what_has_no_manifest(tmp_path: Path) -> None:
     for options, message in (
         ({"manifest": "d.txt"}, "the name of a manifest ends in .json"),
         ({"manifest": "d.json", "opener": open}, "no index can be written"),
-        ({"manifest": "d.json", "compress": "gz"}, "only a plain tar has an index"),
+        ({"manifest": "d.json", "compress": "gz"}, "with an index, its name must say that"),
         ({"manifest": "d.json", "on_repeated_key": "allow"}, "a shard with repeated keys has no index"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -91,8 +91,10 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
 
 def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(program, {})
+    programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(programs) == 2
+    for program in programs:
+        exec(program, {})
     assert (tmp_path / "train-000000.idx").read_bytes().startswith(b"v1.2 100\ncls 512 1 000.cls\n")
 
 
@@ -299,11 +301,11 @@ def test_a_shard_without_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a.tar.gz", "a.tgz", "a", "-", "pipe:cat a.tar", "a.idx", "s3://b/a.tar.zst", "a.TAR"]
+    "name", ["a.tar.bz2", "a.txz", "a", "-", "pipe:cat a.tar", "a.idx", "s3://b/a.tar.lz4", "a.TAR", "a.zst"]
 )
 def test_names_of_shards_that_have_no_index(name: str) -> None:
     with pytest.raises(
-        UsageError, match=r"only a shard that is not compressed, and whose name ends in .tar, has an index"
+        UsageError, match=r"only a shard whose name ends in .tar, .tar.zst, .tzst, .tar.gz or .tgz has an index"
     ):
         build_index(name)
     assert open_indexed(name) is None
@@ -311,13 +313,14 @@ def test_names_of_shards_that_have_no_index(name: str) -> None:
 
 def test_where_the_index_is() -> None:
     names = {"a.tar": "a.idx", "a.0.tar": "a.0.idx", "x.tar.tar": "x.tar.idx", "s3://b/x.tar": "s3://b/x.idx"}
+    names |= {"a.tar.zst": "a.tar.zst.idx", "a.tgz": "a.tgz.idx", "http://h/a.tzst?x=1": "http://h/a.tzst.idx?x=1"}
     names |= {"http://h/a.tar?sig=a.tar#x": "http://h/a.idx?sig=a.tar#x", "f.tar/a.tar": "f.tar/a.idx"}
     assert {name: index_url(name) for name in names} == names
 
 
 def test_a_compressed_shard_under_a_plain_name(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(gzip.compress(archive_of(FILES, tarfile.USTAR_FORMAT)))
-    with pytest.raises(UsageError, match=r"a\.tar is compressed \(gz\); only a plain tar has an index"):
+    with pytest.raises(UsageError, match=r"a\.tar is compressed \(gz\), and its name does not say so: rename it"):
         build_index(f"{tmp_path}/a.tar")
 
 

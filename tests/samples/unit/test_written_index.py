@@ -80,10 +80,13 @@ def test_large_fields_and_several_samples_at_once(tmp_path: Path) -> None:
     ("target", "options", "message"),
     [
         (io.BytesIO(), {}, "the shard must have a name, not be a file object"),
-        ("-", {}, "only a shard that is not compressed, and whose name ends in .tar"),
-        ("pipe:cat > a.tar", {}, "only a shard that is not compressed"),
-        ("a.tar.gz", {}, "only a shard that is not compressed"),
-        ("a.tar", {"compress": "zst"}, r"a.tar is to be compressed \(zst\); only a plain tar has an index"),
+        ("-", {}, "-: only a shard whose name ends in .tar, .tar.zst, .tzst, .tar.gz or .tgz has an index$"),
+        ("pipe:cat > a.tar", {}, "only a shard whose name ends in .tar"),
+        ("a.tar.gz", {}, "a.tar.gz: a shard compressed by gzip is not written with an index; name it .tar.zst"),
+        ("a.tar.xz", {}, "a.tar.xz: only a shard whose name .*; unpack it: tarkit cat a.tar.xz -o OUT.tar"),
+        ("a.tar.zst", {"compress": False}, "a.tar.zst is not to be compressed; with an index, its name must say that"),
+        ("a.tar.zst", {"compress": "gz"}, r"a.tar.zst is to be compressed \(gz\); with an index"),
+        ("a.tar", {"compress": "zst"}, r"a.tar is to be compressed \(zst\); with an index, its name must say that"),
         ("a.tar", {"compress": True}, r"to be compressed \(gz\)"),
         ("a.tar", {"on_repeated_key": "allow"}, "a shard with repeated keys has no index"),
     ],
@@ -197,8 +200,8 @@ def test_an_index_does_not_change_the_fingerprint() -> None:
     ("options", "message"),
     [
         ({}, "--index goes with -o or -O"),
-        ({"output": "-"}, "only a shard that is not compressed"),
-        ({"output": "out.tgz"}, "only a shard that is not compressed"),
+        ({"output": "-"}, "only a shard whose name ends in"),
+        ({"output": "out.tgz"}, "out.tgz: a shard compressed by gzip is not written with an index"),
         ({"output": "out.tar", "on_repeated_key": "allow"}, "--index does not go with --on-repeated-key allow"),
     ],
 )

@@ -1,0 +1,302 @@
+"""Read content of a compressed file from any byte on, by decoding only the frames that have it.
+
+That needs a table of frames: of zst at the end of the file, or in the file of seek points beside
+it; of gzip always in the latter. Each frame is decoded whole, so that its checksum is compared.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from operator import sub
+
+from tarkit.errors import (
+    CompressionError,
+    DataError,
+    MissingInputError,
+    StaleIndexError,
+    StreamError,
+    TemporaryStreamError,
+    TooLargeError,
+)
+from tarkit.names.outputnames import seek_url
+from tarkit.names.url import display_name, split_query
+from tarkit.store.cache import Part, PartCache, range_part
+from tarkit.store.compression import compression_for_name
+from tarkit.store.entries import Identity, check_same
+from tarkit.store.frames import DecodedFrames, Frames, GzipFrames, ZstdFrames
+from tarkit.store.frametable import FrameTable, decode_table, size_of_table
+from tarkit.store.gzippoints import decode_points
+from tarkit.store.rangedfile import RangedFile
+from tarkit.store.read import read_range
+
+_END = 1 << 16
+"""Size in bytes of the first read of the end of a file, which has the table of 8,000 frames."""
+_LARGEST = 64 << 20
+"""Size in bytes of the largest frame, because it is decoded whole for each sample in it."""
+_AT_ONCE = 16 << 20
+_PART = 1 << 20
+
+
+class PackedFile(io.RawIOBase):
+    """The content of a compressed file, which can seek.
+
+    Args:
+        url: path or URL of the file.
+        identity: size and tag of the file when its table was read.
+        frames: its frames.
+        decoded: content of frames that were decoded before; None: of the last frame of this file.
+        cache: cache that keeps the content, in parts of about 1 MiB; None: none.
+
+    Attributes:
+        size: size of the content in bytes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        identity: Identity,
+        frames: Frames,
+        decoded: DecodedFrames | None = None,
+        cache: PartCache | None = None,
+    ) -> None:
+        self.url, self.identity, self.frames = url, identity, frames
+        self.size = frames.table.unpacked[-1]
+        self._decoded = DecodedFrames(0) if decoded is None else decoded
+        # A replaced file without a version or time could not be detected.
+        self._cache = None if None in identity else cache
+        self._bounds = [0]
+        """Offsets of the content where a part begins."""
+        if self._cache is not None:
+            for offset in frames.table.unpacked:
+                if offset >= self._bounds[-1] + _PART:
+                    self._bounds.append(offset)
+        self._fetched: set[Part] = set()
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self.size)[whence])
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most ``size`` bytes of content; b"" at the end."""
+        end = self.size if size is None or size < 0 else min(self.size, self._at + size)
+        data = b"".join(self.pieces(self._at, end))
+        self._at += len(data)
+        return data
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def pieces(self, begin: int, end: int) -> Iterator[bytes]:
+        """Yield the content from ``begin`` up to ``end``.
+
+        Without a cache, there is one request for at most 16 MiB.
+
+        Raises:
+            CompressionError: a frame is damaged.
+            TemporaryStreamError: the file was replaced, or cannot be read now.
+            StreamError: the file cannot be read.
+        """
+        end = min(end, self.size)
+        if self._cache is not None:
+            for part in self.parts(begin, end):
+                yield self._kept(self._cache, part, max(begin, part.start), min(end, part.start + part.size))
+            return
+        for at in range(begin, end, _AT_ONCE):
+            yield from self._between(at, min(at + _AT_ONCE, end))
+
+    def parts(self, begin: int, end: int) -> list[Part]:
+        """Return the parts of the cache that have the content from ``begin`` up to ``end``."""
+        if self._cache is None or begin >= end:
+            return []
+        bounds, first = [*self._bounds, self.size], bisect_right(self._bounds, begin) - 1
+        pairs = pairwise(bounds[first : bisect_left(bounds, end) + 1])
+        return [range_part(self.url, self.identity, *pair, "content") for pair in pairs]
+
+    def begin_epoch(self) -> None:
+        """Expect that parts of earlier epochs may have been removed from the cache."""
+        self._fetched.clear()
+
+    def keep(self, part: Part) -> bytes | None:
+        """Decode a part of :meth:`parts` into the cache, unless it is there.
+
+        Returns:
+            Its content, if it was decoded.
+
+        Raises:
+            CompressionError: a frame of the part is damaged.
+            StreamError: the file cannot be read.
+        """
+        found: list[bytes] = []
+
+        def fetch() -> bytes:
+            found.append(b"".join(self._between(part.start, part.start + part.size)))
+            return found[0]
+
+        if self._cache is not None:
+            self._cache.keep(part, fetch)
+            if found and part in self._fetched:
+                self._cache.warn_small("parts are removed from it before their samples are read, and decoded again")
+            self._fetched.add(part)
+        return found[0] if found else None
+
+    def _kept(self, cache: PartCache, part: Part, begin: int, end: int) -> bytes:
+        data = cache.read(part, begin, end)
+        if data is None:
+            with suppress(CompressionError):  # of any frame of the part, perhaps not of a wanted one
+                whole = self.keep(part)
+                data = cache.read(part, begin, end) if whole is None else whole[begin - part.start : end - part.start]
+        return b"".join(self._between(begin, end)) if data is None else data
+
+    def _between(self, begin: int, end: int) -> Iterator[bytes]:
+        unpacked = self.frames.table.unpacked
+        number = bisect_right(unpacked, begin) - 1
+        while begin < end:
+            content = self._decoded.get((self.url, self.identity, number))
+            found = self._decode(number, end) if content is None else [content]
+            for content in found:
+                piece = content[begin - unpacked[number] : end - unpacked[number]]
+                begin += len(piece)
+                number += 1
+                yield piece
+
+    def _decode(self, first: int, end: int) -> list[bytes]:
+        """Read and decode the frames from ``first`` on whose content begins before ``end``."""
+        table = self.frames.table
+        last = bisect_left(table.unpacked, end, first + 1) - 1
+        begin, stop = self.frames.packed_range(first, last)
+        data = read_range(self.url, begin, stop, size=self.identity.size or 0)
+        check_same(self.url, self.identity)
+        try:
+            found = self.frames.decode(data, first, last)
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            reason = f"its compressed content at {begin} to {stop} {error}"
+            raise CompressionError(reason, url=display_name(self.url), hint="fetch the shard again") from None
+        for number, content in enumerate(found, first):
+            self._decoded.put((self.url, self.identity, number), content)
+        return found
+
+
+def open_packed(url: str, decoded: DecodedFrames | None = None, cache: PartCache | None = None) -> PackedFile:
+    """Open a compressed file for reading from any byte on.
+
+    Args:
+        url: path or URL of the file; its name says how it is compressed: zst or gz.
+        decoded: content of frames that were decoded before; shared by several files.
+        cache: cache that keeps the content; None: none.
+
+    Raises:
+        StaleIndexError: the file has no table of frames.
+        UsageError: its place cannot read ranges.
+        CompressionError: the table is damaged, or belongs to another file.
+        TooLargeError: a frame is too large to be decoded for each sample.
+        MissingInputError: the file does not exist.
+        StreamError: the file cannot be read.
+        TemporaryStreamError: the file cannot be read now.
+    """
+    file = RangedFile(url, least=_END)
+    is_zst = compression_for_name(split_query(url)[0]) == "zst"
+    table = read_table(file, url) if is_zst else None
+    frames = ZstdFrames(table) if table is not None else _frames_beside(url, file.size, is_zst)
+    return PackedFile(url, file.identity, checked(frames, url), decoded, cache)
+
+
+def read_table(file: RangedFile, url: str) -> FrameTable | None:
+    """Read the seek table at the end of a zstd stream; None if it has no table.
+
+    Args:
+        file: the stream.
+        url: its path or URL, for errors.
+
+    Raises:
+        CompressionError: the table is damaged.
+    """
+    file.seek(max(0, file.size - _END))
+    end = file.read(_END)
+    length = size_of_table(end)
+    if length is None:
+        return None
+    if len(end) < length <= file.size:
+        file.seek(file.size - length)
+        end = file.read(length)
+    try:
+        return decode_table(end[-length:], file.size - length)
+    except ValueError as error:
+        raise bad_table(url, str(error)) from None
+
+
+def _frames_beside(url: str, size: int, is_zst: bool) -> Frames:
+    """Read the file of seek points beside a compressed file."""
+    name = seek_url(url)
+    try:
+        beside = RangedFile(name, least=_END)
+    except MissingInputError:
+        raise _without_table(url, is_zst) from None
+    except StreamError as error:
+        if isinstance(error, TemporaryStreamError):
+            raise
+        # Some stores answer "forbidden" for a missing object.
+        raise _without_table(url, is_zst) from None
+
+    def read(at: int, count: int) -> bytes:
+        beside.seek(at)
+        return beside.read(count)
+
+    try:
+        if is_zst:
+            return ZstdFrames(decode_table(read(0, beside.size), size))
+        points = decode_points(read, beside.size, size)
+        return GzipFrames(points, lambda at, count: read_range(name, at, at + count, size=beside.size))
+    except (ValueError, struct.error) as error:
+        hint = f"make it anew: tarkit index --force {display_name(url)}"
+        reason = f"{display_name(name)} is damaged, or belongs to another file ({error})"
+        raise CompressionError(reason, url=display_name(url), hint=hint) from None
+
+
+def checked(frames: Frames, url: str) -> Frames:
+    """Return the frames, none of which is too large.
+
+    Raises:
+        TooLargeError: a frame is too large to be decoded for each sample.
+    """
+    largest = max(map(sub, frames.table.unpacked[1:], frames.table.unpacked), default=0)
+    if largest > _LARGEST:
+        reason = (
+            f"has a frame of {largest} bytes, which would be decoded for each sample, and at most {_LARGEST} may be"
+        )
+        raise TooLargeError(reason, url=display_name(url), hint=rewriting(url))
+    return frames
+
+
+def rewriting(url: str) -> str:
+    """Return the commands that make a shard with random access of one without it, as a hint."""
+    name = display_name(url)
+    return f"rewrite it: tarkit split {name} -o 'OUT-%06d.tar.zst' --index; or unpack it: tarkit cat {name} -o OUT.tar"
+
+
+def bad_table(url: str, reason: str) -> CompressionError:
+    """Return the error for a file whose table of frames is damaged."""
+    return CompressionError(reason, url=display_name(url), hint="fetch the shard again, or r" + rewriting(url)[1:])
+
+
+def _without_table(url: str, is_zst: bool) -> StaleIndexError:
+    reason = f"has {'no seek table at its end, and ' if is_zst else ''}no {display_name(seek_url(url))} beside it"
+    return StaleIndexError(reason, url=display_name(url), hint=f"make it: tarkit index {display_name(url)}")
