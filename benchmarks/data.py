@@ -72,6 +72,20 @@ def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> 
     return f"{kept(settings, f'shards-{shards}-{samples}-{size}', make)}/s-{{000..{shards - 1:03d}}}.tar"
 
 
+def packed_shards(settings: Settings, shards: int, samples: int) -> str:
+    """Shards of ``samples`` texts of 1.7 kB, with indexes, plain and (``.zst`` added) compressed.
+
+    The shard spec of the plain ones.
+    """
+
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        python = tarkit_environment(settings.work).python
+        call([python, HERE / "loops" / "make_packed.py", folder, str(shards), str(samples)])
+
+    return f"{kept(settings, f'packed-{shards}-{samples}', make)}/s-{{000..{shards - 1:03d}}}.tar"
+
+
 def keyed_shards(settings: Settings, name: str, shards: int, samples: int, first: int, *fields: str) -> list[Path]:
     """Shards of ``samples`` samples each, whose keys have no order.
 
