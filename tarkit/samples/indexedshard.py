@@ -48,7 +48,7 @@ from tarkit.samples.sample import (
 )
 from tarkit.samples.transforms import field_list
 from tarkit.store.entries import Identity, identify
-from tarkit.store.filepart import open_part, part_of
+from tarkit.store.filepart import open_part, part_of_file
 from tarkit.store.packedfile import PackedFile, open_packed
 from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
@@ -349,7 +349,7 @@ class IndexedShard:
 
     def _part(self, start: int, size: int, member: str = "") -> io.BufferedReader:
         if self.packed is not None:
-            return part_of(self.packed, start, size, member)
+            return part_of_file(self.packed, start, size, member)
         return open_part(self.url, start, size, known=self.identity, member=member)
 
     def _begins(self, begin: int, member: IndexedMember) -> bool:

@@ -99,10 +99,10 @@ def open_part(url: str, start: int, size: int, *, known: Identity, member: str =
     file = RangedFile(url, start + size, least=0)
     if file.identity != known:
         raise DataError("was replaced since its identity was read", url=display_name(url))
-    return part_of(file, start, size, member)
+    return part_of_file(file, start, size, member)
 
 
-def part_of(file: RangedFile | PackedFile, start: int, size: int, member: str = "") -> io.BufferedReader:
+def part_of_file(file: RangedFile | PackedFile, start: int, size: int, member: str = "") -> io.BufferedReader:
     """Return a part of an open file as a seekable file; see :func:`open_part`.
 
     Args:

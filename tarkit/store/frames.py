@@ -17,7 +17,7 @@ _WINDOW_LOG = 27
 _MOST_HELD = 256
 
 
-class Frames(Protocol):
+class PackedFrames(Protocol):
     """The frames of a compressed file."""
 
     table: FrameTable

@@ -28,7 +28,7 @@ from tarkit.names.url import display_name, split_query
 from tarkit.store.cache import Part, PartCache, range_part
 from tarkit.store.compression import compression_for_name
 from tarkit.store.entries import Identity, check_same
-from tarkit.store.frames import DecodedFrames, Frames, GzipFrames, ZstdFrames
+from tarkit.store.frames import DecodedFrames, GzipFrames, PackedFrames, ZstdFrames
 from tarkit.store.frametable import FrameTable, decode_table, size_of_table
 from tarkit.store.gzippoints import decode_points
 from tarkit.store.rangedfile import RangedFile
@@ -60,7 +60,7 @@ class PackedFile(io.RawIOBase):
         self,
         url: str,
         identity: Identity,
-        frames: Frames,
+        frames: PackedFrames,
         decoded: DecodedFrames | None = None,
         cache: PartCache | None = None,
     ) -> None:
@@ -243,7 +243,7 @@ def read_table(file: RangedFile, url: str) -> FrameTable | None:
         raise bad_table(url, str(error)) from None
 
 
-def _frames_beside(url: str, size: int, is_zst: bool) -> Frames:
+def _frames_beside(url: str, size: int, is_zst: bool) -> PackedFrames:
     """Read the file of seek points beside a compressed file."""
     name = seek_url(url)
     try:
@@ -271,7 +271,7 @@ def _frames_beside(url: str, size: int, is_zst: bool) -> Frames:
         raise CompressionError(reason, url=display_name(url), hint=hint) from None
 
 
-def checked(frames: Frames, url: str) -> Frames:
+def checked(frames: PackedFrames, url: str) -> PackedFrames:
     """Return the frames, none of which is too large.
 
     Raises:

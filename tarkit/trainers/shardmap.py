@@ -139,10 +139,12 @@ class ShardMap:
         self.remote = {number for number, url in enumerate(self.urls) if local_path(url) is None and not is_stream(url)}
         """Numbers of shards that are read over a network."""
         self.fetched_elsewhere = False
-        """True if another object fetches the parts of each batch, so :meth:`fetch` does not, but of
-        compressed shards."""
+        """True if another object fetches the parts of each batch; :meth:`fetch` then does so only
+        for compressed shards.
+        """
         for url in self.urls:
             index_url(url)
+        self._has_packed = any(map(is_packed_name, self.urls))
         self._keep_unpacked = keep_unpacked
         self._decoded = DecodedFrames()
         self.counts = [shard.nsamples for shard, _ in self._listed]
@@ -324,12 +326,14 @@ class ShardMap:
         the reading of the sample tries again, and raises them.
         """
         if self.remote and self.cache is not None and not self.cache.closed:
-            wanted = self.in_remote_shards(samples)
+            wanted = list(samples)
             if not self.fetched_elsewhere:
                 self.reads.fetched(self._fetch_parts, wanted)
-            self.reads.fetched(self._fetch_unpacked, wanted)
+            if self._has_packed:
+                self.reads.fetched(self._fetch_unpacked, wanted)
 
-    def _fetch_parts(self, wanted: Sequence[tuple[int, int]]) -> None:
+    def _fetch_parts(self, samples: Sequence[tuple[int, int]]) -> None:
+        wanted = self.in_remote_shards(samples)
         closed = {shard for shard, _ in wanted if shard not in self._open}
         for number, shard in _attempted(self.open, [(number,) for number in closed]):
             self.hold(number[0], shard)
@@ -341,10 +345,10 @@ class ShardMap:
         }
         _attempted(self._fetch, list(parts))
 
-    def _fetch_unpacked(self, wanted: Sequence[tuple[int, int]]) -> None:
+    def _fetch_unpacked(self, samples: Sequence[tuple[int, int]]) -> None:
         unpacked = {
             (found.packed, part): None
-            for shard, number in wanted
+            for shard, number in self.in_remote_shards(samples)
             if (found := self._open.get(shard)) is not None and found.packed is not None
             for part in found.packed.parts(*found.index.span(number, number + 1))
         }

@@ -112,6 +112,8 @@ def test_the_samples_are_those_of_the_plain_tar(shard: Path, samples: list[Sampl
     assert opened is not None
     assert opened.packed is not None
     assert sum(kept) == opened.packed.size, "each byte of content once"
+    with opened.open_field(140, "bin") as field:
+        assert (field.seek(5), field.read(3)) == (5, bytes(samples[140]["bin"])[5:8])
     reader = TarDataReader(url)
     assert reader.count(url) == COUNT
     assert same(list(reader.read(url, 290, 999)), samples[290:])

@@ -14,6 +14,7 @@ import pytest
 from tarkit.errors import DataError, MissingFieldError, StaleIndexError, StreamError
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
+from tarkit.samples.read import read_samples
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.store import ranges
 from tarkit.trainers.shardmap import ShardMap
@@ -159,3 +160,18 @@ def test_a_field_whose_header_is_another(shard: str) -> None:
         file.write(b"x")
     with pytest.raises(StaleIndexError, match=r"field 'flac' of sample 0 differs from its index"):
         opened(shard).open_field(0, "flac")
+
+
+def test_a_field_of_a_compressed_shard(shard: str, tmp_path: Path) -> None:
+    """Offsets of its index are those of the content."""
+    copy = f"{tmp_path}/packed.tar.zst"
+    with TarWriter(copy, index=True) as writer:
+        for sample in read_samples(shard):
+            writer.write({name: value for name, value in sample.items() if name != "__url__"})
+    plain, packed = ShardMap(shard), ShardMap(copy)
+    for number in range(3):
+        with packed.open_field(number, "flac") as file, packed.open_field(number, "wav") as other:
+            file.seek(200_000)
+            assert file.read(5) == plain[number]["flac"][200_000:200_005]
+            assert other.read() == plain[number]["wav"]
+            assert file.read(5) == plain[number]["flac"][200_005:200_010]
