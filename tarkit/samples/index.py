@@ -138,36 +138,15 @@ class ShardIndex:
 
     def _end(self, number: int) -> int:
         """Return the offset where the samples before sample ``number`` end."""
-        return self._end_of(self._lines[number - 1]) if number else 0
-
-    def _end_of(self, line: bytes) -> int:
+        if not number:
+            return 0
         try:
-            _, offset, size, _ = line.rsplit(b" ", 3)
+            _, offset, size, _ = self._lines[number - 1].rsplit(b" ", 3)
             end = int(offset) + int(size)
         except ValueError:  # the line is wrong, and so the index
             self.check()
             raise
         return end + -end % BLOCK
-
-    def bounds(self, start: int, end: int, size: int) -> list[int]:
-        """Return the offsets of the samples from ``start`` on, of at most ``size`` bytes in all.
-
-        That is where each of them begins, and where the last one ends. Sample ``end`` and later
-        ones are not included; the first sample always is.
-
-        Args:
-            start: number of the first sample, from 0.
-            end: number after the last sample.
-            size: largest number of bytes, unless the first sample alone has more.
-        """
-        found = [self._end(start)]
-        limit = found[0] + size
-        for number in range(start, end):
-            stop = self._end_of(self._lines[number])
-            if stop > limit and number > start:
-                break
-            found.append(stop)
-        return found
 
     def only(self, numbers: Iterable[int]) -> ShardIndex:
         """Return an index, verified before, with only what is needed to read these samples."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from time import perf_counter_ns
 from typing import Any, TypeVar
 from weakref import finalize
@@ -112,7 +113,7 @@ class IndexedShard:
         self.identity = identity
         self.reads = ReadCounts()
         self.packed = packed
-        self._rule = rule
+        self._rule, self._by_first_dot = rule, rule is first_dot
         self._name = display_name(url)
         self._file: int | None = None
         self._asked = False
@@ -147,64 +148,95 @@ class IndexedShard:
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
-        begin, end = self.index.span(number, number + 1)
-        if (data := self._local_bytes(begin, end, near=number)) is not None:
-            self.reads.bytes += end - begin
+        if (data := self._local_bytes(number)) is not None:
+            self.reads.bytes += len(data)
             return self.sample_of(data, number)
         (found,) = self._read_range(number, number + 1)
         return found
 
-    def take(self, start: int, end: int) -> list[Sample]:
-        """Read a range of samples, with the errors of :meth:`samples`.
+    def take(self, numbers: Sequence[int]) -> list[Sample]:
+        """Read samples by their numbers, with the errors of :meth:`samples`.
 
-        The range must be in the shard. A local file that was moved since it was opened can still be
+        They must be in the shard. A local file that was moved since it was opened can still be
         read.
 
         Args:
-            start: number of the first sample, from 0.
-            end: number after the last sample.
+            numbers: numbers of the samples, from 0; neighbours that follow each other are read at
+                once.
         """
         found: list[Sample] = []
-        while start < end and (some := self._plain_samples(start, end)):
-            found += some
-            start += len(some)
-        if start < end:
-            found.extend(self._read_range(start, end))
+        while (at := len(found)) < len(numbers):
+            if some := self._plain_samples(numbers[at:]):
+                found += some
+            elif (end := _end_of_run(numbers, at)) == at + 1:
+                found.append(self.sample(numbers[at]))
+            else:
+                found += self._read_range(numbers[at], numbers[end - 1] + 1)
         return found
 
-    def _plain_samples(self, start: int, end: int) -> list[Sample]:
-        """Read samples of a local shard, as many as one read returns.
+    def _plain_samples(self, numbers: Sequence[int]) -> list[Sample]:
+        """Read samples of a local or compressed shard.
 
         It stops before the first sample whose members have other than plain headers, or differ from
-        the index: the reader decides about that sample.
+        the index: the reader decides about that sample. It returns none of them if the shard is
+        neither, or is not the shard of the index any more.
         """
+        self._check_keys(numbers[0] if len(numbers) == 1 else None)
         found: list[Sample] = []
-        bounds = self.index.bounds(start, end, _PIECE)
-        base = bounds[0]
-        data = self._local_bytes(base, bounds[-1], near=start if end - start == 1 else None)
-        if data is None:
+        file = None if self.packed is not None else self._open_file()
+        if file is None and self.packed is None:
             return found
-        for number, (begin, stop) in enumerate(pairwise(bounds), start):
-            sample = self._plain_sample(number, data, begin - base, stop - base)
-            if sample is None:
+        at = 0
+        while at == len(found) and at < len(numbers):
+            start = numbers[at]
+            end = self._end_of_piece(start, start + _end_of_run(numbers, at) - at)
+            begin, stop = self.index.span(start, end)
+            if (data := self._between(file, begin, stop)) is None:
                 break
-            found.append(sample)
-        self.reads.bytes += bounds[len(found)] - base
+            before = len(found)
+            self._parse_plain(range(start, end), data, begin, found)
+            at += end - start
+            self.reads.bytes += (
+                stop if at == len(found) else self.index.span(0, start + len(found) - before)[1]
+            ) - begin
+        if file is not None and self._is_changed(file):  # asked after the reads: so before them and during them
+            return []
         return found
 
-    def _local_bytes(self, begin: int, end: int, *, near: int | None) -> bytes | None:
-        """Return bytes of a local or compressed shard.
+    def _between(self, file: int | None, begin: int, end: int) -> bytes | None:
+        """Return bytes of an open local shard, or of a compressed one; None if it has fewer."""
+        if file is None:
+            return None if self.packed is None else self._unpacked(self.packed, begin, end, None)
+        return os.pread(file, end - begin, begin) if self._has_bytes(begin, end) else None
+
+    def _end_of_piece(self, start: int, end: int) -> int:
+        """Return the end of the samples from ``start`` up to ``end`` that fit into one read."""
+        if end - start < 2:
+            return end
+        begin, stop = self.index.span(start, end)
+        if stop - begin > _PIECE:
+            ends = range(start + 1, end)
+            end = start + max(1, bisect_right(ends, begin + _PIECE, key=lambda number: self.index.span(0, number)[1]))
+        return end
+
+    def _has_bytes(self, begin: int, end: int) -> bool:
+        """Return True if a local shard is that long.
+
+        A wrong line could ask for any amount of memory.
+        """
+        return begin < end <= self._stat.st_size
+
+    def _local_bytes(self, number: int) -> bytes | None:
+        """Return the bytes of a sample of a local or compressed shard.
 
         None if the shard is neither, is too short, or is not the shard of the index any more.
-
-        Args:
-            near: see :meth:`ShardIndex.check_keys`; used if these are the first bytes to be read.
         """
-        self._check_keys(near)
+        self._check_keys(number)
         if self.packed is not None:
-            return self._unpacked(self.packed, begin, end, near)
+            return self._unpacked(self.packed, *self.index.span(number, number + 1), number)
         file = self._open_file()
-        if file is None or not begin < end <= self._stat.st_size:  # a wrong line could ask for any amount of memory
+        begin, end = self.index.span(number, number + 1)
+        if file is None or not self._has_bytes(begin, end):
             return None
         data = os.pread(file, end - begin, begin)
         return None if self._is_changed(file) else data  # asked after the read: so before it and during it
@@ -233,43 +265,51 @@ class IndexedShard:
         split = self._rule(as_text(self.index.words(number)[3]))
         return None if split is None else split[0]
 
-    def _plain_sample(self, number: int, data: bytes, begin: int, end: int) -> Sample | None:
-        """Parse a sample from bytes of the shard, between two offsets in them.
+    def _parse_plain(self, numbers: Sequence[int], data: bytes, base: int, found: list[Sample]) -> None:
+        """Parse samples from bytes of the shard, and append them to a list.
 
-        None if the sample differs from the index, or has other than plain headers.
+        It stops before the first sample that differs from the index, or has other than plain
+        headers.
+
+        Args:
+            numbers: numbers of samples that follow each other.
+            data: their bytes.
+            base: offset in the shard of the first of these bytes.
+            found: the list.
         """
+        at, end, words_of, sums, unpack = 0, len(data), self.index.words, self._sums, VARYING.unpack
         try:
-            return self._parse_plain(number, data, begin, end)
+            for number in numbers:
+                words = words_of(number)
+                stem = words[3][: -len(words[0])]
+                key = as_text(stem[:-1])
+                # As in group_by_keys(): most names need no function call.
+                simple = self._by_first_dot and "/" not in key and "." not in key and key[0] != "_"
+                sample: Sample = {"__key__": key, "__url__": self._name}
+                each = iter(words)
+                for field_word, _, size_word, raw in zip(each, each, each, each, strict=True):
+                    body = at + BLOCK
+                    varying, size = data[at : at + _TYPE], int(size_word)
+                    name_field, size_field, checksum = unpack(varying)
+                    good = sums.get(checksum) == adler32(varying) & 0xFFFF and data.startswith(self._tail, at + _TYPE)
+                    field, plain = _field(field_word)
+                    if (
+                        raw != stem + field_word
+                        or name_field.partition(b"\0")[0] != raw
+                        or _number(size_field) != size
+                        or not (good or self._is_good(data[at:body]))
+                        or field in sample
+                        or not ((simple and plain) or self._is_field(as_text(raw), key, field))
+                    ):
+                        return
+                    at = body + size
+                    sample[field] = data[body:at]
+                    at += -size & 511
+                if base + body != int(words[-3]) or at > end:
+                    return
+                found.append(sample)
         except (ValueError, IndexError, struct.error):  # a number or a header is not valid
-            return None
-
-    def _parse_plain(self, number: int, data: bytes, at: int, end: int) -> Sample | None:
-        words = self.index.words(number)
-        stem = words[3][: -len(words[0])]
-        key = as_text(stem[:-1])
-        # As in group_by_keys(): most names need no function call.
-        simple = self._rule is first_dot and "/" not in key and "." not in key and key[0] != "_"
-        sample: Sample = {"__key__": key, "__url__": self._name}
-        each = iter(words)
-        for field_word, _, size_word, raw in zip(each, each, each, each, strict=True):
-            type_at, body = at + _TYPE, at + BLOCK
-            varying, size = data[at:type_at], int(size_word)
-            name_field, size_field, checksum = VARYING.unpack(varying)
-            good = self._sums.get(checksum) == adler32(varying) & 0xFFFF and data[type_at:body] == self._tail
-            field, plain = _field(field_word)
-            if (
-                raw != stem + field_word
-                or name_field.partition(b"\0")[0] != raw
-                or _number(size_field) != size
-                or not (good or self._is_good(data[at:body]))
-                or field in sample
-                or not ((simple and plain) or self._is_field(as_text(raw), key, field))
-            ):
-                return None
-            at = body + size
-            sample[field] = data[body:at]
-            at += -size & 511
-        return sample if at == end <= len(data) else None
+            return
 
     def _is_good(self, header: bytes) -> bool:
         """Return True if a header is that of a plain file, with a correct checksum."""
@@ -277,7 +317,8 @@ class IndexedShard:
             return False
         checksum = header[148:_TYPE]
         if header[_TYPE:] != self._tail or len(self._sums) > _MOST_REMEMBERED:
-            self._tail, self._sums = header[_TYPE:], {}
+            self._tail = header[_TYPE:]
+            self._sums.clear()
         # With the same tail and checksum field, a header is good if the rest has the same sum.
         self._sums[checksum] = adler32(header[:_TYPE]) & 0xFFFF
         return True
@@ -397,7 +438,7 @@ class IndexedShard:
             raise UsageError(f"samples {start} to {end} are not a range: {shown}, and 0 <= start <= end")
         # A local file that was removed or replaced has no plain samples.
         plain = start < end and local_path(self.url) is not None and identify(self.url) == self.identity
-        while plain and start < end and (found := self._plain_samples(start, end)):
+        while plain and start < end and (found := self._plain_samples(range(start, self._end_of_piece(start, end)))):
             yield from found
             start += len(found)
         if start < end:
@@ -425,12 +466,16 @@ class IndexedShard:
             StaleIndexError: the sample differs from the index.
             DataError: the bytes are damaged.
         """
-        if (found := self._plain_sample(number, data, 0, len(data))) is not None:
-            return found
+        begin, end = self.index.span(number, number + 1)
+        found: list[Sample] = []
+        if len(data) == end - begin:
+            self._parse_plain([number], data, begin, found)
+        if found:
+            return found[0]
         self.index.check()
-        with offsets_from(self.index.span(number, number)[0], self.url):
-            (found,) = self._compared(iter([data]), number, number + 1)
-        return found
+        with offsets_from(begin, self.url):
+            (sample,) = self._compared(iter([data]), number, number + 1)
+        return sample
 
     def _compared(self, pieces: Iterator[bytes], number: int, end: int) -> Iterator[Sample]:
         """Yield the samples in pieces of the shard, each compared with the index."""
@@ -466,6 +511,14 @@ class IndexedShard:
         return name == f"{key}.{fields[0]}" or self._rule(name) == (key, fields[0])
 
 
+def _end_of_run(numbers: Sequence[int], at: int) -> int:
+    """Return the end, in a list, of the numbers from ``at`` on that follow each other."""
+    first, end = numbers[at] - at, at + 1
+    while end < len(numbers) and numbers[end] - end == first:
+        end += 1
+    return end
+
+
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _field(word: bytes) -> tuple[str, bool]:
     """Return a field, and True if it can follow any key without dots."""
@@ -475,7 +528,9 @@ def _field(word: bytes) -> tuple[str, bool]:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _number(size_field: bytes) -> int:
-    return int(size_field[:11], 8)
+    if (size := int(size_field[:11], 8)) < 0:
+        raise ValueError(size_field)
+    return size
 
 
 def _stale(url: str, reason: str) -> StaleIndexError:

@@ -210,15 +210,17 @@ class BatchMaker:
 
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
         """Yield the values of samples; None for one that is left out and counted."""
-        wanted = [(shard, sample) for shard, sample, _ in places if shard not in self._lost]
-        self._samples.fetch(wanted)
+        self._samples.fetch(place[:2] for place in places if place.shard not in self._lost)
         if self._counts_errors:
             self.clock.lap_read()
             return [self._attempt(place, counts) for place in places]
-        values: list[Any] = self._samples.take(wanted)
+        values: list[Any] = self._samples.take(places)
         self.clock.lap_read()
-        if not self.stays_bytes or self._has_evidence or self._equalize == "pad":
+        if not self.stays_bytes or self._has_evidence:
             values = [self._value(*each) for each in zip(places, values, strict=True)]
+        elif self._equalize == "pad":
+            for place, sample in zip(places, values, strict=True):
+                sample["__pad__"] = place.filler
         counts["filtered"] = sum(value is None for value in values)
         return values
 

@@ -41,6 +41,7 @@ from tarkit.store.frames import DecodedFrames
 from tarkit.store.packedfile import PackedFile, open_packed
 from tarkit.store.waits import Workers
 from tarkit.trainers.choice import SampleChoice, SubsetOptions
+from tarkit.trainers.order import Place
 from tarkit.trainers.subset import Subset
 
 _log = logging.getLogger(__name__)
@@ -290,22 +291,24 @@ class ShardMap:
         self._ends = list(accumulate(self.counts))
         self.chosen = None if self.counts == self.all_counts else found
 
-    def take(self, samples: Sequence[tuple[int, int]]) -> list[Sample]:
+    def take(self, places: Sequence[tuple[int, int] | Place]) -> list[Sample]:
         """Return samples by the numbers of their shards and their numbers in them.
 
-        Neighbours in a local shard are read at once.
+        Those of a local shard are read together.
         """
-        own = samples if self.chosen is None else self.chosen.places(samples)
-        found: list[Sample] = []
-        while (at := len(found)) < len(samples):
-            shard, number = own[at]
-            end = at + 1
-            while end < len(samples) and own[end] == (shard, number + end - at):
-                end += 1
+        pairs = [(place[0], place[1]) for place in places]
+        own = pairs if self.chosen is None else self.chosen.places(pairs)
+        of_shard: dict[int, list[int]] = {}
+        for at, (shard, _) in enumerate(pairs):
+            of_shard.setdefault(shard, []).append(at)
+        found: list[Sample] = [{}] * len(pairs)
+        for shard, some in of_shard.items():
             if shard in self.remote:
-                found += (self.sample(*each) for each in samples[at:end])
+                taken = [self.sample(*pairs[at]) for at in some]
             else:
-                found += self._shard(shard).take(number, number + end - at)
+                taken = self._shard(shard).take([own[at][1] for at in some])
+            for at, sample in zip(some, taken, strict=True):
+                found[at] = sample
         return found
 
     def begin_epoch(self) -> None:
