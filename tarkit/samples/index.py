@@ -276,8 +276,8 @@ def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIn
     match = _FIRST_LINE.fullmatch(first)
     if match is None:
         raise DataError(_NO_FIRST, url=url, hint=ANEW)
-    *lines, cut = rest.split(b"\n")
-    if cut or not newline:
+    lines = rest.split(b"\n")
+    if lines.pop() or not newline:
         raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
     if len(lines) != int(match[2]):
         raise DataError(f"its first line counts {int(match[2])} samples, and {len(lines)} follow", url=url, hint=ANEW)

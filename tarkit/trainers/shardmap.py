@@ -460,7 +460,8 @@ def _listed(name: str) -> Iterator[tuple[ManifestShard | str, str]]:
     """Return the shards, in a manifest's order, each with the source of its sample count."""
     if is_manifest(name) and not name.startswith("@"):
         for manifest in expand(name, manifests=False):
-            yield from ((shard, display_name(manifest)) for shard in read_manifest(manifest))
+            source = display_name(manifest)
+            yield from ((shard, source) for shard in read_manifest(manifest))
     else:
         yield from ((url, "the index that was there when the data set was opened") for url in expand(name))
 

@@ -10,6 +10,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fcntl import F_SETPIPE_SZ, fcntl
 from functools import cache, partial
 from operator import itemgetter
 from traceback import walk_stack
@@ -19,7 +21,7 @@ from weakref import finalize
 from tarkit.errors import UsageError
 from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
-from tarkit.store.allocator import keep_all_freed_memory
+from tarkit.store.allocator import keep_all_freed_memory, keep_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.served import ServedBatches
@@ -31,6 +33,9 @@ from tarkit.trainers.streams import Stream
 from tarkit.world import LoaderWorker, loader_worker
 
 _log = logging.getLogger(__name__)
+_PIPE = 1 << 20
+"""Size of a pipe in bytes, the largest that Linux allows a user by default."""
+
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
 
@@ -456,10 +461,24 @@ class ShardLoader(EpochLoader):
             )
         self._dataset.place(epoch, first, begun=True)
         self._dataset.begins = self._next
-        return self._loader
+        return _begun(self._loader)
 
     def _deliveries(self) -> Iterable[Delivery]:
-        return self._loader
+        return _begun(self._loader)
+
+
+def _begun(loader: Iterable[Any]) -> Iterator[Any]:
+    """Begin an iteration of a DataLoader, in a process that is ready for large batches.
+
+    It keeps the memory of a batch for the next one. The pipe from the workers holds 1 MiB instead
+    of 64 KiB, if that is possible: worker and loop wait for each other each time that it is full.
+    """
+    keep_freed_memory()
+    batches = iter(loader)
+    queue: Any = getattr(batches, "_worker_result_queue", None)  # there is none without workers
+    with suppress(AttributeError, OSError):  # its attributes have no documentation
+        fcntl(queue._reader.fileno(), F_SETPIPE_SZ, _PIPE)
+    return batches
 
 
 class _NumberedBatches:

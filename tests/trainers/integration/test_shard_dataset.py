@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from fcntl import F_GETPIPE_SZ, fcntl
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -102,6 +103,12 @@ def test_it_goes_on_with_other_ranks_and_workers(shards: str, epochs: list[list[
     # Then whole epochs.
     following = 1 if taken == 0 else 2
     assert together([keys(iter(loader)) for loader in after]) == epochs[following]
+
+
+def test_a_pipe_for_large_batches(shards: str) -> None:
+    """Attributes of torch's iterator lead to the pipe: without them, batches come more slowly."""
+    batches: Any = dataset(shards).loader(1)._epoch(0, 0)
+    assert fcntl(batches._worker_result_queue._reader.fileno(), F_GETPIPE_SZ) == 1 << 20
 
 
 def test_an_epoch_that_is_left_early_is_over(shards: str, epochs: list[list[list[str]]]) -> None:
