@@ -9,7 +9,8 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,22 @@ def test_one_sample_behind_pax_headers_is_read_once(tmp_path: Path, monkeypatch:
     opened, expected = open_indexed(url), whole(url)
     monkeypatch.setattr(indexedshard, "open_range", None)
     assert opened is not None and [opened.sample(number) for number in range(3)] == expected
+
+
+@pytest.mark.parametrize("behind_pax", [(), (2,), (0, 3, 4), range(6)])
+def test_samples_in_any_order(behind_pax: Sequence[int], tmp_path: Path) -> None:
+    """Some of them without plain headers; one that is wanted twice comes twice."""
+    times = pax({b"mtime": b"1660000000.5"})
+    members = [times * (number in behind_pax) + member(b"%d.a" % number, b"%d" % number) for number in range(6)]
+    url = str(tmp_path / "a.tar")
+    Path(url).write_bytes(b"".join([*members, END]))
+    make(url)
+    opened, expected = open_indexed(url), whole(url)
+    assert opened is not None
+    for numbers in ([], [3], [5, 0, 2], [4, 1, 2, 3, 4], [1, 1, 0, 1, 2, 3, 4, 5]):
+        found = opened.take(numbers)
+        assert found == [expected[number] for number in numbers]
+        assert len({id(each) for each in found}) == len(numbers)
 
 
 def foreign(name: str, folder: Path) -> str:
@@ -596,19 +613,25 @@ def test_a_shard_that_is_replaced_while_it_is_open(shard: str) -> None:
         list(opened.samples(0, 10))
 
 
-def test_a_shard_that_is_written_over_while_its_samples_are_read(shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After it was looked at, and before it is read: with members of the same names and sizes."""
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_shard_that_is_written_over_while_its_samples_are_read(
+    when: int, shard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it was looked at, and before a read: with members of the same names and sizes."""
     opened = open_indexed(shard)
     assert opened is not None
     data = Path(shard).read_bytes()
-    real = os.pread
+    real, reads = os.pread, count()
 
     def overwriting(*arguments: int) -> bytes:
-        Path(shard).write_bytes(data)
-        os.utime(shard, ns=(1, 1))
+        if next(reads) == when:
+            Path(shard).write_bytes(data)
+            os.utime(shard, ns=(1, 1))
         return real(*arguments)
 
     monkeypatch.setattr("tarkit.samples.indexedshard.os.pread", overwriting)
+    with pytest.raises(DataError, match="was replaced since its identity was read"):
+        opened.take([3, 9, 8])
     with pytest.raises(DataError, match="was replaced since its identity was read"):
         opened.sample(3)
 
