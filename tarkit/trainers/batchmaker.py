@@ -29,7 +29,7 @@ from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import BatchOrder, Place, rank_slots
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
 from tarkit.trainers.skipped import Skipped, skipped_sample
-from tarkit.trainers.stageclock import COLLATING, DECODING, IDLE, ORDERING, StageClock
+from tarkit.trainers.stageclock import COLLATING, DECODING, IDLE, ORDERING, READING, StageClock
 from tarkit.world import Consumer
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class BatchMaker:
         self._reported.clear()
 
     def make(
-        self, order: BatchOrder, number: int, consumer: Consumer, places: list[Place] | None = None
+        self, order: BatchOrder, number: int, consumer: Consumer, take: Callable[[int], list[Place]] | None = None
     ) -> tuple[Any, Evidence | None]:
         """Return the rank's part of a global batch, and its evidence.
 
@@ -115,7 +115,7 @@ class BatchMaker:
             order: order of the epoch.
             number: number of the batch.
             consumer: rank and world.
-            places: the part's samples; None: as the order says.
+            take: function from the number to the part's samples; None: the order says which.
 
         Raises:
             DataError: all samples were left out, or one is damaged.
@@ -124,7 +124,7 @@ class BatchMaker:
         """
         self._keys, self._failed = {}, []
         self.clock.lap(IDLE)
-        places = order.rank_batch(number, *consumer) if places is None else places
+        places = order.rank_batch(number, *consumer) if take is None else self._samples.reads.fetched(take, number)
         counts, fillers = Counter[str](), dict[int, Place]()
         self.clock.lap(ORDERING)
         values = self._values(places, counts)
@@ -212,10 +212,10 @@ class BatchMaker:
         """Yield the values of samples; None for one that is left out and counted."""
         self._samples.fetch(place[:2] for place in places if place.shard not in self._lost)
         if self._counts_errors:
-            self.clock.lap_read()
+            self.clock.lap(READING)
             return [self._attempt(place, counts) for place in places]
         values: list[Any] = self._samples.take(places)
-        self.clock.lap_read()
+        self.clock.lap(READING)
         if not self.stays_bytes or self._has_evidence:
             values = [self._value(*each) for each in zip(places, values, strict=True)]
         elif self._equalize == "pad":
@@ -230,7 +230,7 @@ class BatchMaker:
             return None
         try:
             sample = self._samples.sample(place.shard, place.sample)
-            self.clock.lap_read()
+            self.clock.lap(READING)
             value = self._value(place, sample)
             self.clock.lap(DECODING)
         except _COUNTED as error:

@@ -359,10 +359,8 @@ class BatchSource:
             StreamError, TemporaryStreamError: a sample cannot be read.
         """
         ahead = self._ahead
-        places = None
-        if ahead is not None and ahead.order is order:
-            places = self.samples.reads.fetched(ahead.take, number)
-        batch, evidence = self.maker.make(order, number, self.consumer, places)
+        take = None if ahead is None or ahead.order is not order else ahead.take
+        batch, evidence = self.maker.make(order, number, self.consumer, take)
         return batch if self.audit is None else Delivery(worker, number, False, batch, evidence)
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:

@@ -125,19 +125,12 @@ class StageClock:
         self._bytes = self._reads.bytes
 
     def lap(self, stage: int) -> None:
-        """Attribute the time since the last call to a stage."""
-        if self._numbers is not None:
-            now = perf_counter_ns()
-            self._row[_HEAD + stage] += now - self._last
-            self._last = now
-
-    def lap_read(self) -> None:
-        """Attribute the time since the last call to reading, and that of waiting to fetching."""
+        """Attribute the time since the last call to a stage, and that of waiting to fetching."""
         if self._numbers is not None:
             now, fetched = perf_counter_ns(), self._reads.fetching
             waited, self._fetched = fetched - self._fetched, fetched
             self._row[_HEAD + FETCHING] += waited
-            self._row[_HEAD + READING] += now - self._last - waited
+            self._row[_HEAD + stage] += now - self._last - waited
             self._last = now
 
     def finish(self, batch: int, samples: int) -> None:
