@@ -194,7 +194,7 @@ def test_waiting_for_the_network_is_taken_from_the_stage_in_which_it_was(clock: 
     watch.attach(numbers, 0)
     clock.move(30)
     reads.fetching += 20_000_000
-    watch.lap_read()
+    watch.lap(READING)
     clock.move(2)
     watch.lap(READING)
     watch.finish(0, 1)
