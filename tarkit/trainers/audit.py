@@ -17,7 +17,7 @@ from tarkit.names.url import display_name, name_of_shard
 from tarkit.samples.sample import KeyRule
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
 from tarkit.trainers.auditlog import ShardList, key_digest, parsed_line, read_shard_list
-from tarkit.trainers.mixing import MixtureOrder
+from tarkit.trainers.mixedorder import MixtureOrder
 from tarkit.trainers.mixture import mixture_of_state
 from tarkit.trainers.order import BatchOrder, EpochOrder, OrderSettings, Place, rank_slots
 from tarkit.trainers.shardmap import ShardMap

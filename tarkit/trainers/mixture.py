@@ -14,7 +14,7 @@ from math import ceil, floor
 from typing import Any
 
 from tarkit.errors import UsageError, counted, printable
-from tarkit.trainers.mixing import MixtureOrder, ShuffledOrder, StratifiedOrder, StreamPart
+from tarkit.trainers.mixedorder import MixtureOrder, ShuffledOrder, StratifiedOrder, StreamPart
 from tarkit.trainers.order import OrderSettings
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
