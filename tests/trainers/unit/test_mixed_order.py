@@ -21,7 +21,7 @@ from tarkit.trainers.mixedorder import MixtureOrder, ShuffledOrder, StratifiedOr
 from tarkit.trainers.order import OrderSettings, Place
 from tarkit.trainers.shares import Quotas
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "mixedorder.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "mixing.md").read_text("utf-8")
 EXAMPLE = OrderSettings(6, seed=1, run=4, block=6)
 
 
@@ -160,7 +160,12 @@ def test_a_stream_of_three_samples_is_half_of_each_batch(monkeypatch: pytest.Mon
     """Each of its passes costs a shuffle of three numbers, and not one for each lane."""
     shuffles: list[int] = []
     shuffled = mixedorder.permutation
-    monkeypatch.setattr(mixedorder, "permutation", lambda size, *words: (shuffles.append(size), shuffled(size, *words))[1])
+
+    def noted(size: int, *words: object) -> list[int]:
+        shuffles.append(size)
+        return shuffled(size, *words)
+
+    monkeypatch.setattr(mixedorder, "permutation", noted)
     order = order_of([[1000] * 10, [3]], [1280, 1280], OrderSettings(256, 0, 8))
     first, second = order.batch(0), order.batch(1)
     found = Counter(place.sample for place in second if order.stream_of(place) == 1)
