@@ -99,10 +99,12 @@ def _lines(report: FeedReport) -> Iterator[str]:
     from tarkit.trainers.loopnumbers import SHOWN
 
     workers = "this process" if not report.workers else counted(report.workers, "worker")
-    first = f"the first batch after {report.first_batch_seconds:.2f} s"
-    yield f"{workers}: {counted(report.batches, 'batch', 'batches')}, {counted(report.samples, 'sample')}; {first}"
+    given = f"{counted(report.batches, 'batch', 'batches')}, {counted(report.samples, 'sample')}"
+    first = "the first batch after" if report.epochs == 1 else f"the first batches of {report.epochs} epochs took"
+    yield f"{workers}: {given}; {first} {report.first_batch_seconds:.2f} s"
     if report.samples_per_second is None or report.megabytes_per_second is None or report.waits is None:
-        yield "too short to measure the speed: no second batch came in an epoch; take more --batches or --seconds"
+        more = "more --batches or --seconds" if report.epochs == 1 else "a smaller --batch"
+        yield f"too short to measure the speed: no second batch came in an epoch; take {more}"
         return
     speed = f"{report.samples_per_second:,.0f} samples/s, {report.megabytes_per_second:,.1f} MB/s"
     yield f"then {speed} for {report.seconds:.1f} s; the loop waits {100 * report.waits:.0f} % of this time"
@@ -112,8 +114,11 @@ def _lines(report: FeedReport) -> Iterator[str]:
         alone = "" if stage.samples_per_second is None else f"{stage.samples_per_second:,.0f}"
         yield f"{name:<10}  {100 * stage.share:>17.1f} %  {alone:>21}".rstrip()
     yield ""
-    used, wanted = (f"{number or 0:.1f}" for number in (report.processors, report.processors_wanted))
-    yield f"processors: {used} of {report.machine_processors} used; the workers had work for {wanted}"
+    wanted = f"the workers had work for {report.processors_wanted or 0:.1f}"
+    if report.processors is None:
+        yield f"processors: {wanted} of {report.machine_processors}; epochs are too short to see how many were used"
+    else:
+        yield f"processors: {report.processors:.1f} of {report.machine_processors} used; {wanted}"
     if report.limit is None:
         yield "limit: not known, as the workers made no batch in this time; take more --batches or --seconds"
     else:

@@ -59,6 +59,8 @@ def keywords_of(table: type) -> Callable[[_F], _F]:
 def _unexpected(function: str, unknown: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(unknown, list(known), 1)
+    names = list(known)
+    shorter = [name for name in names if unknown.startswith(f"{name}_")]  # batch, for batch_size
+    close = shorter or get_close_matches(unknown, names, 1)
     hint = f". Did you mean {close[0]!r}?" if close else ""
     return f"{function.removesuffix('.__init__')}() got an unexpected keyword argument {unknown!r}{hint}"

@@ -78,7 +78,7 @@ class SampleChoice:
         self._is_strict = options.get("on_missing_key", "error") == "error"
         check_policy("on_missing_key", options.get("on_missing_key", "error"), ("error", "allow"))
         keys, where, split = options.get("keys"), options.get("where"), options.get("split")
-        self._keys = None if keys is None else KeyList(os.fspath(keys) if isinstance(keys, os.PathLike) else keys)
+        self._keys = None if keys is None else _keys_of(keys)
         self._where = Selection(where=_of_index(where)) if isinstance(where, str) else None
         self._test = None if isinstance(where, str) else where
         if not (self._test is None or callable(self._test)):
@@ -131,6 +131,13 @@ class SampleChoice:
         if self._is_strict:
             raise MissingInputError(reason, hint="on_missing_key='allow' takes the others")
         _log.warning("%s", reason)
+
+
+def _keys_of(keys: str | os.PathLike[str] | Iterable[str]) -> KeyList:
+    try:
+        return KeyList(os.fspath(keys) if isinstance(keys, os.PathLike) else keys)
+    except MissingInputError as error:
+        raise type(error)(f"{error}; keys= names a file of keys, or is a list of them") from error
 
 
 def _of_index(where: str) -> str:

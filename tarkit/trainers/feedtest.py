@@ -19,6 +19,9 @@ from tarkit.trainers.sharednumbers import checked_number, checked_seconds
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.stageclock import STAGES
 
+_SHORT = 0.1
+"""Seconds of an epoch in which workers look too rarely at their processor time for a rate."""
+
 
 @dataclass(frozen=True)
 class StageSpeed:
@@ -40,21 +43,24 @@ class FeedReport:
 
     Attributes:
         workers: number of worker processes; 0: the process of the loop made the batches.
+        epochs: number of epochs that were begun.
         batches, samples, bytes: numbers of what the loop was given; bytes of samples in the shards.
         seconds: time after the first batches.
-        first_batch_seconds: time until the first batch came.
+        first_batch_seconds: time until the first batch of each epoch came, of all epochs together.
         samples_per_second, megabytes_per_second: speed; None if no second batch came.
         waits: share of its time in which the loop waited; None likewise.
         limit: ``loop``, ``network``, ``reading``, ``decoding``, ``ordering``, ``collating`` or
             ``pipe``; see :func:`tarkit.trainers.loopnumbers.limit_of`. None likewise.
         stages: stage -> its speed, for the stages of :data:`tarkit.trainers.stageclock.STAGES`.
-        processors: number of processors that the workers used.
+        processors: number of processors that the workers used; None if epochs were too short to
+            measure it.
         processors_wanted: number that they could have used, by the time of all stages but fetching
             and idle. If fewer were used, they waited for the disk, or other programs were running.
         machine_processors: number of processors that this process may use.
     """
 
     workers: int
+    epochs: int
     batches: int
     samples: int
     bytes: int
@@ -109,14 +115,14 @@ def feed_test(
     options = {"batch": batch, "fields": fields, "decode": decode, "cache": cache, "rank": 0, "world": 1}
     loader = _loader(urls, workers, {**options, "collate": None if fields is None else columns})
     try:
-        _read(loader, until, most, step)
+        epochs = _read(loader, until, most, step)
     except (TarkitError, RuntimeError) as error:
         if not workers:
             raise
         # The DataLoader is freed now. In a cycle of garbage it would wait 5 s for each worker.
         traceback.clear_frames(error.__traceback__)
         raise _of_worker(error) from error
-    return _report(loader, workers)
+    return _report(loader, workers, epochs)
 
 
 def _loader(urls: Any, workers: int, options: dict[str, Any]) -> EpochLoader:
@@ -136,15 +142,16 @@ def _leave_signals(worker: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _read(loader: EpochLoader, seconds: float, most: int | None, step: float) -> None:
-    """Read batches for some time after the first one, or as many as ``most``."""
-    read, end = 0, None
+def _read(loader: EpochLoader, seconds: float, most: int | None, step: float) -> int:
+    """Read batches for some time after the first one, or as many as ``most``; return the epochs."""
+    read, epochs, end = 0, 0, None
     while True:
+        epochs += 1
         for _ in loader:
             read += 1
             end = time.monotonic() + seconds if end is None else end
             if read == most or (most is None and time.monotonic() >= end):
-                return
+                return epochs
             if step:  # sleep(0) would let other processes run
                 time.sleep(step)
 
@@ -156,7 +163,7 @@ def _of_worker(error: Exception) -> TarkitError:
     return TarkitError(f"a worker process failed: {printable(str(error))}")
 
 
-def _report(loader: EpochLoader, workers: int) -> FeedReport:
+def _report(loader: EpochLoader, workers: int, epochs: int) -> FeedReport:
     total = loader.numbers()["total"]
     worked = total["workers"]
     spent = {stage: worked[stage] for stage in STAGES if workers or stage != "idle"}
@@ -169,9 +176,10 @@ def _report(loader: EpochLoader, workers: int) -> FeedReport:
     known = "batches samples bytes seconds first_batch_seconds samples_per_second megabytes_per_second waits limit"
     return FeedReport(
         workers=workers,
+        epochs=epochs,
         **{name: total[name] for name in known.split()},
         stages=stages,
-        processors=worked["processor"] / seconds if seconds else None,
+        processors=worked["processor"] / seconds if seconds > _SHORT * epochs else None,
         processors_wanted=busy / seconds if seconds else None,
         machine_processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     )

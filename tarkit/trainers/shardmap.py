@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import cache, partial
 from hashlib import blake2b
 from itertools import accumulate, chain
+from operator import index
 from typing import Any, TypeVar
 
 from tarkit.errors import (
@@ -25,6 +26,7 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
     counted,
+    printable,
 )
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.outputnames import index_url, is_packed_name
@@ -169,10 +171,16 @@ class ShardMap:
 
         Raises:
             IndexError: the number is out of range.
+            TypeError: it is not a number, such as a slice.
         """
         return self.sample(*self._place(wanted))
 
     def _place(self, wanted: int) -> tuple[int, int]:
+        try:
+            wanted = index(wanted)
+        except TypeError:
+            hint = "subset(slice) gives a part, and keys= chooses by key"
+            raise TypeError(f"{printable(repr(wanted))} is not the number of a sample; {hint}") from None
         number = wanted + len(self) if wanted < 0 else wanted
         if not 0 <= number < len(self):
             raise IndexError(f"sample {wanted} of {counted(len(self), 'sample')}")

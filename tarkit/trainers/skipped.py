@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tarkit.errors import LocatedError, TarkitError, printable
+from tarkit.errors import LocatedError, TarkitError, counted, printable
 from tarkit.names.url import display_name
 from tarkit.runs.counts import Limit, TooManyErrorsError
 
@@ -76,7 +76,9 @@ class SkippedSamples:
                 self.listed.append(each)
         if self._limit.exceeded(self._failed, self._samples, at_end=True):
             some = "; ".join(f"{each}: {each.reason}" for each in self.listed[:_MOST_SHOWN])
-            count = f"{self._failed} samples failed in the batches of this rank, and max_errors is {self._limit}"
+            count = (
+                f"{counted(self._failed, 'sample')} failed in the batches of this rank, and max_errors is {self._limit}"
+            )
             raise TooManyErrorsError(f"epoch {self.epoch}, batch {batch}: {count}; the first: {some}")
 
     def log(self, counts: Counter[str], number: int) -> None:

@@ -440,13 +440,13 @@ class BatchSource:
         shards = ("shards", "subset") if self.mixture is None else ()
         for name in ("version", *shards, *_SETTINGS):
             if state.get(name) != mine.get(name) and (number or name not in _DEALT):
-                what = _OTHERS.get(name) or f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
+                what = _OTHERS.get(name) or f"{name} is {mine[name]!r}, and it has {found}"
                 where = (
                     f", such as set_epoch({epoch + 1})" if self.mixture is None else f": at the end of epoch {epoch}"
                 )
                 hint = f"; it can change where an epoch begins{where}" * (name in _DEALT)
-                raise UsageError(f"the state is of another order: {what}, and it has {found}{hint}")
+                raise UsageError(f"the state is of another order: {what}{hint}")
         begin = None if self._plan is None else self._plan.check(state, epoch, is_within=number > 0)
         # That of a worker that came to its end is behind the end.
         if number >= len(self) + checked_number("workers of the state", state.get("workers", 1), 1):

@@ -187,8 +187,11 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
         Raises:
             UsageError: the numbers do not ascend, are not all in the data set, or there are none;
-                or this data set has an ``audit``, and the new one is not given its own.
+                this data set has streams; or it has an ``audit``, and the new one is not given its
+                own.
         """
+        if self.mixture is not None:
+            raise UsageError("a subset by numbers is not for streams, which keys=, where= and split= choose from")
         if self.audit is not None and "audit" not in changes:
             raise UsageError("an audit is of one data set: give audit= of the subset, a folder or None")
         return ShardDataset(self.samples.subset(numbers), **{**self._arguments, **changes})

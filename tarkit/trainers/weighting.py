@@ -15,7 +15,7 @@ from math import frexp, inf, ldexp
 from random import Random
 from typing import Any
 
-from tarkit.errors import DataError, UsageError, printable
+from tarkit.errors import DataError, TransformError, UsageError, printable
 from tarkit.formats.tablefile import KINDS, table_kind, table_rows
 from tarkit.names.url import display_name
 from tarkit.trainers.order import BatchOrder, EpochOrder, OrderSettings, Place, hash_of
@@ -41,12 +41,13 @@ class SampleWeights:
     Raises:
         UsageError: a weight is missing, negative, infinite or not a number, or all are 0.
         DataError: the table is damaged, or has a key twice.
+        TransformError: the function raised an exception.
     """
 
     def __init__(self, samples: ShardMap, weights: Weights) -> None:
         weigh = _function_of(weights)
         found = [
-            array("d", [_checked(weigh(key), key, url) for key in samples.keys_of(shard)])
+            array("d", [_weight(weigh, key, url) for key in samples.keys_of(shard)])
             for shard, url in enumerate(samples.urls)
         ]
         largest = max((max(each) for each in found if each), default=0.0)
@@ -181,9 +182,13 @@ def _function_of(weights: Weights) -> Callable[[str], Any]:
     return weights
 
 
-def _checked(weight: object, key: str, url: str) -> float:
+def _weight(weigh: Callable[[str], Any], key: str, url: str) -> float:
     try:
-        found = float(weight)  # type: ignore[arg-type]
+        weight = weigh(key)
+    except Exception as error:
+        raise TransformError(f"weights raised {printable(repr(error))}", url=url, key=key) from error
+    try:
+        found = float(weight)
         if isinstance(weight, (str, bytes)) or not 0 <= found < inf:
             raise ValueError
     except (TypeError, ValueError, OverflowError):

@@ -24,6 +24,7 @@ Run = Callable[..., Any]
 
 REPORT = FeedReport(
     workers=2,
+    epochs=1,
     batches=1500,
     samples=96_000,
     bytes=10_000_000_000,
@@ -58,6 +59,12 @@ def test_the_lines_of_a_report() -> None:
         "this process: 1 batch, 64 samples; the first batch after 0.25 s",
         "too short to measure the speed: no second batch came in an epoch; take more --batches or --seconds",
     ]
+    repeated = list(verb._lines(replace(short, epochs=3, batches=3)))
+    assert repeated[0].endswith("; the first batches of 3 epochs took 0.25 s") and repeated[1].endswith(
+        "a smaller --batch"
+    )
+    unknown = "processors: the workers had work for 2.0 of 2; epochs are too short to see how many were used"
+    assert unknown in verb._lines(replace(REPORT, processors=None))
     assert list(verb._lines(replace(REPORT, limit=None)))[-1].startswith("limit: not known, as the workers made no")
     for limit in SHOWN:
         assert list(verb._lines(replace(REPORT, limit=limit)))[-1].startswith(f"limit: {SHOWN[limit]}; ")
@@ -69,7 +76,7 @@ def test_a_data_set_is_measured(run: Run, tmp_path: Path) -> None:
     words = ("tarkit", "feed-test", shards, "--batch", "8", "--fields", "cls", "--decode", "rgb8")
     result = run(*words, "--batches", "12")
     assert (result.code, result.stderr) == (0, "")
-    assert result.lines[0].startswith("this process: 12 batches, 96 samples; the first batch after ")
+    assert result.lines[0].startswith("this process: 12 batches, 96 samples; the first batches of 3 epochs took ")
     assert re.fullmatch(r"limit: (reading|decoding|collating|ordering); .*", result.lines[-1])
     result = run(*words, "--seconds", "0.02", "--step", "1", "--json")
     found = json.loads(result.stdout)

@@ -152,6 +152,7 @@ def test_each_option_is_described_where_it_is_listed(table: Any) -> None:
         (tarkit.process, {"paralel": 2}, r"process\(\) got .* keyword argument 'paralel'\. Did you mean 'parallel'\?"),
         (tarkit.process, {"on_damge": "skip"}, r"process\(\) got .* 'on_damge'\. Did you mean 'on_damage'\?"),
         (tarkit.batches, {"batch": 1, "fields": "x", "mem": 1}, r"batches\(\) got an unexpected .* argument 'mem'"),
+        (tarkit.batches, {"batch_size": 9}, r"batches\(\) got .* 'batch_size'\. Did you mean 'batch'\?"),
         (tarkit.ShardWriter, {"max_count": 9}, r"ShardWriter\(\) got .* 'max_count'\. Did you mean 'maxcount'\?"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from trainshards import NEEDS_TORCH, program_of, write_shards
 
+from tarkit.errors import UsageError
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.streams import Stream
@@ -90,6 +91,11 @@ def test_workers_that_persist_see_what_was_used_before_a_change(folder: Path) ->
     loader.load_state_dict(state)
     assert [keys(loader) for _ in range(2)] == right
     assert loader.state_dict() == then.state_dict()
+
+
+def test_a_subset_by_numbers_is_not_for_streams(folder: Path) -> None:
+    with pytest.raises(UsageError, match="a subset by numbers is not for streams"):
+        dataset(folder).subset(range(50))
 
 
 def test_torchdatas_loader(folder: Path, epochs: list[list[list[str]]]) -> None:

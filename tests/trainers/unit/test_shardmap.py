@@ -13,6 +13,7 @@ import tarfile
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import fsspec
 import pytest
@@ -173,6 +174,12 @@ def test_a_size_that_no_shard_has(folder: Path) -> None:
 def test_numbers_that_are_not(folder: Path, number: int) -> None:
     with pytest.raises(IndexError, match=f"^sample {number} of 8 samples$"):
         ShardMap(f"{folder}/s-{{0..2}}.tar")[number]
+
+
+@pytest.mark.parametrize("wanted", [slice(0, 3), "0-1", 1.0])
+def test_no_number_at_all(folder: Path, wanted: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{wanted!r} is not the number of a sample; subset(slice) gives a")):
+        ShardMap(f"{folder}/s-{{0..2}}.tar")[wanted]
 
 
 def test_a_shard_that_is_not_there(folder: Path) -> None:

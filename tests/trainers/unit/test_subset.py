@@ -169,7 +169,11 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
         "no sample has 2 keys of keys=: 'x', 'y'; on_missing_key='allow' takes",
     ),
     "not a key": ({"keys": [3]}, UsageError, "3 is not a key, which is a text"),
-    "no list": ({"keys": "/nowhere/keys.txt"}, MissingInputError, "/nowhere/keys.txt: no such file"),
+    "no list": (
+        {"keys": "/nowhere/keys.txt"},
+        MissingInputError,
+        "/nowhere/keys.txt: no such file; keys= names a file of keys",
+    ),
     "policy": (
         {"keys": ["0-3"], "on_missing_key": "skip"},
         UsageError,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trainshards import write_shards
 
-from tarkit.errors import DataError, TarkitError, UsageError
+from tarkit.errors import DataError, TarkitError, TransformError, UsageError
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.order import OrderSettings
 from tarkit.trainers.shardmap import ShardMap
@@ -158,6 +158,11 @@ def test_a_weight_that_is_small_is_not_0(shards: str) -> None:
 def test_weights_that_cannot_be(shards: str, weights: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         loader(shards, weights)
+
+
+def test_a_function_that_raises_names_the_sample(shards: str) -> None:
+    with pytest.raises(TransformError, match=r"s-0\.tar, key '0-0': weights raised KeyError\('0-0'\)$"):
+        loader(shards, lambda key: {}[key])
 
 
 @pytest.mark.parametrize(
