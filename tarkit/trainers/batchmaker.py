@@ -20,6 +20,7 @@ from tarkit.errors import (
 )
 from tarkit.extras import library
 from tarkit.formats.tally import check_policy
+from tarkit.samples.audio import Audio
 from tarkit.samples.codecs import decode_sample, extension_of
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, quick_decoder
 from tarkit.samples.sample import Sample
@@ -193,7 +194,7 @@ class BatchMaker:
                     if (first := _shapes(values[0]).get(name, shape)) != shape:
                         raise UsageError(
                             f"{raised}; {self._named(name)} has shape {first} in {self._shown(places[0])}, and {shape} "
-                            f"in {self._shown(place)}: pass transform= that makes pictures of one size, or collate=list"
+                            f"in {self._shown(place)}: pass transform= that makes all of one size, or collate=list"
                         ) from error
             if isinstance(error, StopIteration):
                 raise RuntimeError(raised) from error
@@ -299,8 +300,9 @@ class BatchMaker:
 
 
 def _shapes(value: Any) -> dict[object, tuple[int, ...]]:
-    """Return the shapes of the values of a tuple of fields, or of a sample."""
-    return {name: tuple(each.shape) for name, each in parts_of(value) if hasattr(each, "shape")}
+    """Return the shapes of the values of a tuple of fields, or of a sample; audio has one, too."""
+    arrays = ((name, each.samples if isinstance(each, Audio) else each) for name, each in parts_of(value))
+    return {name: tuple(each.shape) for name, each in arrays if hasattr(each, "shape")}
 
 
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -132,6 +132,8 @@ class ShardMap:
         """Bytes of parts that were fetched again, and of samples that were read, in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
         groups = [list(_listed(spec)) for spec in spec_texts(urls)]
+        if not groups:
+            raise UsageError("a data set names no shards")
         self.sizes = list(map(len, groups))
         """Number of shards that each of ``urls`` names."""
         self._listed = _all_counted(list(chain(*groups)))

@@ -23,7 +23,7 @@ class Skipped(NamedTuple):
 
     Attributes:
         url: path or URL of its shard.
-        key: its key; None if the index of the shard cannot be read.
+        key: its key; None if the shard cannot be opened, as without its index.
         reason: what failed, on one line of about 200 characters at most.
     """
 

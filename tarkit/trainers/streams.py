@@ -10,7 +10,6 @@ from numbers import Integral, Number
 from typing import TYPE_CHECKING
 
 from tarkit.errors import UsageError, printable
-from tarkit.formats.tally import check_policy
 from tarkit.names.url import display_name, name_of_shard
 from tarkit.specs.shardspec import spec_texts
 from tarkit.trainers.sharednumbers import checked_number
@@ -174,7 +173,9 @@ def epoch_amounts(
     fixed: Fraction | int = sum((amount for amount, each in zip(own, relative, strict=True) if not each))
     weights: Fraction | int = sum((amount for amount, each in zip(own, relative, strict=True) if each))
     if isinstance(size, str):
-        check_policy("epoch_size", size, _EPOCH_SIZES)
+        if size not in _EPOCH_SIZES:
+            must = f"a number of samples, or one of {', '.join(_EPOCH_SIZES)}"
+            raise UsageError(f"epoch_size is {printable(repr(size))}; it must be {must}")
     elif size is not None:
         size = checked_number("epoch_size", size, 1)
     if not weights:

@@ -23,6 +23,8 @@ import pytest
 from trainshards import NEEDS_TORCH, copy_shard, every_key, program_of, torchrun, write_pictures, write_shards
 
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
+from tarkit.samples.audio import Audio
+from tarkit.samples.sample import Sample
 from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.audit import audit_folder
 
@@ -234,12 +236,25 @@ def test_pictures_of_two_sizes_are_named(tmp_path: Path, workers: int) -> None:
     options = {"batch": 4, "fields": "jpg;png", "decode": "rgb", "shuffle": False, "lanes": 1}
     message = (
         r"batch 0 of epoch 0: collate raised RuntimeError\('stack expects .*; field 'jpg;png' has shape \(4, 4, 3\) in "
-        r".*s-0\.tar, key '0-0', and \(5, 4, 3\) in .*s-0\.tar, key '0-3': pass transform= that makes pictures of one"
+        r".*s-0\.tar, key '0-0', and \(5, 4, 3\) in .*s-0\.tar, key '0-3': pass transform= that makes all of one size"
     )
     with pytest.raises(UsageError, match=message):
         list(dataset(url, **options).loader(workers))
     (batch,) = dataset(url, **options, collate=list).loader(workers)
     assert [picture.shape[0] for (picture,) in batch] == sizes
+
+
+def test_audio_of_two_lengths_is_named(shards: str) -> None:
+    import numpy as np
+    from torch.utils.data import default_collate
+
+    def recording(sample: Sample) -> Audio:
+        return Audio(np.zeros((8000 + len(sample["__key__"]) * int(sample["__key__"][-1]), 1), "float32"), 8000)
+
+    with pytest.raises(
+        UsageError, match=r"value 0 has shape \(80\d\d, 1\) in .*: pass transform= that makes all of one"
+    ):
+        list(dataset(shards, transform=recording, collate=default_collate).loader())
 
 
 def test_what_is_not_a_list_of_samples_says_so(shards: str) -> None:

@@ -182,6 +182,11 @@ def test_no_number_at_all(folder: Path, wanted: Any) -> None:
         ShardMap(f"{folder}/s-{{0..2}}.tar")[wanted]
 
 
+def test_no_shard_at_all() -> None:
+    with pytest.raises(UsageError, match=r"^a data set names no shards$"):
+        ShardMap([])
+
+
 def test_a_shard_that_is_not_there(folder: Path) -> None:
     with pytest.raises(MissingInputError, match=r"s-7\.tar: no such file"):
         ShardMap(str(folder / "s-7.tar"))

@@ -68,7 +68,7 @@ def test_amounts(size: Any, counts: list[int], given: list[dict[str, Any]], expe
         (None, [0, 9], [{}, {}], "stream '0.tar' has no samples, and repeat=1"),
         (0, [9], [p(1)], "epoch_size is 0; it must be a whole number from 1"),
         (1.5, [9], [p(1)], "epoch_size is 1.5; it must be a whole number from 1"),
-        ("short", [9], [p(1)], "epoch_size is 'short'; it must be one of shortest, longest"),
+        ("short", [9], [p(1)], "epoch_size is 'short'; it must be a number of samples, or one of shortest, longest"),
     ],
 )
 def test_amounts_that_do_not_go_together(
