@@ -20,7 +20,6 @@ from tarkit.errors import (
 )
 from tarkit.extras import library
 from tarkit.formats.tally import check_policy
-from tarkit.samples.audio import Audio
 from tarkit.samples.codecs import decode_sample, extension_of
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, quick_decoder
 from tarkit.samples.sample import Sample
@@ -301,7 +300,8 @@ class BatchMaker:
 
 def _shapes(value: Any) -> dict[object, tuple[int, ...]]:
     """Return the shapes of the values of a tuple of fields, or of a sample; audio has one, too."""
-    arrays = ((name, each.samples if isinstance(each, Audio) else each) for name, each in parts_of(value))
+    # Decoded audio has its array in an attribute.
+    arrays = ((name, getattr(each, "samples", each)) for name, each in parts_of(value))
     return {name: tuple(each.shape) for name, each in arrays if hasattr(each, "shape")}
 
 
