@@ -78,6 +78,8 @@ class SampleChoice:
         self._is_strict = options.get("on_missing_key", "error") == "error"
         check_policy("on_missing_key", options.get("on_missing_key", "error"), ("error", "allow"))
         keys, where, split = options.get("keys"), options.get("where"), options.get("split")
+        if keys is None and not self._is_strict:
+            raise UsageError("on_missing_key= goes with keys=")
         self._keys = None if keys is None else _keys_of(keys)
         self._where = Selection(where=_of_index(where)) if isinstance(where, str) else None
         self._test = None if isinstance(where, str) else where

@@ -255,7 +255,8 @@ class BatchSource:
                 keep_unpacked=not isinstance(cache, bool),
                 **subset,
             )
-        if self.service is not None and self.samples.chosen is not None:
+        chooses = self.samples.chosen is not None or any(value is not None for value in subset.values())
+        if self.service is not None and chooses:
             raise UsageError("the shard service hands out all samples of its shards: a subset is not for service=")
         self.mixture: Mixture | None = None
         """Mixture of the streams, whose text has the samples of each; None: of no streams."""

@@ -169,6 +169,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
         "no sample has 2 keys of keys=: 'x', 'y'; on_missing_key='allow' takes",
     ),
     "not a key": ({"keys": [3]}, UsageError, "3 is not a key, which is a text"),
+    "no keys": ({"on_missing_key": "allow"}, UsageError, "on_missing_key= goes with keys="),
     "no list": (
         {"keys": "/nowhere/keys.txt"},
         MissingInputError,
@@ -338,6 +339,8 @@ def test_an_audit_has_one_choice(shards: str, tmp_path: Path) -> None:
 def test_a_choice_is_not_for_a_service(shards: str) -> None:
     with pytest.raises(UsageError, match="the shard service hands out all samples of its shards: a subset is not for"):
         BatchSource(shards, batch=4, service="127.0.0.1:1", keys=["0-1"])
+    with pytest.raises(UsageError, match="a subset is not for service="):  # a condition that chooses all of today
+        BatchSource(shards, batch=4, service="127.0.0.1:1", where="has(bin)")
 
 
 def test_a_manifest_whose_shard_is_gone(shards: str, tmp_path: Path) -> None:
