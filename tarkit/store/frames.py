@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tarkit.store.compression import zstd_library
-from tarkit.store.frametable import FrameTable
+from tarkit.store.frametable import FRAME, FrameTable
 from tarkit.store.gzippoints import WINDOW, GzipPoints, inflate, packed_range
 from tarkit.store.place import Identity
 
@@ -54,9 +54,9 @@ class ZstdFrames:
 
     def _decoded(self, frame: bytes, number: int) -> bytes:
         size = self.table.unpacked[number + 1] - self.table.unpacked[number]
-        if not size:
-            return b""
-        if self.table.checksums is not None and not frame[4] & 4:
+        if not size and not frame.startswith(FRAME):
+            return b""  # a skippable frame
+        if self.table.checksums is not None and len(frame) > 4 and not frame[4] & 4:
             # The table has the checksum that a frame may have; there the decoder compares it.
             flag, checksum = bytes((frame[4] | 4,)), self.table.checksums[number].to_bytes(4, "little")
             frame = frame[:4] + flag + frame[5:] + checksum

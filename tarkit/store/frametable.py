@@ -19,7 +19,8 @@ FOOTER = struct.Struct("<IBI")
 _HEADER = struct.Struct("<II")
 _MAGIC, _FOOTER_MAGIC = 0x184D2A5E, 0x8F92EAB1
 _CHECKSUMS, _RESERVED = 0x80, 0x7C
-_FRAME = b"\x28\xb5\x2f\xfd"
+FRAME = b"\x28\xb5\x2f\xfd"
+"""First bytes of a frame that has content."""
 _MOST_HEADER = 18
 _RAW, _RLE, _COMPRESSED = range(3)
 
@@ -105,7 +106,7 @@ def walk_frames(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[
         begin, content = at, 0
         if len(head) >= 8 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18":
             at += 8 + int.from_bytes(head[4:8], "little")
-        elif head[:4] == _FRAME and len(head) > 6:
+        elif head[:4] == FRAME and len(head) > 6:
             stated = stated_size(head)
             if stated is None:
                 raise ValueError("has frames that do not state the size of their content")

@@ -9,6 +9,8 @@ import logging
 import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
+from numbers import Real
 from typing import TypedDict
 
 from tarkit.errors import MissingInputError, TransformError, UsageError, counted, printable
@@ -80,11 +82,15 @@ class SampleChoice:
         keys, where, split = options.get("keys"), options.get("where"), options.get("split")
         if keys is None and not self._is_strict:
             raise UsageError("on_missing_key= goes with keys=")
+        if not isinstance(keys, (str, os.PathLike, Iterable, type(None))):
+            raise UsageError(f"keys is {printable(repr(keys))}; it must be a file of keys, or several keys")
         self._keys = None if keys is None else _keys_of(keys)
         self._where = Selection(where=_of_index(where)) if isinstance(where, str) else None
         self._test = None if isinstance(where, str) else where
-        if not (self._test is None or callable(self._test)):
-            raise UsageError(f"where is {printable(repr(where))}; it must be a condition as text, or a function")
+        if not (self._test is None or callable(self._test)) or iscoroutinefunction(self._test):
+            raise UsageError(
+                f"where is {printable(repr(where))}; it must be a condition as text, or a function (not async)"
+            )
         if split is None and options.get("split_by") is not None:
             raise UsageError("split_by= goes with split=")
         self._split = None if split is None else _part_of(split, options.get("split_by"))
@@ -158,9 +164,14 @@ def _of_index(where: str) -> str:
 
 def _part_of(split: tuple[str, str | Mapping[str, float]], by: str | None) -> tuple[str, Parts]:
     example = "such as ('val', 'train=0.9,val=0.1')"
-    if isinstance(split, str) or len(split) != 2:
-        raise UsageError(f"split is {printable(repr(split))}; it must be a part and the shares, {example}")
-    name, shares = split
+    name, shares = split if isinstance(split, (tuple, list)) and len(split) == 2 else (None, None)
+    if isinstance(shares, Mapping):
+        is_good = all(isinstance(each, str) and isinstance(share, Real) for each, share in shares.items())
+    else:
+        is_good = isinstance(shares, str)
+    if not (is_good and isinstance(by, (str, type(None)))):
+        given = f"split is {printable(repr(split))}" + ("" if by is None else f", split_by is {printable(repr(by))}")
+        raise UsageError(f"{given}; split must be a part and the shares, {example}, and split_by a text")
     parts = Parts(parse_shares(shares) if isinstance(shares, str) else shares, by)
     if name not in parts.shares:
         known = printable(", ".join(parts.shares))

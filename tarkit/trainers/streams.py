@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _KINDS = "proportion", "repeat", "choose"
 _EPOCH_SIZES = "shortest", "longest"
+_LEAST, _MOST = 1e-100, 1e100
+"""Smallest and largest amount beside 0: others would take long to compute with."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,18 @@ def _fraction(value: object, what: str, is_whole: bool) -> Fraction:
     """Return a number as an exact fraction.
 
     Raises:
-        UsageError: the value is not a number from 0 on.
+        UsageError: the value is not a number from 0 on, or not within bounds.
     """
     # Decimal is not a Real.
     is_number = isinstance(value, Integral if is_whole else Number) and not isinstance(value, (bool, complex))
     try:
-        if not is_number or (found := _exact(str(value))) < 0:
+        # Looked at as a float first: an exact fraction may have any number of digits.
+        if not is_number or not (value == 0 or _LEAST <= float(value) <= _MOST):  # type: ignore[arg-type]
             raise ValueError
-    except ValueError:
+        found = _exact(str(value))
+    except (ValueError, ArithmeticError):
         must = "a whole number from 0 on" if is_whole else "a number from 0 on, such as 0.5"
+        must += f" (of {_LEAST:g} to {_MOST:g})"
         raise UsageError(f"{what} is {printable(repr(value))}; it must be {must}") from None
     return found
 

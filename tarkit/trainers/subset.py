@@ -40,12 +40,9 @@ class Subset:
             DataError: a text is not that of numbers of samples.
         """
         try:
-            found = cls([array("I", _in_text(text)) for text in texts])
-            if all(not each or each[-1] < count for each, count in zip(found.numbers, counts, strict=True)):
-                return found
+            return cls([array("I", _in_text(text, count)) for text, count in zip(texts, counts, strict=True)])
         except (ValueError, OverflowError):
-            pass
-        raise DataError("the numbers of the chosen samples are not those of these shards")
+            raise DataError("the numbers of the chosen samples are not those of these shards") from None
 
     def own(self, shard: int, number: int) -> int:
         """Return the number of a chosen sample among all samples of its shard.
@@ -139,11 +136,11 @@ def _run(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _in_text(text: str) -> Iterator[int]:
+def _in_text(text: str, count: int) -> Iterator[int]:
     """Yield the numbers of a text.
 
     Raises:
-        ValueError: the text is not such numbers.
+        ValueError: the text is not such numbers, or they are not below ``count``.
     """
     end = 0
     for word in text.split():
@@ -152,5 +149,7 @@ def _in_text(text: str) -> Iterator[int]:
         found = range(int(first), int(last or first) + 1, int(step or 1))
         if not found or found[0] < end:
             raise ValueError(f"{word} does not ascend")
+        if found[-1] >= count:
+            raise ValueError(f"{word} is not below {count}")
         yield from found
         end = found[-1] + 1

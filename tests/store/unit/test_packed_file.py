@@ -242,6 +242,21 @@ def test_a_wrong_seek_table(tmp_path: Path, data: bytes, message: str) -> None:
         open_packed(str(path))
 
 
+def test_no_frame_has_content_where_its_table_has_none(tmp_path: Path) -> None:
+    """Neither is the content of a frame lost, nor is one of less than a header decoded."""
+    path, each = tmp_path / "a.tar.zst", frames(CONTENT[:3000])
+    for sizes in ((1000, 0, 2000), (1000, 0, 1000)):
+        path.write_bytes(b"".join(each) + encode_table([(len(f), n) for f, n in zip(each, sizes, strict=True)]))
+        with pytest.raises(CompressionError, match="has not the 0 bytes of content that its table says"):
+            open_packed(str(path)).read()
+    data = table_with_checksums(CONTENT[:2000], 1000)
+    first, second = (len(f) for f in frames(CONTENT[:2000]))
+    shifted = data.replace(struct.pack("<II", first, 1000), struct.pack("<II", 4, 1000))
+    path.write_bytes(shifted.replace(struct.pack("<II", second, 1000), struct.pack("<II", first + second - 4, 1000)))
+    with pytest.raises(CompressionError, match="is damaged"):
+        open_packed(str(path)).read()
+
+
 def test_a_file_that_is_cut_is_never_opened(tmp_path: Path) -> None:
     path, data = tmp_path / "a.tar.zst", b"".join(frames(CONTENT[:5000])) + encode_table([(1, 1)] * 5)
     for size in range(0, len(data), 61):

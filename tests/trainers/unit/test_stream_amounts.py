@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -88,6 +89,15 @@ def test_amounts_that_do_not_go_together(
         ({"repeat": "2"}, "repeat of stream 'a.tar' is '2'; it must be a number from 0 on"),
         ({"repeat": True}, "repeat of stream 'a.tar' is True; it must be a number from 0 on"),
         ({"choose": 1.5, "name": "a"}, "choose of stream 'a' is 1.5; it must be a whole number from 0 on"),
+        ({"choose": 10**400}, f"choose of stream 'a.tar' is 1{'0' * 99}"),
+        ({"repeat": Fraction(10**400, 3)}, "repeat of stream 'a.tar' is Fraction(1000"),
+        ({"repeat": Decimal("sNaN")}, "repeat of stream 'a.tar' is Decimal('sNaN'); it must be a number from 0 on"),
+        ({"proportion": Decimal("1e-999999999")}, "proportion of stream 'a.tar' is Decimal('1E-999999999'); it must"),
+        (
+            {"proportion": Decimal("1e999999999")},
+            "proportion of stream 'a.tar' is Decimal('1E+999999999'); it must be a number from 0 on, such as 0.5 (of "
+            "1e-100 to 1e+100)",
+        ),
         ({"name": ""}, "name of a stream is ''; it must be a text"),
         ({"name": 3}, "name of a stream is 3; it must be a text"),
     ],

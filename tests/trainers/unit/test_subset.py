@@ -143,6 +143,11 @@ def test_neighbours_of_a_subset_are_read_at_once(shards: str) -> None:
     ]  # fmt: skip
 
 
+async def _later(key: str, sizes: Any) -> bool:
+    """Not called: its result would be a coroutine, which chooses all."""
+    return False
+
+
 WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
     "no field of that name": (
         {"where": "not has(tyt)"},
@@ -163,6 +168,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
     ),
     "not a condition": ({"where": "size(bin) = 3"}, UsageError, "--where 'size(bin) = 3': "),
     "not a function": ({"where": 3}, UsageError, "where is 3; it must be a condition as text, or a function"),
+    "asynchronous": ({"where": _later}, UsageError, "where is <function _later"),
+    "number": ({"keys": 5}, UsageError, "keys is 5; it must be a file of keys, or several keys"),  # type: ignore[dict-item]
     "key": (
         {"keys": ["0-3", "x", "y"]},
         MissingInputError,
@@ -189,7 +196,16 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
     "one text": (
         {"split": "val"},
         UsageError,
-        "split is 'val'; it must be a part and the shares, such as ('val', 'train",
+        "split is 'val'; split must be a part and the shares, such as ('val', 'train",
+    ),
+    "no shares": ({"split": ("val", None)}, UsageError, "split is ('val', None); split must be a part and the shares"),
+    "no number": ({"split": ("val", {"val": "x"})}, UsageError, "split is ('val', {'val': 'x'}); split must be a part"),
+    "no name": ({"split": (1, {1: 1})}, UsageError, "split is (1, {1: 1}); split must be a part and the shares"),
+    "no parts": ({"split": 5}, UsageError, "split is 5; split must be a part and the shares"),
+    "no pattern": (
+        {"split": ("a", "a=.5,b=.5"), "split_by": 5},
+        UsageError,
+        "split is ('a', 'a=.5,b=.5'), split_by is 5; split must be a part and the shares, such as",
     ),
     "split by alone": ({"split_by": "x"}, UsageError, "split_by= goes with split="),
     "no match": (
@@ -323,7 +339,7 @@ def test_the_audit_of_a_subset(shards: str, tmp_path: Path) -> None:
         audit_folder(str(tmp_path), [shards])
 
 
-@pytest.mark.parametrize("text", ["x", "5-3", "3 3", "1-2 2", "-1", "1/0", "99999999999"])
+@pytest.mark.parametrize("text", ["x", "5-3", "3 3", "1-2 2", "-1", "1/0", "1000", "0-4000000000", "99999999999"])
 def test_texts_that_are_not_numbers(text: str) -> None:
     with pytest.raises(DataError, match="the numbers of the chosen samples are not those of these shards"):
         Subset.parsed([text], [1000])
