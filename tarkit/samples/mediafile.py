@@ -58,7 +58,12 @@ class MediaFile:
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position, and return it from the beginning of the file."""
+        before = self._error
         at: int = self._attempt("seek", offset, whence, default=0)
+        is_new = self._error is not before
+        if is_new and type(self._error) in (ValueError, OverflowError) and not self._file.closed:
+            # The decoder has the offset from a header.
+            self._error = DecodeError(f"a header names a place that no file has ({self._error})", url=self.name)
         return at
 
     def tell(self) -> int:

@@ -13,7 +13,7 @@ from tarkit.extras import MissingExtraError
 from tarkit.samples.audio import AUDIO_FORMATS, Audio, read_audio
 from tarkit.samples.codecs import decode_field, encode_field
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.store import rangedfile
+from tarkit.store.ranges import Ranges
 from tarkit.trainers.shardmap import ShardMap
 
 soundfile = pytest.importorskip("soundfile", reason="NO soundfile, SO NO AUDIO IS DECODED (pip install soundfile)")
@@ -81,14 +81,14 @@ def test_of_a_long_recording_a_part_is_read(
     long, path, reads = np.tile(tone(10), (seconds // 10, 1)), str(tmp_path / "a.tar"), list[int]()
     with TarWriter(path, index=True) as writer:
         writer.write({"__key__": "a", extension: recorded(extension, long)})
-    original = rangedfile.read_range
+    original = Ranges.read
 
-    def noted(url: str, start: int, stop: int, **more: Any) -> bytes:
+    def noted(ranges: Ranges, start: int, stop: int) -> bytes:
         reads.append(stop - start)
-        return original(url, start, stop, **more)
+        return original(ranges, start, stop)
 
     with ShardMap(path).open_field(0, extension) as file:
-        monkeypatch.setattr(rangedfile, "read_range", noted)
+        monkeypatch.setattr(Ranges, "read", noted)
         part, _ = read_audio(file, start=seconds / 2, seconds=5)
     assert part.shape == (5 * RATE, 1)
     assert np.corrcoef(part[:, 0], long[: 5 * RATE, 0])[0, 1] > 0.9
@@ -176,6 +176,20 @@ def test_an_error_of_a_read_is_that_of_the_call(fails_at: int) -> None:
     File.reads = 0
     with pytest.raises(StreamError, match=r"^s\.tar: the network is gone$"):
         read_audio(File(recorded("wav", tone(20))), start=10)
+
+
+@pytest.mark.parametrize(("at", "kind"), [(31, "AIFF"), (28, "RF64")])
+def test_a_header_that_names_no_place(at: int, kind: str) -> None:
+    """What soundfile then asks for is refused by Python's file, and that is no error of a read."""
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros((100, 1), "f4"), 8000, format=kind)
+    data = bytearray(file.getvalue())
+    data[at : at + 8] = b"\xff" * 7 + b"\x7f"
+    with pytest.raises(DecodeError, match=r"^a header names a place that no file has \(ne[a-z ]+"):
+        read_audio(io.BytesIO(bytes(data)), start=0.001, seconds=0.001)
+    with pytest.raises(ValueError, match="closed file"):
+        file.close()
+        read_audio(file)
 
 
 def test_a_part_that_is_damaged_names_its_member(tmp_path: Any) -> None:
