@@ -224,6 +224,10 @@ def read_shard_list(folder: str, state: Mapping[str, Any]) -> ShardList:
             found = json.load(file)
         shards = [(str(name), int(count)) for name, count in found["shards"]]
         streams = {str(name): int(count) for name, count in found.get("streams", {}).items()}
-        return ShardList(shards, streams, list(map(str, found["chosen"])) if "subset" in state else None)
+        chosen = list(map(str, found["chosen"])) if "subset" in state else None
+        words = [[name for name, _ in shards], [count for _, count in shards], *([streams] if streams else [])]
+        if chosen is None and blake2b(json.dumps(words).encode(), digest_size=8).hexdigest() != state["shards"]:
+            raise ValueError("it is not the one of which its name is a digest")
+        return ShardList(shards, streams, chosen)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"the list of shards cannot be read: {error}", url=path) from None

@@ -18,7 +18,7 @@ import numpy as np
 from tarkit.errors import TarkitError
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.samples.video import read_frames
-from tarkit.store import rangedfile
+from tarkit.store.ranges import Ranges
 from tarkit.trainers.shardmap import ShardMap
 
 FPS, LENGTH = 10, 150
@@ -73,13 +73,13 @@ def main(folder: Path) -> None:
         writer.write({"__key__": "garbage", "mp4": random.Random(0).randbytes(10_000)})
         writer.write({"__key__": "cut", "mp4": videos["front"][: len(videos["front"]) // 3]})
     samples, keys = ShardMap(str(folder / "a.tar")), [*videos, "garbage", "cut"]
-    original, reads = rangedfile.read_range, list[int]()
+    original, reads = Ranges.read, list[int]()
 
-    def noted(url: str, start: int, stop: int, **more: Any) -> bytes:
+    def noted(ranges: Ranges, start: int, stop: int) -> bytes:
         reads.append(stop - start)
-        return original(url, start, stop, **more)
+        return original(ranges, start, stop)
 
-    rangedfile.read_range = noted
+    Ranges.read = noted  # type: ignore[method-assign]
     result: dict[str, Any] = {}
     for key, times, options in [
         ("front", TIMES, {}),

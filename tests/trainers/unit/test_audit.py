@@ -347,7 +347,9 @@ def test_what_is_not_an_audit(shards: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^these are not the 4 shards of the training, in their order$"):
         audit_folder(str(tmp_path), [shards.replace("{0..3}", "{0..2}")])
     (listed,) = tmp_path.glob("shards-*.json")
-    for text in ("{}", "[", '{"shards": [1]}'):
+    fewer = json.loads(listed.read_text())
+    fewer["shards"][0][1] -= 1
+    for text in ("{}", "[", '{"shards": [1]}', json.dumps(fewer)):
         listed.write_text(text)
         with pytest.raises(DataError, match="the list of shards cannot be read"):
             audit_folder(str(tmp_path))
