@@ -71,6 +71,16 @@ class ZstdFrames:
         return content
 
 
+def content_checksum(content: bytes) -> int:
+    """Return the checksum that a seek table has of the content of a frame: the low half of XXH64.
+
+    The library for zstd computes it where it ends a frame with a checksum, and offers no other way.
+    """
+    zstd = zstd_library()
+    quickest = {zstd.CompressionParameter.compression_level: -7, zstd.CompressionParameter.checksum_flag: 1}
+    return int.from_bytes(zstd.compress(content, options=quickest)[-4:], "little")
+
+
 class GzipFrames:
     """The content of a gzip file between its points, as frames.
 

@@ -79,14 +79,17 @@ def decode_table(data: bytes, size: int) -> FrameTable:
     return FrameTable(packed, list(accumulate(words[1::width], initial=0)), words[2::3] if width == 3 else None)
 
 
-def encode_table(frames: Sequence[tuple[int, int]]) -> bytes:
-    """Return the bytes of a seek table without checksums.
+def encode_table(frames: Sequence[tuple[int, int]], checksums: Sequence[int] | None = None) -> bytes:
+    """Return the bytes of a seek table.
 
     Args:
         frames: packed and unpacked size of each frame, in bytes.
+        checksums: checksum of the content of each frame; None: the table has none.
     """
-    words = [size for frame in frames for size in frame]
-    body = struct.pack(f"<{len(words)}I", *words) + FOOTER.pack(len(frames), 0, _FOOTER_MAGIC)
+    rows = frames if checksums is None else [(*frame, each) for frame, each in zip(frames, checksums, strict=True)]
+    words = [word for row in rows for word in row]
+    flags = 0 if checksums is None else _CHECKSUMS
+    body = struct.pack(f"<{len(words)}I", *words) + FOOTER.pack(len(frames), flags, _FOOTER_MAGIC)
     return _HEADER.pack(_MAGIC, len(body)) + body
 
 

@@ -9,7 +9,7 @@ from tarkit.errors import CompressionError
 from tarkit.names.url import display_name, split_query
 from tarkit.store.compression import SNIFF_BYTES, compression_for_name, sniff
 from tarkit.store.entries import check_same
-from tarkit.store.frames import GzipFrames, ZstdFrames
+from tarkit.store.frames import GzipFrames, ZstdFrames, content_checksum
 from tarkit.store.frametable import FrameTable, encode_table, walk_frames
 from tarkit.store.gzippoints import build_points, with_checksums
 from tarkit.store.packedfile import bad_table, checked, read_table, rewriting
@@ -63,8 +63,18 @@ def _zstd_seek(file: RangedFile, url: str) -> bytes | None:
     except ValueError as error:
         raise CompressionError(str(error), url=display_name(url), hint=rewriting(url)) from None
     packed, unpacked = (list(accumulate(each, initial=0)) for each in zip(*sizes, strict=True))
-    checked(ZstdFrames(FrameTable(packed, unpacked)), url)
-    return encode_table(sizes)
+    frames = ZstdFrames(FrameTable(packed, unpacked))
+    checked(frames, url)
+    checksums: list[int] = []
+    for number in range(len(sizes)):
+        begin, stop = frames.packed_range(number, number)
+        file.seek(begin)
+        try:
+            (content,) = frames.decode(file.read(stop - begin), number, number)
+        except ValueError as error:
+            raise bad_table(url, f"its compressed content at {begin} to {stop} {error}") from None
+        checksums.append(content_checksum(content) if content else 0)
+    return encode_table(sizes, checksums)
 
 
 def _gzip_seek(file: RangedFile, url: str) -> bytes:

@@ -57,7 +57,7 @@ class Stream:
     kind: str = field(init=False, repr=False)
     """``proportion``, ``repeat`` or ``choose``."""
     amount: Fraction = field(init=False, repr=False)
-    """Value of it: a float is the decimal number that it is printed as."""
+    """Value of it: a float is the decimal number of 15 digits that it is nearest to."""
 
     def __post_init__(self) -> None:
         specs = tuple(spec_texts(self.urls))
@@ -104,7 +104,8 @@ def _fraction(value: object, what: str, is_whole: bool) -> Fraction:
         # Looked at as a float first: an exact fraction may have any number of digits.
         if not is_number or not (value == 0 or _LEAST <= float(value) <= _MOST):  # type: ignore[arg-type]
             raise ValueError
-        found = _exact(str(value))
+        # 1 - 0.7 is 0.30000000000000004: not what is meant, and a share that is never whole.
+        found = _exact(f"{value:.15g}" if isinstance(value, float) else str(value))
     except (ValueError, ArithmeticError):
         must = "a whole number from 0 on" if is_whole else "a number from 0 on, such as 0.5"
         must += f" (of {_LEAST:g} to {_MOST:g})"

@@ -198,6 +198,19 @@ def test_no_flipped_bit_is_content(tmp_path: Path, where: str) -> None:
     assert good < 5
 
 
+def test_no_flipped_bit_is_content_if_only_the_file_of_seek_points_has_checksums(tmp_path: Path) -> None:
+    url = str(tmp_path / "a.tar.zst")
+    Path(url).write_bytes(good := b"".join(frames(CONTENT[600:900], 100)))
+    Path(f"{url}.seek").write_bytes(build_seek(url) or b"")
+    found = []
+    for wrong in flipped(good, 2):
+        Path(url).write_bytes(wrong)
+        found.append(is_right_or_refused(url, CONTENT[600:900]))
+    assert found.count(True) < 5
+    Path(url).write_bytes(good)
+    assert open_packed(url).read() == CONTENT[600:900]
+
+
 @needs_gzip
 def test_no_flipped_bit_of_gzip_or_its_points_is_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gzippoints, "_SPACING", 65536)

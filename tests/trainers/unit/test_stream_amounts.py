@@ -139,3 +139,7 @@ def test_what_is_given_in_place_of_shards() -> None:
         streams_of([one, "b.tar"])
     with pytest.raises(UsageError, match=r"^each stream has 0 samples in an epoch; one must have more$"):
         streams_of([Stream("a.tar", repeat=0)])
+
+
+def test_a_difference_of_floats_is_the_number_that_is_meant() -> None:
+    assert Stream("a.tar", proportion=1 - 0.7).amount == Stream("a.tar", proportion=0.3).amount == Fraction(3, 10)
