@@ -9,8 +9,9 @@ from typing import Any
 from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.options import SourceOptions
 from tarkit.trainers.shardmap import ShardMap
-from tarkit.trainers.source import BatchSource, SourceOptions
+from tarkit.trainers.source import BatchSource
 from tarkit.trainers.streams import Stream
 
 
@@ -61,7 +62,7 @@ def batches(
             all fields stay bytes.
         collate: function from a list of tuples of fields to a batch; None: the list.
         options: the subset, order, rank and world, errors, cache, service and audit; see
-            :class:`~tarkit.trainers.source.SourceOptions`.
+            :class:`~tarkit.trainers.options.SourceOptions`.
 
     Raises:
         TypeError: an option does not exist.

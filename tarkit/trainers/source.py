@@ -27,6 +27,7 @@ from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.delivery import Delivery
+from tarkit.trainers.options import AHEAD, OF_SHARD_MAP, check_epoch_options, check_service_options
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number, checked_seconds
@@ -36,117 +37,17 @@ from tarkit.trainers.streams import Stream, opened_specs, streams_of
 from tarkit.world import Consumer, consumer
 
 if TYPE_CHECKING:
-    from tarkit.trainers.mixture import Mixture
+    from tarkit.trainers.mixture import MixedStream, Mixture
     from tarkit.trainers.weighting import Weighting
 
-AHEAD = 1 << 30
-"""Default of ``ahead`` in bytes."""
 _LANES = 8
-_ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
 _DEALT = ("version", "batch", "lanes", "turns")
 """Version and settings that may change from one epoch to the next."""
-OF_SHARD_MAP = "rule", "cache", "cache_size", *SubsetOptions.__annotations__
-"""Arguments that are those of the ShardMap, if one is given."""
 _OTHERS = {
     "shards": "the shards are others",
     "subset": "other samples are chosen (keys=, where=, split=, subset())",
 }
-
-
-class EpochOptions(SubsetOptions, total=False):
-    """Keyword arguments of every reader of batches: which samples come, and in which order.
-
-    Attributes:
-        keys, on_missing_key, where, split, split_by: see
-            :class:`tarkit.trainers.choice.SubsetOptions`.
-        transform: called with each sample, or tuple of fields; it returns the replacement, or None
-            to drop the sample. Its exception becomes a TransformError with shard and key. Default:
-            none.
-        shuffle: use a different order in each epoch; False: the order of the shards. Default: True.
-        seed: whole number from which the order of every epoch follows. Default: 0.
-        lanes: number of parts of a batch that are read side by side, a divisor of ``batch``; best a
-            multiple of the number of ranks. Default: the largest power of two up to 8 that divides
-            it.
-        turns: number of consecutive batches that are read side by side, too; best a multiple of the
-            number of workers of a rank. Default: 1.
-        run: number of samples of a shard that stay together when shards are shuffled. Default: 100.
-        block: number of samples of a lane that are shuffled among each other. Default: 10,000.
-        equalize: treatment of the samples at the end that fill no batch: ``drop`` leaves them out;
-            ``pad`` and ``repeat`` fill the last batch with other samples of the epoch. With ``pad``
-            each sample has ``__pad__``, which is True for a filler. Default: ``drop``.
-        epoch_size: of streams with ``proportion``, and with ``weights``, the number of samples of
-            an epoch; of streams also ``shortest`` or ``longest``, for where the first or the last
-            stream ends. Default: as many samples as there are.
-        stratified: of streams: each batch has its share of each stream; False: each epoch has it,
-            and all samples are shuffled together. Default: True.
-        weights: a function from the key of a sample to its weight; a mapping; or a table with the
-            columns ``key`` and ``weight``. A sample comes in an epoch as often as its share of
-            ``epoch_size`` samples, rounded down or up. Default: each sample comes once.
-        replacement: with ``weights``, samples are drawn one by one. Default: False.
-        rank: number of this process, from 0, given together with ``world``. Default: see
-            :func:`tarkit.world.consumer`.
-        world: number of processes that share each batch. Default: see ``rank``.
-        rule: key rule: ``first-dot``, ``last-dot``, a regular expression with two groups, or a
-            function. Default: ``first-dot``.
-        on_error: ``raise``; or ``count``: samples that cannot be read, decoded or transformed are
-            left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`. Default:
-            ``raise``.
-        max_errors: with ``on_error="count"``, largest number of samples that may fail in an epoch,
-            in the batches of a rank: a number, or a percentage of its samples such as ``"1%"``. The
-            batch that exceeds it is an error. Default: 100.
-        cache: folder of this machine where parts of remote shards, and the content of compressed
-            ones, are kept for all processes and later runs; True: ``tarkit/shards`` in the user's
-            folder for caches, for remote shards only; False: none, and each sample is a request.
-            Default: True.
-        cache_size: largest size of this folder in bytes. Default: 16 GiB, or half of the free space
-            of its disk, if that is less.
-        ahead: number of bytes of remote shards that each process that reads fetches into the cache
-            before the first of their samples is needed, at most a fourth of the cache; 0: each
-            batch fetches its own. Default: 1 GiB.
-    """
-
-    transform: Callable[[Any], Any] | None
-    shuffle: bool
-    seed: int
-    lanes: int | None
-    turns: int
-    run: int
-    block: int
-    equalize: str
-    epoch_size: int | str | None
-    stratified: bool
-    weights: Callable[[str], float] | Mapping[str, float] | str | os.PathLike[str] | None
-    replacement: bool
-    rank: int | None
-    world: int | None
-    rule: str | KeyRule
-    on_error: str
-    max_errors: int | str
-    cache: str | os.PathLike[str] | bool
-    cache_size: int | None
-    ahead: int
-
-
-class SourceOptions(EpochOptions, total=False):
-    """Keyword arguments of readers of batches that learn which batches the loop has used.
-
-    Attributes:
-        service: ``"HOST:PORT"`` of a shard service, or a
-            :class:`~tarkit.service.client.ShardClient`: ranges of samples come from there, and
-            ``batch`` is the number of samples of a batch of this process. The service decides on
-            the order and the number of epochs; options of the order, ``rank`` and ``world`` are
-            errors. Default: none.
-        audit: folder where each process writes which samples its loop was given; ``tarkit audit``
-            proves from it that each was used once. Default: none.
-        log_every: seconds between two lines of the logger ``tarkit.trainers``, of level INFO: how
-            fast the samples come, for which share of its time the loop waits, and what limits it.
-            Default: 0, no lines.
-    """
-
-    service: str | ShardClient | None
-    audit: str | os.PathLike[str] | None
-    log_every: float | None
 
 
 class BatchSource:
@@ -167,11 +68,13 @@ class BatchSource:
             shape (channel, height, width); with ``bytes`` images stay bytes. Other fields are
             decoded by their extension; with ``fields``, only those. None: all fields stay bytes.
         collate: function from a list of samples, or of tuples, to a batch; None: the list.
-        transform, shuffle, seed, lanes, turns, run, block: see :class:`EpochOptions`.
-        equalize, epoch_size, stratified, weights, replacement: see :class:`EpochOptions`.
-        rank, world, rule, on_error, max_errors: see :class:`EpochOptions`.
-        cache, cache_size, ahead: see :class:`EpochOptions`.
-        service, audit, log_every: see :class:`SourceOptions`.
+        transform, shuffle, seed, lanes, turns, run, block: see
+            :class:`tarkit.trainers.options.EpochOptions`.
+        equalize, epoch_size, stratified, weights, replacement: see
+            :class:`tarkit.trainers.options.EpochOptions`.
+        rank, world, rule, on_error, max_errors, cache, cache_size, ahead: see
+            :class:`tarkit.trainers.options.EpochOptions`.
+        service, audit, log_every: see :class:`tarkit.trainers.options.SourceOptions`.
         subset: see :class:`tarkit.trainers.choice.SubsetOptions`.
 
     Raises:
@@ -218,43 +121,23 @@ class BatchSource:
             raise UsageError("seed is None; every epoch's order follows from it. shuffle=False is that of the shards")
         check_policy("on_error", on_error, ("raise", "count"))
         streams = streams_of(urls)
-        _check_plan(streams, weights, epoch_size, stratified, replacement, audit)
+        check_epoch_options(streams, weights, epoch_size, stratified, replacement, audit)
         self._limit = Limit.parse(str(max_errors))
         if on_error == "raise" and max_errors != 100:
             raise UsageError("max_errors= goes with on_error='count': without it, the first error ends the epoch")
         if service is not None:
-            if streams is not None or weights is not None:
-                raise UsageError("streams and weights are not for service=: the service decides on the samples")
             given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
-            if on_error != "raise":
-                raise UsageError("on_error='count' is not for service=: the service lists the shards that fail")
-            if not shuffle or lanes is not None or given != OrderSettings(batch) or (rank, world) != (None, None):
-                raise UsageError(f"{_ORDER_OPTIONS} are not for service=: tarkit serve --shuffle has its order")
-            if audit is not None:
-                raise UsageError("audit= is not for service=: the service's own counts show what was acknowledged")
+            has_order = (
+                not shuffle or lanes is not None or given != OrderSettings(batch) or (rank, world) != (None, None)
+            )
+            check_service_options(streams, weights, on_error, has_order, audit)
             rank, world = 0, 1
         self.audit = audit
         self.log_every = checked_seconds("log_every", log_every)
         self.service = ShardClient(service) if isinstance(service, str) else service
         lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
-        place = cache if not isinstance(cache, bool) else default_folder() if cache else None
-        if isinstance(urls, ShardMap):
-            if subset or (rule, cache, cache_size) != (first_dot, True, None):
-                raise UsageError(f"{', '.join(OF_SHARD_MAP)} are arguments of the ShardMap")
-            self.samples = copy.copy(urls)
-        else:
-            shards = cast("Iterable[str]", urls) if streams is None else opened_specs(streams)
-            self.samples = ShardMap(
-                shards,
-                rule=rule,
-                cache=place,
-                cache_size=cache_size,
-                run=run,
-                # Content of local shards is kept only in a folder that was named for it.
-                keep_unpacked=not isinstance(cache, bool),
-                **subset,
-            )
+        self.samples = _opened(urls, streams, rule=rule, cache=cache, cache_size=cache_size, run=run, subset=subset)
         chooses = self.samples.chosen is not None or any(value is not None for value in subset.values())
         if self.service is not None and chooses:
             raise UsageError("the shard service hands out all samples of its shards: a subset is not for service=")
@@ -262,15 +145,14 @@ class BatchSource:
         """Mixture of the streams, whose text has the samples of each; None: of no streams."""
         self._plan: Mixture | Weighting | None = None
         """Plan of epochs that do not have each sample once; None: they do."""
-        # Few programs need these modules.
         if streams is not None:
-            from tarkit.trainers.mixture import Mixture, mixed_streams, stream_sizes
+            from tarkit.trainers.mixture import Mixture  # which few programs need
 
-            chosen = None if self.samples.chosen is None else self.samples.chosen.texts()
-            parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size, chosen)
-            self._plan = self.mixture = Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
+            self._plan = self.mixture = Mixture(
+                self._mixed(streams, epoch_size), self.settings, epoch_size=epoch_size, stratified=stratified
+            )
         if weights is not None:
-            from tarkit.trainers.weighting import Weighting
+            from tarkit.trainers.weighting import Weighting  # which few programs need
 
             self._plan = Weighting(self.samples, self.settings, weights, replacement=replacement, epoch_size=epoch_size)
         self.maker = BatchMaker(
@@ -297,6 +179,12 @@ class BatchSource:
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
+
+    def _mixed(self, streams: list[Stream], epoch_size: int | str | None) -> list[MixedStream]:
+        from tarkit.trainers.mixture import mixed_streams, stream_sizes
+
+        chosen = None if self.samples.chosen is None else self.samples.chosen.texts()
+        return mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size, chosen)
 
     @property
     def consumer(self) -> Consumer:
@@ -470,22 +358,32 @@ class BatchSource:
         return self.__dict__ | {"_consumer": self.consumer, "_ahead": None}
 
 
-def _check_plan(
-    streams: list[Stream] | None, weights: object, epoch_size: object, stratified: object, replacement: object,
-    audit: object,
-) -> None:  # fmt: skip
-    """Check that arguments of streams and of weights come with those.
+def _opened(
+    urls: str | os.PathLike[str] | Iterable[str] | ShardMap | Stream | Sequence[Stream],
+    streams: list[Stream] | None,
+    *,
+    rule: str | KeyRule,
+    cache: str | os.PathLike[str] | bool,
+    cache_size: int | None,
+    run: int,
+    subset: SubsetOptions,
+) -> ShardMap:
+    """Open the data set of a source.
 
     Raises:
-        UsageError: an argument has no meaning with the others.
+        UsageError: arguments of a ShardMap are given beside it.
     """
-    if streams is not None and weights is not None:
-        raise UsageError("weights= is for one data set, and not for streams, which have amounts")
-    if streams is None and stratified is not True:
-        raise UsageError("stratified= is of streams: name Stream objects")
-    if streams is None and weights is None and epoch_size is not None:
-        raise UsageError("epoch_size= is of streams and weights=: without them, each sample comes once an epoch")
-    if weights is None and replacement is not False:
-        raise UsageError("replacement= is of weights=")
-    if weights is not None and audit is not None:
-        raise UsageError("audit= is not for weights=: it proves that each sample comes once")
+    if isinstance(urls, ShardMap):
+        if subset or (rule, cache, cache_size) != (first_dot, True, None):
+            raise UsageError(f"{', '.join(OF_SHARD_MAP)} are arguments of the ShardMap")
+        return copy.copy(urls)
+    return ShardMap(
+        cast("Iterable[str]", urls) if streams is None else opened_specs(streams),
+        rule=rule,
+        cache=cache if not isinstance(cache, bool) else default_folder() if cache else None,
+        cache_size=cache_size,
+        run=run,
+        # Content of local shards is kept only in a folder that was named for it.
+        keep_unpacked=not isinstance(cache, bool),
+        **subset,
+    )

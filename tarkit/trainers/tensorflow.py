@@ -18,8 +18,9 @@ from tarkit.trainers.arrays import columns
 from tarkit.trainers.batchmaker import parts_of
 from tarkit.trainers.lasterror import release_at_exit
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.options import EpochOptions, SourceOptions
 from tarkit.trainers.shardmap import ShardMap
-from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
+from tarkit.trainers.source import BatchSource
 from tarkit.trainers.streams import Stream
 from tarkit.world import consumer
 
@@ -73,7 +74,7 @@ class TensorBatches(EpochLoader):
             samples.
         prefetch: batches that are read ahead.
         options: the subset, order, rank and world, errors and cache; see
-            :class:`~tarkit.trainers.source.EpochOptions`.
+            :class:`~tarkit.trainers.options.EpochOptions`.
 
     Raises:
         TypeError: an option does not exist.

@@ -24,10 +24,11 @@ from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.store.allocator import keep_all_freed_memory, keep_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.options import OF_SHARD_MAP, SourceOptions
 from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
-from tarkit.trainers.source import OF_SHARD_MAP, BatchSource, SourceOptions
+from tarkit.trainers.source import BatchSource
 from tarkit.trainers.stageclock import WorkerNumbers
 from tarkit.trainers.streams import Stream
 from tarkit.world import LoaderWorker, loader_worker
@@ -89,7 +90,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         collate: function from a list of samples, or of tuples, to a batch. None: torch's
             ``default_collate`` with ``fields``, else the list.
         options: the subset, order, rank and world, errors, cache, service and audit; see
-            :class:`~tarkit.trainers.source.SourceOptions`.
+            :class:`~tarkit.trainers.options.SourceOptions`.
 
     Raises:
         TypeError: an option does not exist.

@@ -22,7 +22,8 @@ from tarkit.samples.read import ReadOptions
 from tarkit.samples.tarwriter import TarWriterOptions
 from tarkit.service.client import ClientOptions, ShardClient
 from tarkit.trainers.choice import SubsetOptions
-from tarkit.trainers.source import BatchSource, EpochOptions, SourceOptions
+from tarkit.trainers.options import EpochOptions, SourceOptions
+from tarkit.trainers.source import BatchSource
 
 FOLDER = Path(tarkit.__file__).parent.parent
 """From which tarkit is imported: the checkout, or where it is installed."""
