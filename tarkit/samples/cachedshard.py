@@ -81,10 +81,6 @@ class CachedShard(IndexedShard):
         self.reads.bytes += len(data)
         return self.sample_of(data, number)
 
-    def bytes_of_part(self, first: int) -> int:
-        """Return the size in bytes of the part that begins with sample ``first``."""
-        return self.part(first).size
-
     def part(self, first: int) -> Part:
         """Return the part that begins with sample ``first``."""
         return range_part(self.url, self.identity, *self.index.span(first, self.end_of_part(first)))

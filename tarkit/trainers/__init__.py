@@ -1,7 +1,8 @@
 """Samples for trainers: each once an epoch, over any number of processes, resumable at any batch.
 
 A batch passes through: ``world`` (the rank of this process), ``order`` (the samples of the batch),
-``fetchplan`` and ``ahead`` (their remote parts, fetched before), ``shardmap`` (their bytes),
+``fetchplan`` and ``ahead`` (their remote parts, fetched before), ``shardmap`` (their bytes, from
+``openshards``, by ``shardlist``),
 ``batchmaker`` (decoded and collated), ``source`` (all of these), ``delivery`` (from a worker to the
 loop), ``loader`` (epoch after epoch). ``options`` has the arguments of a source. ``choice`` chooses
 samples from the indexes, and ``subset`` holds their numbers; ``skipped`` lists samples that failed.

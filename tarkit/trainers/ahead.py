@@ -119,7 +119,7 @@ class Ahead:
     def _open(self, number: int) -> None:
         shard = None
         with suppress(Exception):
-            shard = self._samples.open(number)
+            shard = self._samples.shards.open(number)
         with self._changed:
             if not self._stop.is_set():
                 self._plan.opened(number, shard)

@@ -27,7 +27,8 @@ from tarkit.samples.transforms import alternatives, field_values
 from tarkit.trainers.auditlog import Evidence, evidence_of, key_digest
 from tarkit.trainers.delivery import GapCounts
 from tarkit.trainers.order import BatchOrder, Place, rank_slots
-from tarkit.trainers.shardmap import NoIndexError, ShardMap
+from tarkit.trainers.shardlist import NoIndexError
+from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.skipped import Skipped, skipped_sample
 from tarkit.trainers.stageclock import COLLATING, DECODING, IDLE, ORDERING, READING, StageClock
 from tarkit.world import Consumer
@@ -98,11 +99,11 @@ class BatchMaker:
         """Failed samples of the batch that is made."""
         self._skipped: dict[tuple[int, int], list[Skipped]] = {}
         """Epoch and number of a batch that was made -> its failed samples, of the last batches."""
-        self.clock = StageClock(samples.reads)
+        self.clock = StageClock(samples.shards.reads)
 
     def begin_epoch(self) -> None:
         """Begin an epoch: failed reads are tried again."""
-        self._samples.begin_epoch()
+        self._samples.shards.begin_epoch()
         self._lost.clear()
         self._reported.clear()
 
@@ -124,7 +125,8 @@ class BatchMaker:
         """
         self._keys, self._failed = {}, []
         self.clock.lap(IDLE)
-        places = order.rank_batch(number, *consumer) if take is None else self._samples.reads.fetched(take, number)
+        reads = self._samples.shards.reads
+        places = order.rank_batch(number, *consumer) if take is None else reads.fetched(take, number)
         counts, fillers = Counter[str](), dict[int, Place]()
         self.clock.lap(ORDERING)
         values = self._values(places, counts)

@@ -146,10 +146,10 @@ class FetchPlan:
         """Give the shards and parts of a batch to the data set, in the thread that reads it."""
         for part in batch.parts:
             if part.state == "kept":
-                self._samples.note_fetched(*part.place)
+                self._samples.shards.note_fetched(*part.place)
         for shard in {place.shard for place in batch.places}:
-            if self._samples.held(shard) is None and (found := self._shards.get(shard)) is not None:
-                self._samples.hold(shard, found)
+            if self._samples.shards.held(shard) is None and (found := self._shards.get(shard)) is not None:
+                self._samples.shards.hold(shard, found)
 
     def next_job(self, now: float) -> int | list[PlannedPart] | None:
         """Return a shard to open, or neighbouring parts to fetch at once; None if it has to wait.
@@ -192,7 +192,7 @@ class FetchPlan:
             self._lost.add(number)
         else:
             self._shards[number] = shard
-            if len(self._shards) > self._samples.most_held:
+            if len(self._shards) > self._samples.shards.most_held:
                 self._shards.popitem(last=False)
         for batch, samples in self._opening.pop(number, {}).items():
             if shard is not None:
@@ -258,7 +258,7 @@ class FetchPlan:
         for shard, samples in needed.items():
             if shard in self._lost:
                 continue
-            if (found := self._samples.held(shard) or self._shards.get(shard)) is not None:
+            if (found := self._samples.shards.held(shard) or self._shards.get(shard)) is not None:
                 self._need(batch, shard, found, samples)
                 continue
             if shard not in self._opening:

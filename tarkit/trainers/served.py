@@ -91,7 +91,7 @@ class ServedBatches:
             order = shard.indices or range(shard.start, shard.end)
             number = self._number(shard)
             self._refuse_replaced(number, shard)
-            self._source.samples.begin_epoch()
+            self._source.samples.shards.begin_epoch()
             for first, end in shard.ranges:
                 for at in range(first, end):
                     yield ServedRecord(Place(number, order[at]), shard, at)

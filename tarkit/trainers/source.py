@@ -227,8 +227,8 @@ class BatchSource:
         """
         if self._ahead is not None:
             self._ahead.stop()
-        cache, self._ahead = self.samples.cache, None
-        if self._most_ahead and self.samples.remote and cache is not None and not cache.closed and numbers:
+        cache, self._ahead = self.samples.shards.usable_cache, None
+        if self._most_ahead and cache is not None and numbers:
             self._ahead = Ahead(self.samples, order, numbers, self.consumer, self._most_ahead, cache, self.ended)
         self.samples.fetched_elsewhere = self._ahead is not None
         return (lambda: None) if self._ahead is None else self._ahead.stop

@@ -68,7 +68,7 @@ def test_the_samples_are_the_same_and_fetched_once(server: FaultServer, tmp_path
     assert asked(server) == 1 + 5, "the end of the shard, and a request for each run"
     for again in (samples, cached(url, tmp_path), pickle.loads(pickle.dumps(samples))):
         assert [again[number] for number in numbers] == [every[number] for number in numbers]
-        assert isinstance(again._shard(0), CachedShard)
+        assert isinstance(again.shards.get(0), CachedShard)
     assert asked(server) == 1 + 5
     other = ShardMap(url)
     assert [other[number] for number in (3, 94)] == [every[3], every[94]]
@@ -131,7 +131,7 @@ def test_connections_that_break(server: FaultServer, tmp_path: Path) -> None:
 def test_what_could_be_replaced_unseen_is_not_kept(server: FaultServer, tmp_path: Path) -> None:
     url = put(server, tmp_path, etag="")
     samples = cached(url, tmp_path)
-    assert samples[50]["cls"] == b"50" and not isinstance(samples._shard(0), CachedShard)
+    assert samples[50]["cls"] == b"50" and not isinstance(samples.shards.get(0), CachedShard)
     assert not (tmp_path / "cache").exists()
 
 
@@ -146,7 +146,7 @@ def test_a_cache_that_is_too_small(
     every = list(tarkit.read_samples(url))
     samples = cached(url, tmp_path, cache_size=size)
     for epoch in range(2):
-        samples.begin_epoch()
+        samples.shards.begin_epoch()
         before = asked(server)
         for offset in range(RUN):
             for number in range(offset, COUNT, RUN):

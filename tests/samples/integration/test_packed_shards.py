@@ -25,7 +25,8 @@ from tarkit.samples.indexing import ensure_index, index_all
 from tarkit.samples.sample import Sample
 from tarkit.samples.shardwriter import ShardWriter
 from tarkit.specs.manifest import ManifestShard, write_manifest
-from tarkit.trainers.shardmap import NoIndexError, ShardMap
+from tarkit.trainers.shardlist import NoIndexError
+from tarkit.trainers.shardmap import ShardMap
 
 COUNT = 300
 
@@ -285,7 +286,7 @@ def test_a_cache_that_is_too_small(
     found = ShardMap(url, cache=tmp_path / "cache", cache_size=5 << 19)
     assert len(list(found.keys_of(0))) == COUNT
     for _ in range(2):
-        found.begin_epoch()
+        found.shards.begin_epoch()
         assert same([found[number] for number in range(COUNT)], samples)
     assert caplog.text == ""
     order = random.Random(2).sample(range(COUNT), 40)

@@ -41,7 +41,8 @@ from tarkit.samples import indexedshard, indexing
 from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import Sample, last_dot
-from tarkit.trainers.shardmap import NoIndexError, ShardMap
+from tarkit.trainers.shardlist import NoIndexError
+from tarkit.trainers.shardmap import ShardMap
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "formats" / "tar-index.md").read_text(encoding="utf-8")
 TESTS = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.samples.shardwriter import ShardWriter
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.trainers import shardmap
+from tarkit.trainers import openshards
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.world import consumer
 
@@ -71,7 +71,7 @@ def test_shards_that_are_held_and_their_descriptors(
     tmp_path: Path, held: int | None, soft: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (soft, soft))
-    shardmap._most_files.cache_clear()
+    openshards._most_files.cache_clear()
     for shard in range(4):
         write(tmp_path / f"s-{shard}.tar", *({"__key__": f"k{shard}{n}", "txt": b"%d" % n} for n in range(3)))
     samples = ShardMap(f"{tmp_path}/s-{{0..3}}.tar", held=held)
@@ -79,7 +79,7 @@ def test_shards_that_are_held_and_their_descriptors(
         assert samples[number]["__key__"] == f"k{number // 3}{number % 3}"
         assert _descriptors(tmp_path) <= most
     assert _descriptors(tmp_path) == most
-    shardmap._most_files.cache_clear()
+    openshards._most_files.cache_clear()
 
 
 def _other_line(folder: Path, old: bytes, new: bytes) -> ShardMap:
@@ -282,7 +282,7 @@ def test_it_goes_to_another_process_and_holds_few_shards(folder: Path) -> None:
     samples = ShardMap(f"{folder}/s-{{0..2}}.tar", held=1)
     (samples[0], samples[7])
     assert pickle.loads(pickle.dumps(samples))[7] == samples[-1]
-    assert len(samples._open) == 1
+    assert len(samples.shards._open) == 1
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -346,7 +346,7 @@ def test_another_shard_takes_its_place(folder: Path) -> None:
     found = samples[1]
     assert found["txt"] == b"1", "the shard that it opened is read to its end"
     with pytest.raises(DataError, match="was replaced since its identity was read"):
-        list(samples._shard(0).samples(0, 5))
+        list(samples.shards.get(0).samples(0, 5))
 
 
 @pytest.mark.parametrize(
