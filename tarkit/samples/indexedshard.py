@@ -183,9 +183,7 @@ class IndexedShard:
         """
         self._check_keys(numbers[0] if len(numbers) == 1 else None)
         found: list[Sample] = []
-        file = None if self.packed is not None else self._open_file()
-        if file is None and self.packed is None:
-            return found
+        file = self._open_file()
         at = 0
         while at == len(found) and at < len(numbers):
             start = numbers[at]
@@ -203,11 +201,28 @@ class IndexedShard:
             return []
         return found
 
-    def _between(self, file: int | None, begin: int, end: int) -> bytes | None:
-        """Return bytes of an open local shard, or of a compressed one; None if it has fewer."""
-        if file is None:
-            return None if self.packed is None else self._unpacked(self.packed, begin, end, None)
-        return os.pread(file, end - begin, begin) if self._has_bytes(begin, end) else None
+    def _between(self, file: int | None, begin: int, end: int, number: int | None = None) -> bytes | None:
+        """Return bytes of an open local shard, or of a compressed one; None if it has fewer.
+
+        Args:
+            number: number of the sample that has them. Without it, damaged content returns None,
+                too, because perhaps only some of the samples are damaged.
+
+        Raises:
+            CompressionError: the compressed content is damaged.
+        """
+        # A wrong line of the index could ask for any amount of memory.
+        if file is not None:
+            return os.pread(file, end - begin, begin) if begin < end <= self._stat.st_size else None
+        if self.packed is None or not begin < end <= self.packed.size:
+            return None
+        try:
+            return b"".join(self.packed.pieces(begin, end))
+        except CompressionError as error:
+            if number is None:
+                return None
+            error.key = self._key(number)
+            raise
 
     def _end_of_piece(self, start: int, end: int) -> int:
         """Return the end of the samples from ``start`` up to ``end`` that fit into one read."""
@@ -219,27 +234,16 @@ class IndexedShard:
             end = start + max(1, bisect_right(ends, begin + _PIECE, key=lambda number: self.index.span(0, number)[1]))
         return end
 
-    def _has_bytes(self, begin: int, end: int) -> bool:
-        """Return True if a local shard is that long.
-
-        A wrong line could ask for any amount of memory.
-        """
-        return begin < end <= self._stat.st_size
-
     def _local_bytes(self, number: int) -> bytes | None:
         """Return the bytes of a sample of a local or compressed shard.
 
         None if the shard is neither, is too short, or is not the shard of the index any more.
         """
         self._check_keys(number)
-        if self.packed is not None:
-            return self._unpacked(self.packed, *self.index.span(number, number + 1), number)
         file = self._open_file()
-        begin, end = self.index.span(number, number + 1)
-        if file is None or not self._has_bytes(begin, end):
-            return None
-        data = os.pread(file, end - begin, begin)
-        return None if self._is_changed(file) else data  # asked after the read: so before it and during it
+        data = self._between(file, *self.index.span(number, number + 1), number)
+        # Asked after the read: so before it and during it.
+        return None if file is not None and self._is_changed(file) else data
 
     def _check_keys(self, near: int | None) -> None:
         """Check the keys of the index; see :meth:`ShardIndex.check_keys`.
@@ -249,17 +253,6 @@ class IndexedShard:
         """
         self.index.check_keys(None if self._asked else near)
         self._asked = True
-
-    def _unpacked(self, packed: PackedFile, begin: int, end: int, number: int | None) -> bytes | None:
-        if not begin < end <= packed.size:
-            return None
-        try:
-            return b"".join(packed.pieces(begin, end))
-        except CompressionError as error:
-            if number is None:  # perhaps only some of these samples are damaged
-                return None
-            error.key = self._key(number)
-            raise
 
     def _key(self, number: int) -> str | None:
         split = self._rule(as_text(self.index.words(number)[3]))
@@ -329,9 +322,9 @@ class IndexedShard:
     def _open_file(self) -> int | None:
         """Return a descriptor of a local shard that is still the shard of the index.
 
-        None if the shard was replaced before it was opened, or is not local.
+        None if the shard was replaced before it was opened, is not local, or is compressed.
         """
-        if self._file is None and (path := local_path(self.url)) is not None:
+        if self._file is None and self.packed is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 self._close = finalize(self, os.close, file)
